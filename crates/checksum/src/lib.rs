@@ -1,0 +1,1 @@
+//! The Internet checksum: whole, incremental, copy-and-sum.

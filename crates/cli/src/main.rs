@@ -1,0 +1,2 @@
+//! The floodwall command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The outside: memory wire, TUN, TAP, AF_PACKET, captures, faults.

@@ -1,0 +1,1 @@
+//! The worker loop that runs engines on devices.

@@ -1,0 +1,1 @@
+//! The flood contract: floods, honest clients, floors, verdicts.

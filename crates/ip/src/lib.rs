@@ -1,0 +1,1 @@
+//! The network layer, IPv4 and IPv6.

@@ -1,0 +1,1 @@
+//! Packet generator and counter as an engine.

@@ -1,0 +1,1 @@
+//! One core's host and router as an engine.

@@ -1,0 +1,1 @@
+//! The only lock-free memory of the Floodwall stack.

@@ -1,0 +1,1 @@
+//! UDP sockets: demultiplexing, intake, output.

@@ -1,0 +1,1 @@
+//! Checked views and builders for network headers; never allocates.

@@ -1,0 +1,1 @@
+//! A simulated world: engines, links, one clock, one seed.

@@ -1,0 +1,1 @@
+//! Scenarios across crates; see the tests folder beside this file.

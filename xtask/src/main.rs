@@ -1,0 +1,2 @@
+//! House keeping commands.
+fn main() {}
