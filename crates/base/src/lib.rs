@@ -1,6 +1,30 @@
 //! The vocabulary of the Floodwall stack: words that everyone uses, and no behaviour.
+//!
+//! Addresses and prefixes, time, randomness, the keyed hash, drop reasons, counters, limits. Every
+//! crate may import this one; it imports nobody. Start reading at [`DropReason`] and [`limits`].
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod addr;
+mod counter;
+mod drop_reason;
+mod flow;
+mod hash;
+mod ids;
+pub mod limits;
 mod mac;
+mod rand;
+mod time;
 
+pub use addr::{
+    Address, Family, IpCidr, ParsePrefixError, Prefix, ipv4_source_is_plausible,
+    ipv6_source_is_plausible, solicited_node,
+};
+pub use counter::{Counter, Counters};
+pub use drop_reason::{DropCounts, DropReason};
+pub use flow::{Endpoint, FlowKey, ResolvedRoute};
+pub use hash::HashKey;
+pub use ids::{CoreId, IfIndex, Mss, NumaNode, Units};
 pub use mac::{MacAddr, ParseMacError};
+pub use rand::{PublicRandom, Randomness, SecretRandom};
+pub use time::Instant;

@@ -1,0 +1,178 @@
+//! What the stack counts, under nstat's names where the meaning is the same.
+//!
+//! Counters are plain numbers of one shard: adding costs one instruction. A worker publishes a
+//! copy of the whole once a round (decision D19). Reading: RFC 4293, RFC 4113, RFC 2011.
+
+/// Writes the enum and its names from one table.
+macro_rules! counters {
+    ($($variant:ident = $sentence:literal,)*) => {
+        /// One thing that is counted.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum Counter {
+            $(#[doc = $sentence] $variant,)*
+        }
+
+        impl Counter {
+            /// Every counter, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// nstat's name, or ours where nstat has none.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant),)* }
+            }
+
+            /// What is counted, in one sentence.
+            #[must_use]
+            pub const fn sentence(self) -> &'static str {
+                match self { $(Self::$variant => $sentence,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    IpInReceives = "IPv4 packets that arrived.",
+    IpInHdrErrors = "IPv4 packets dropped for an error in their header.",
+    IpInAddrErrors = "IPv4 packets dropped for an impossible address, or for another host.",
+    IpInUnknownProtos = "IPv4 packets for a protocol that nobody speaks.",
+    IpInDiscards = "IPv4 packets dropped for want of room.",
+    IpInDelivers = "IPv4 packets handed to their protocol.",
+    IpInOctets = "Bytes of IPv4 packets that arrived.",
+    IpOutRequests = "IPv4 packets that we made.",
+    IpOutNoRoutes = "IPv4 packets that found no route.",
+    IpOutDiscards = "IPv4 packets of ours dropped for want of room or of a neighbour.",
+    IpOutOctets = "Bytes of IPv4 packets that we made.",
+    Ip6InReceives = "IPv6 packets that arrived.",
+    Ip6InHdrErrors = "IPv6 packets dropped for an error in their headers.",
+    Ip6InTruncatedPkts = "IPv6 packets that claim more bytes than arrived.",
+    Ip6InAddrErrors = "IPv6 packets dropped for an impossible address, or for another host.",
+    Ip6InUnknownProtos = "IPv6 packets for a protocol that nobody speaks.",
+    Ip6InDiscards = "IPv6 packets dropped for want of room.",
+    Ip6InDelivers = "IPv6 packets handed to their protocol.",
+    Ip6InOctets = "Bytes of IPv6 packets that arrived.",
+    Ip6OutRequests = "IPv6 packets that we made.",
+    Ip6OutNoRoutes = "IPv6 packets that found no route.",
+    Ip6OutDiscards = "IPv6 packets of ours dropped for want of room or of a neighbour.",
+    Ip6OutOctets = "Bytes of IPv6 packets that we made.",
+    IcmpInMsgs = "ICMP messages that arrived.",
+    IcmpInErrors = "ICMP messages dropped for an error.",
+    IcmpInCsumErrors = "ICMP messages with a wrong checksum.",
+    IcmpInEchos = "ICMP echo requests that arrived.",
+    IcmpInEchoReps = "ICMP echo replies that arrived.",
+    IcmpInDestUnreachs = "ICMP destination unreachable messages that arrived.",
+    IcmpOutMsgs = "ICMP messages sent.",
+    IcmpOutEchoReps = "ICMP echo replies sent.",
+    IcmpOutDestUnreachs = "ICMP destination unreachable messages sent.",
+    IcmpOutParmProbs = "ICMP parameter problem messages sent.",
+    IcmpOutRateLimitGlobal = "ICMP messages withheld by the limit for all.",
+    IcmpOutRateLimitHost = "ICMP messages withheld by the limit for one peer.",
+    Icmp6InMsgs = "ICMPv6 messages that arrived.",
+    Icmp6InErrors = "ICMPv6 messages dropped for an error.",
+    Icmp6InCsumErrors = "ICMPv6 messages with a wrong checksum.",
+    Icmp6InEchos = "ICMPv6 echo requests that arrived.",
+    Icmp6InEchoReplies = "ICMPv6 echo replies that arrived.",
+    Icmp6InDestUnreachs = "ICMPv6 destination unreachable messages that arrived.",
+    Icmp6InNeighborSolicits = "Neighbour solicitations that arrived.",
+    Icmp6InNeighborAdvertisements = "Neighbour advertisements that arrived.",
+    Icmp6InRouterAdvertisements = "Router advertisements that arrived.",
+    Icmp6OutMsgs = "ICMPv6 messages sent.",
+    Icmp6OutEchoReplies = "ICMPv6 echo replies sent.",
+    Icmp6OutDestUnreachs = "ICMPv6 destination unreachable messages sent.",
+    Icmp6OutParmProblems = "ICMPv6 parameter problem messages sent.",
+    Icmp6OutNeighborSolicits = "Neighbour solicitations sent.",
+    Icmp6OutNeighborAdvertisements = "Neighbour advertisements sent.",
+    Icmp6OutRateLimitHost = "ICMPv6 messages withheld by the limit for one peer.",
+    Icmp6OutRateLimitGlobal = "ICMPv6 messages withheld by the limit for all.",
+    UdpInDatagrams = "IPv4 datagrams read by applications.",
+    UdpNoPorts = "IPv4 datagrams for a port without a socket.",
+    UdpInErrors = "IPv4 datagrams dropped, for whatever reason but a missing socket.",
+    UdpInCsumErrors = "IPv4 datagrams with a wrong checksum.",
+    UdpRcvbufErrors = "IPv4 datagrams dropped because the socket was full.",
+    UdpOutDatagrams = "IPv4 datagrams sent.",
+    Udp6InDatagrams = "IPv6 datagrams read by applications.",
+    Udp6NoPorts = "IPv6 datagrams for a port without a socket.",
+    Udp6InErrors = "IPv6 datagrams dropped, for whatever reason but a missing socket.",
+    Udp6InCsumErrors = "IPv6 datagrams with a wrong checksum.",
+    Udp6RcvbufErrors = "IPv6 datagrams dropped because the socket was full.",
+    Udp6OutDatagrams = "IPv6 datagrams sent.",
+    FloodwallArpInRequests = "ARP requests that arrived for us.",
+    FloodwallArpInReplies = "ARP replies that arrived for us.",
+    FloodwallArpOutRequests = "ARP requests sent.",
+    FloodwallArpOutReplies = "ARP replies sent.",
+    FloodwallHeaderChecks = "Headers asked for.",
+    FloodwallHeaderBorrows = "Headers read where they lay.",
+    FloodwallHeaderCopies = "Headers copied to scratch because they straddled chunks.",
+    FloodwallHeaderCopiedBytes = "Bytes of headers copied to scratch.",
+    FloodwallHeaderPulldowns = "Headers rearranged because somebody had to write.",
+    FloodwallHeaderFailures = "Headers asked for beyond the packet's end.",
+    FloodwallRounds = "Rounds run.",
+    FloodwallDadConflicts = "Addresses given up because somebody else has them.",
+}
+
+/// One number per counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters([u64; Counter::ALL.len()]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self([0; Counter::ALL.len()])
+    }
+}
+
+impl Counters {
+    /// Counts one.
+    #[inline]
+    pub fn count(&mut self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    /// Counts `n`.
+    #[inline]
+    pub fn add(&mut self, counter: Counter, n: u64) {
+        if let Some(slot) = self.0.get_mut(counter as usize) {
+            *slot = slot.wrapping_add(n);
+        }
+    }
+
+    /// Sets a counter whose truth is kept elsewhere.
+    pub fn set(&mut self, counter: Counter, n: u64) {
+        if let Some(slot) = self.0.get_mut(counter as usize) {
+            *slot = n;
+        }
+    }
+
+    /// What a counter stands at.
+    #[must_use]
+    pub fn of(&self, counter: Counter) -> u64 {
+        self.0.get(counter as usize).copied().unwrap_or(0)
+    }
+
+    /// Adds another table to this one.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = mine.wrapping_add(*theirs);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_counts_add_up() {
+        let mut names: Vec<_> = Counter::ALL.iter().map(|c| c.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Counter::ALL.len());
+        let mut a = Counters::default();
+        a.count(Counter::IpInReceives);
+        let mut b = a.clone();
+        b.merge(&a);
+        assert_eq!(b.of(Counter::IpInReceives), 2);
+        assert!(Counter::ALL.iter().all(|c| c.sentence().ends_with('.')));
+    }
+}

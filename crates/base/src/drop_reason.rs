@@ -1,0 +1,169 @@
+//! Every way in which a packet can die: one variant, one sentence each.
+//!
+//! A death is decided in one place and counted there once. Packets that arrived and packets that
+//! we made ourselves have a ledger each ([`DropCounts`] twice in `stack`), so that both balance.
+
+/// Writes the enum, its names and its sentences from one table.
+macro_rules! drop_reasons {
+    ($($variant:ident = $sentence:literal,)*) => {
+        /// Why a packet died.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum DropReason {
+            $(#[doc = $sentence] $variant,)*
+        }
+
+        impl DropReason {
+            /// Every reason, in the order of the packet's walk.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name under which the reason is counted.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant),)* }
+            }
+
+            /// What happened, in one sentence.
+            #[must_use]
+            pub const fn sentence(self) -> &'static str {
+                match self { $(Self::$variant => $sentence,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    NoBuffer = "The packet pool was empty.",
+    TooManyChunks = "The packet came in more pieces than a packet may have.",
+    InterfaceUnknown = "The packet named an interface that does not exist.",
+    FrameTruncated = "The frame ends within its link header.",
+    FrameNotForUs = "The frame's link destination is another station.",
+    FrameSourceGroup = "The frame's link source is a group address.",
+    FrameVlan = "The frame belongs to a VLAN that is not configured.",
+    EtherTypeUnknown = "The frame carries a protocol that is neither IP nor ARP.",
+    ArpMalformed = "The ARP packet is truncated or not about IPv4 over Ethernet.",
+    ArpNotForUs = "The ARP packet asks for, or tells of, somebody else.",
+    ArpSenderInvalid = "The ARP packet's sender address cannot be a station's.",
+    IpTruncated = "The packet ends within its IP header.",
+    IpVersion = "The version field does not fit the protocol that the link announced.",
+    IpHeaderLength = "The IPv4 header length is below 20 bytes or beyond the packet.",
+    IpLength = "The IP header claims more bytes than arrived, or fewer than its own header.",
+    IpHeaderChecksum = "The IPv4 header checksum is wrong.",
+    IpSourceInvalid = "The source address cannot be a sender's (martian).",
+    IpDestinationInvalid = "The destination address cannot be a receiver's.",
+    IpNotForUs = "The packet is for another host, and this one does not forward.",
+    IpGroupNotJoined = "The packet is for a group that nobody here has joined.",
+    IpOptionMalformed = "An IPv4 option has an impossible length.",
+    IpSourceRoute = "The packet carries an IPv4 source route.",
+    FragmentUnsupported = "The packet is a fragment, and reassembly is not available.",
+    FragmentMalformed = "The fragment's offset or length is impossible.",
+    ExtensionMalformed = "An IPv6 extension header is truncated or lies about its length.",
+    ExtensionLimit = "The extension headers exceed the configured limits.",
+    ExtensionOrder = "Hop-by-hop options stand elsewhere than first.",
+    ExtensionOptionUnknown = "An unknown IPv6 option asks that the packet be discarded.",
+    ExtensionRouting = "The routing header is of a kind that this host does not process.",
+    ExtensionJumbo = "The packet is a jumbogram, which no interface here supports.",
+    NoNextHeader = "The packet says that nothing follows its headers.",
+    ProtocolUnknown = "Nothing here speaks the packet's upper protocol.",
+    IcmpMalformed = "The ICMP message is truncated or has an impossible field.",
+    IcmpChecksum = "The ICMP checksum is wrong.",
+    IcmpTypeUnknown = "The ICMP message is of a type that this host does not act upon.",
+    IcmpEchoRefused = "The echo request was sent to a group or broadcast address.",
+    IcmpNoFlow = "The ICMP error or reply quotes no packet that we sent.",
+    IcmpRateLimited = "The sender is over its share of ICMP answers.",
+    NdpMalformed = "The neighbour discovery message breaks a rule of RFC 4861.",
+    NdpHopLimit = "The neighbour discovery message crossed a router.",
+    NdpNotForUs = "The neighbour discovery message asks for, or tells of, somebody else.",
+    NdpUnsolicited = "The advertisement tells of a neighbour that nobody here asked for.",
+    UdpMalformed = "The UDP length is below eight bytes or beyond the packet.",
+    UdpChecksum = "The UDP checksum is wrong, or zero over IPv6.",
+    UdpNoPort = "No socket is bound to the datagram's destination.",
+    UdpSocketFull = "The socket's receive buffer is full.",
+    ApplicationClosed = "The socket was closed while the datagram waited.",
+    NoRoute = "No route leads to the destination.",
+    NoSourceAddress = "No address of ours may be used towards the destination.",
+    PacketTooBig = "The packet exceeds the interface's MTU and cannot be cut.",
+    NeighborPendingFull = "Too many packets wait for the neighbour's link address.",
+    NeighborTableFull = "The neighbour cache has no room for another unresolved neighbour.",
+    NeighborUnreachable = "The neighbour did not answer.",
+    InterfaceDown = "The interface is down.",
+    DeviceFull = "The device's transmit ring was full.",
+    DeviceGone = "The device vanished.",
+    LoopbackFull = "The loopback queue was full.",
+}
+
+/// One number per reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DropCounts([u64; DropReason::ALL.len()]);
+
+impl Default for DropCounts {
+    fn default() -> Self {
+        Self([0; DropReason::ALL.len()])
+    }
+}
+
+impl DropCounts {
+    /// Counts one death.
+    #[inline]
+    pub fn count(&mut self, reason: DropReason) {
+        self.add(reason, 1);
+    }
+
+    /// Counts `n` deaths.
+    #[inline]
+    pub fn add(&mut self, reason: DropReason, n: u64) {
+        if let Some(slot) = self.0.get_mut(reason as usize) {
+            *slot = slot.wrapping_add(n);
+        }
+    }
+
+    /// How many died for `reason`.
+    #[must_use]
+    pub fn of(&self, reason: DropReason) -> u64 {
+        self.0.get(reason as usize).copied().unwrap_or(0)
+    }
+
+    /// How many died in all.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().fold(0, |sum, n| sum.wrapping_add(*n))
+    }
+
+    /// The reasons that have a count, with it.
+    pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|r| (*r, self.of(*r))).filter(|(_, n)| *n > 0)
+    }
+
+    /// Adds another table to this one.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = mine.wrapping_add(*theirs);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_death_is_counted_once_under_its_name() {
+        let mut counts = DropCounts::default();
+        counts.count(DropReason::UdpNoPort);
+        counts.add(DropReason::LoopbackFull, 2);
+        assert_eq!((counts.of(DropReason::UdpNoPort), counts.total()), (1, 3));
+        let mut twice = counts.clone();
+        twice.merge(&counts);
+        assert_eq!(twice.total(), 6);
+        let names: Vec<_> = counts.nonzero().map(|(r, n)| (r.name(), n)).collect();
+        assert_eq!(names, [("UdpNoPort", 1), ("LoopbackFull", 2)]);
+    }
+
+    #[test]
+    fn every_reason_has_a_sentence() {
+        for reason in DropReason::ALL {
+            assert!(reason.sentence().ends_with('.'), "{reason:?}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Every bound of the stack in one file, with its unit and its reason.
+//!
+//! These are defaults: the configuration holds the values in force (decision B9). What an attacker
+//! can reach, and what honest traffic loses at the bound, stands in `docs/threats.md`.
+
+use core::time::Duration;
+
+/// Packets that one call to a device moves. Large enough to amortise the call, small enough that
+/// a burst's headers stay in the first cache level.
+pub const BURST_MAX: usize = 64;
+/// Chunks that one packet may have: 64 KiB in 1,792-byte pieces are 37; headers and splits on top.
+pub const CHUNKS_MAX: usize = 64;
+/// Interfaces that one stack may have.
+pub const INTERFACES_MAX: usize = 64;
+/// Addresses of each family on one interface.
+pub const ADDRESSES_MAX: usize = 32;
+/// Routes that the small table holds.
+pub const ROUTES_MAX: usize = 1024;
+/// Neighbours of one interface and family: Linux's `gc_thresh3`, which its operators know.
+pub const NEIGHBORS_MAX: usize = 1024;
+/// Of these, how many may be unresolved at a time: unresolved ones never displace the others
+/// (RFC 6583 section 7.1).
+pub const NEIGHBORS_INCOMPLETE_MAX: usize = 256;
+/// Packets that wait for one neighbour's link address (security bar, row 63).
+pub const NEIGHBOR_PENDING_MAX: usize = 3;
+/// IPv6 extension headers of one packet.
+pub const EXTENSION_HEADERS_MAX: usize = 8;
+/// Options of one extension header, padding apart (RFC 8504 section 5.3).
+pub const EXTENSION_OPTIONS_MAX: usize = 8;
+/// Consecutive bytes of padding between options (RFC 8504 section 5.3).
+pub const EXTENSION_PADDING_MAX: usize = 7;
+/// Bytes of one packet's extension headers together.
+pub const EXTENSION_BYTES_MAX: usize = 1500;
+/// ICMP answers a second that one peer may cause.
+pub const ICMP_PEER_RATE: u32 = 100;
+/// ICMP answers that one peer may cause at once.
+pub const ICMP_PEER_BURST: u32 = 50;
+/// ICMP errors a second for all peers together: Linux's `icmp_msgs_per_sec`.
+pub const ICMP_ERROR_RATE: u32 = 1000;
+/// ICMP errors at once for all peers together.
+pub const ICMP_ERROR_BURST: u32 = 50;
+/// Peers whose ICMP share is remembered; more share slots by keyed hash.
+pub const ICMP_PEERS: usize = 1024;
+/// UDP sockets of one stack.
+pub const UDP_SOCKETS_MAX: usize = 65_536;
+/// Bytes that wait in one UDP socket, counted in true bytes: Linux's `rmem_default`.
+pub const UDP_RECEIVE_BYTES: usize = 212_992;
+/// Bytes of one UDP socket on their way out, counted in true bytes.
+pub const UDP_SEND_BYTES: usize = 212_992;
+/// Packets that wait on the loopback interface: Linux's `netdev_max_backlog`.
+pub const LOOPBACK_QUEUE_MAX: usize = 1000;
+/// How long a worker may run without a break (decision D18).
+pub const ROUND_MAX: Duration = Duration::from_millis(1);
+/// Units of timed work in one slice.
+pub const WORK_UNITS: u32 = 64;
