@@ -1,0 +1,148 @@
+//! A partial one's complement sum, and the entry points that make one from bytes.
+//!
+//! Called by everyone who checks or makes a checksum. Invariant: the value is congruent to the
+//! little-endian 16-bit words summed, modulo 65,535, and zero only if every byte was zero; one's
+//! complement sums do not care about byte order (RFC 1071 section 2(B)), so the swap waits for
+//! [`Sum::fold`]. Not here: the kernels (`scalar.rs`, `simd.rs`).
+
+use crate::scalar::{add_carry, sum_scalar};
+
+/// Below this many bytes the scalar loop wins over a call into a wide kernel.
+const WIDE_MIN: usize = 128;
+
+/// Copying and then summing goes by blocks of this many bytes, so that the sum finds its bytes
+/// in the first-level cache.
+const COPY_BLOCK: usize = 8192;
+
+/// A partial one's complement sum of bytes that began at an even offset (RFC 1071).
+///
+/// `Sum::default()` is the sum of nothing. Combining costs one addition with carry.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Sum(pub(crate) u64);
+
+impl Sum {
+    /// The sum of no bytes.
+    pub const ZERO: Self = Self(0);
+
+    /// The sum of one 16-bit field, as its number (host order).
+    #[inline]
+    pub const fn of_u16(word: u16) -> Self {
+        Self(word.swap_bytes() as u64)
+    }
+
+    /// The sum of one 32-bit field, as its number (host order).
+    #[inline]
+    pub const fn of_u32(word: u32) -> Self {
+        Self(word.swap_bytes() as u64)
+    }
+
+    /// The sum of these bytes followed by `other`'s, if an even number of bytes came before
+    /// `other`'s.
+    #[inline]
+    pub const fn add(self, other: Self) -> Self {
+        Self(add_carry(self.0, other.0))
+    }
+
+    /// Like [`Sum::add`], but `other` may be the sum of a chunk that begins at an odd offset.
+    ///
+    /// A chunk summed on its own has its bytes in the other halves of the words than in the
+    /// packet; a rotation by eight bits puts them right (RFC 1071 section 2(B)).
+    #[inline]
+    pub const fn append(self, at_odd: bool, other: Self) -> Self {
+        let value = if at_odd { other.0.rotate_left(8) } else { other.0 };
+        Self(add_carry(self.0, value))
+    }
+
+    /// The 16-bit one's complement sum, not yet complemented, as a number in host order.
+    ///
+    /// Zero only if every byte summed was zero.
+    #[inline]
+    #[must_use]
+    pub const fn fold(self) -> u16 {
+        let value = (self.0 & 0xffff_ffff) + (self.0 >> 32);
+        let value = (value & 0xffff) + ((value >> 16) & 0xffff) + (value >> 32);
+        let value = (value & 0xffff) + (value >> 16);
+        let value = (value & 0xffff) + (value >> 16);
+        (value as u16).swap_bytes()
+    }
+
+    /// The checksum to put into a header: the complement of [`Sum::fold`].
+    #[inline]
+    #[must_use]
+    pub const fn finish(self) -> u16 {
+        !self.fold()
+    }
+
+    /// Whether bytes that include their own checksum sum up to all ones, as they must.
+    #[inline]
+    #[must_use]
+    pub const fn verifies(self) -> bool {
+        self.fold() == 0xffff
+    }
+}
+
+/// Sums `bytes`, as if they began at an even offset; a last odd byte is padded with zero.
+///
+/// Cost: about 4 ns for 64 bytes, 13 to 18 ns for 1,460 with AVX2 or SSE2.
+#[inline]
+pub fn sum(bytes: &[u8]) -> Sum {
+    if bytes.len() < WIDE_MIN { Sum(sum_scalar(bytes)) } else { sum_wide(bytes) }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn sum_wide(bytes: &[u8]) -> Sum {
+    if let Some(value) = crate::simd::sum_avx2(bytes) {
+        Sum(value)
+    } else {
+        Sum(crate::simd::sum_sse2(bytes))
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn sum_wide(bytes: &[u8]) -> Sum {
+    Sum(sum_scalar(bytes))
+}
+
+/// Sums a header of exactly 20 bytes (an IPv4 or TCP header without options); no loop.
+#[inline]
+pub fn header20(header: &[u8; 20]) -> Sum {
+    let (a, rest) = split8(header);
+    let (b, rest) = split8(rest);
+    let c = rest.first_chunk::<4>().map_or(0, |c| u32::from_le_bytes(*c));
+    Sum(add_carry(add_carry(a, b), u64::from(c)))
+}
+
+/// Sums a header of exactly 40 bytes (an IPv6 header); no loop.
+#[inline]
+pub fn header40(header: &[u8; 40]) -> Sum {
+    let (a, rest) = split8(header);
+    let (b, rest) = split8(rest);
+    let (c, rest) = split8(rest);
+    let (d, rest) = split8(rest);
+    let (e, _) = split8(rest);
+    Sum(add_carry(add_carry(add_carry(a, b), add_carry(c, d)), e))
+}
+
+/// The first eight bytes as a little-endian word and the rest; the length is known to callers.
+#[inline(always)]
+fn split8(bytes: &[u8]) -> (u64, &[u8]) {
+    bytes.split_first_chunk::<8>().map_or((0, bytes), |(w, rest)| (u64::from_le_bytes(*w), rest))
+}
+
+/// Copies `src` to the front of `dst` and sums what it copied, in one pass over memory.
+///
+/// Copies as many bytes as the shorter of the two holds. Cost: the copy, plus a sum from the
+/// first-level cache.
+#[inline]
+pub fn copy_sum(dst: &mut [u8], src: &[u8]) -> Sum {
+    let mut total = Sum::ZERO;
+    for (to, from) in dst.chunks_mut(COPY_BLOCK).zip(src.chunks(COPY_BLOCK)) {
+        let len = to.len().min(from.len());
+        if let (Some(to), Some(from)) = (to.get_mut(..len), from.get(..len)) {
+            to.copy_from_slice(from);
+            total = total.add(sum(to));
+        }
+    }
+    total
+}
