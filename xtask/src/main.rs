@@ -1,2 +1,87 @@
-//! House keeping commands.
-fn main() {}
+//! House keeping: `layers` (who imports whom), `tidy` (what no compiler checks), `ci` (everything).
+//!
+//! Run as `cargo run -p xtask -- <command>`. Exit code 0: it holds; 1: it does not, one line per
+//! complaint; 2: the command itself could not be run.
+#![forbid(unsafe_code)]
+
+mod ci;
+mod layers;
+mod source;
+mod tidy;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo run -p xtask -- <command>
+
+  layers          check every import between crates against the table of shelves
+  tidy            check the rules that no compiler checks
+  ci [step ...]   run everything, or the steps named: fmt layers tidy clippy test doc loom
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let root = root();
+    let passed = match arguments.split_first() {
+        Some((command, [])) if command == "layers" => layers(&root),
+        Some((command, [])) if command == "tidy" => tidy(&root),
+        Some((command, steps)) if command == "ci" => match ci::run(&root, steps) {
+            Ok(passed) => passed,
+            Err(error) => return unusable(&error),
+        },
+        Some((command, [])) if matches!(&**command, "help" | "--help" | "-h") => {
+            print!("{USAGE}");
+            true
+        }
+        _ => return unusable(USAGE),
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn unusable(error: &str) -> ExitCode {
+    eprintln!("{}", error.trim_end());
+    ExitCode::from(2)
+}
+
+/// The root of the repository: the folder above this package.
+fn root() -> PathBuf {
+    let own = env::var_os("CARGO_MANIFEST_DIR");
+    let own = own.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    own.parent().map_or_else(|| own.clone(), Path::to_path_buf)
+}
+
+/// Prints what breaks the table of shelves; true if nothing does.
+fn layers(root: &Path) -> bool {
+    match layers::check(root) {
+        Ok(complaints) => {
+            complaints.iter().for_each(|line| eprintln!("layers: {line}"));
+            if complaints.is_empty() {
+                println!("layers: every import goes down");
+            }
+            complaints.is_empty()
+        }
+        Err(error) => {
+            eprintln!("layers: {error}");
+            false
+        }
+    }
+}
+
+/// Prints what is not tidy; true if everything is.
+fn tidy(root: &Path) -> bool {
+    match tidy::check(root) {
+        Ok(report) => {
+            report.notes.iter().for_each(|line| println!("tidy: note: {line}"));
+            report.complaints.iter().for_each(|line| eprintln!("tidy: {line}"));
+            let count = report.complaints.len();
+            println!("tidy: {} files, {count} complaints", report.files);
+            count == 0
+        }
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            false
+        }
+    }
+}
