@@ -1,0 +1,98 @@
+//! Reading headers wherever they lie: borrow in place, copy to scratch when they straddle chunks.
+//!
+//! Nothing is rearranged and nothing allocated, so the only way to fail is that the packet is too
+//! short; and it works on shared memory. Who must write uses `pulldown.rs`. Reading: Hagino,
+//! "Mbuf issues in 4.4BSD IPv6/IPsec support" (FREENIX 2000), section 4.
+
+use crate::buf::PacketBuf;
+
+/// How headers were read. Belongs to an engine, which counts with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AccessCounters {
+    /// Headers asked for.
+    pub checks: u64,
+    /// Given where they lay.
+    pub borrows: u64,
+    /// Copied to scratch.
+    pub copies: u64,
+    /// Bytes copied, to scratch or by pulling down.
+    pub copied_bytes: u64,
+    /// Pulled down (rearranged) for a writer.
+    pub pulldowns: u64,
+    /// Frames taken by pulling down.
+    pub allocations: u64,
+    /// Beyond the packet's end, beyond the scratch, or no memory to pull down with.
+    pub failures: u64,
+}
+
+impl PacketBuf {
+    /// The `len` bytes from `off`, in place where one chunk has them all, else copied to
+    /// `scratch`. `None` where the packet ends before, or `scratch` is shorter than a straddling
+    /// header. Costs a compare where the first chunk has them.
+    #[inline]
+    pub fn header<'a>(
+        &'a self,
+        off: usize,
+        len: usize,
+        scratch: &'a mut [u8],
+        access: &mut AccessCounters,
+    ) -> Option<&'a [u8]> {
+        access.checks += 1;
+        let end = off.checked_add(len)?;
+        if let Some(bytes) = self.first().get(off..end) {
+            access.borrows += 1;
+            return Some(bytes);
+        }
+        self.header_beyond(off, len, scratch, access)
+    }
+
+    /// As [`PacketBuf::header`] for a constant number of bytes.
+    #[inline]
+    pub fn header_array<'a, const N: usize>(
+        &'a self,
+        off: usize,
+        scratch: &'a mut [u8; N],
+        access: &mut AccessCounters,
+    ) -> Option<&'a [u8; N]> {
+        self.header(off, N, scratch, access)?.first_chunk()
+    }
+
+    #[cold]
+    fn header_beyond<'a>(
+        &'a self,
+        off: usize,
+        len: usize,
+        scratch: &'a mut [u8],
+        access: &mut AccessCounters,
+    ) -> Option<&'a [u8]> {
+        let mut skip = off;
+        for bytes in self.chunks() {
+            if skip < bytes.len() {
+                if let Some(found) = bytes.get(skip..skip.saturating_add(len)) {
+                    access.borrows += 1;
+                    return Some(found);
+                }
+                break;
+            }
+            skip -= bytes.len();
+        }
+        let Some(room) = scratch.get_mut(..len).filter(|_| off + len <= self.len()) else {
+            access.failures += 1;
+            return None;
+        };
+        self.copy_out(off, room);
+        access.copies += 1;
+        access.copied_bytes += len as u64;
+        Some(room)
+    }
+
+    /// Copies bytes from `off` into `out`; returns how many there were.
+    pub fn copy_out(&self, off: usize, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        for bytes in self.chunks_in(off, out.len()) {
+            out[done..done + bytes.len()].copy_from_slice(bytes);
+            done += bytes.len();
+        }
+        done
+    }
+}

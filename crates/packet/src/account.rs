@@ -1,0 +1,219 @@
+//! Accounts: who pays for the memory that a packet holds, in true bytes.
+//!
+//! A socket, a queue, a reassembly buffer opens an account with a limit; each packet that it keeps
+//! is charged with the true size of its memory, descriptors included (a one-byte datagram in a
+//! 2 KiB frame costs 2,176), and exactly what was charged is released when the packet dies or
+//! moves on, wherever that happens.
+//!
+//! An account belongs to a home. Its worker adds with plain loads and stores; other threads
+//! subtract in a word of their own (the biased count of Choi, Shull and Torrellas 2018). The sum
+//! of both words is exact.
+//!
+//! # Under flood
+//! Reachable by anyone who can make a socket keep packets. Bound: the account's limit. Worst work
+//! per packet: two additions. When full the newcomer is refused; what waits stays.
+
+use core::cell::{Cell, UnsafeCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::home;
+use crate::pool::Region;
+
+/// Bits of an account's number that tell its place in its home.
+const PLACE_BITS: u32 = 20;
+const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
+
+/// An open account. Dropping it closes it; packets still charged go on being released exactly.
+pub struct Account {
+    id: u32,
+    /// Keeps the words behind `id`.
+    _region: Arc<Region>,
+}
+
+/// The account has no room for the packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccountFull;
+
+impl core::fmt::Display for AccountFull {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the account has no room for the packet's true size")
+    }
+}
+
+impl core::error::Error for AccountFull {}
+
+/// On the free list.
+const FREE: u64 = 0;
+/// Held by an [`Account`].
+const OPEN: u64 = 1;
+/// Closed while something was charged, or from another thread: found again by the search.
+const DRAINING: u64 = 2;
+
+/// One account's words.
+#[derive(Default)]
+struct Slot {
+    /// Charged by the home's worker minus released by it; wraps.
+    local: AtomicU64,
+    /// Charged elsewhere minus released elsewhere; wraps.
+    elsewhere: AtomicU64,
+    limit: AtomicU64,
+    state: AtomicU64,
+}
+
+/// All accounts of one home, allocated at the start.
+pub(crate) struct Accounts {
+    slots: Box<[Slot]>,
+    /// Closed accounts; touched by the attached worker only.
+    free: UnsafeCell<Vec<u32>>,
+    /// Where the search for drained accounts goes on.
+    cursor: Cell<usize>,
+}
+
+impl Accounts {
+    pub(crate) fn new(count: usize) -> Self {
+        let count = count.min(PLACE_MASK as usize);
+        let mut free: Vec<u32> = Vec::with_capacity(count);
+        free.extend((1..=count as u32).rev());
+        Self {
+            slots: (0..=count).map(|_| Slot::default()).collect(),
+            free: UnsafeCell::new(free),
+            cursor: Cell::new(0),
+        }
+    }
+
+    /// Opens an account of the home in `slot`. Called by the attached worker.
+    pub(crate) fn open(&self, slot: u16, limit: u64) -> Option<u32> {
+        // SAFETY: only `Pool` calls this, on the attached thread; the borrow ends here.
+        let place = match unsafe { &mut *self.free.get() }.pop() {
+            Some(place) => place,
+            None => self.find_drained()?,
+        };
+        let account = &self.slots[place as usize];
+        account.limit.store(limit, Ordering::Relaxed);
+        account.state.store(OPEN, Ordering::Relaxed);
+        Some((u32::from(slot) << PLACE_BITS) | place)
+    }
+
+    /// Closes an account; it is used again only when nothing is charged to it any more.
+    fn close(&self, place: u32, mine: bool) {
+        let Some(account) = self.slots.get(place as usize) else { return };
+        if mine && account.used() == 0 {
+            account.state.store(FREE, Ordering::Relaxed);
+            // SAFETY: `mine` says that this is the attached thread. The list has room for all.
+            unsafe { &mut *self.free.get() }.push(place);
+        } else {
+            account.state.store(DRAINING, Ordering::Release);
+        }
+    }
+
+    /// Whether nothing at all is charged.
+    pub(crate) fn all_released(&self) -> bool {
+        self.slots.iter().all(|slot| slot.used() == 0)
+    }
+
+    /// A closed account whose packets have all gone; looks at 64 slots at most.
+    #[cold]
+    fn find_drained(&self) -> Option<u32> {
+        for _ in 0..self.slots.len().min(64) {
+            let at = self.cursor.get() % self.slots.len();
+            self.cursor.set(at + 1);
+            let slot = &self.slots[at];
+            if at != 0 && slot.state.load(Ordering::Acquire) == DRAINING && slot.used() == 0 {
+                return Some(at as u32);
+            }
+        }
+        None
+    }
+}
+
+impl Slot {
+    fn used(&self) -> u64 {
+        self.local.load(Ordering::Relaxed).wrapping_add(self.elsewhere.load(Ordering::Relaxed))
+    }
+
+    /// Adds `amount` (two's complement for less) from the home's worker or from elsewhere.
+    #[inline]
+    fn shift(&self, mine: bool, amount: u64) {
+        if mine {
+            let now = self.local.load(Ordering::Relaxed).wrapping_add(amount);
+            self.local.store(now, Ordering::Relaxed);
+        } else {
+            self.elsewhere.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The words behind a number, and whether the calling thread is their worker.
+#[inline]
+fn find<'a>(id: u32) -> Option<(&'a Slot, bool)> {
+    let home = home::of_slot((id >> PLACE_BITS) as u16)?;
+    Some((home.accounts.slots.get((id & PLACE_MASK) as usize)?, home.is_mine()))
+}
+
+/// Releases `bytes` that were charged to `id`. What is charged keeps the account's region alive
+/// (`Region::drop`), so a packet may outlive the [`Account`].
+#[inline]
+pub(crate) fn release(id: u32, bytes: u32) {
+    if let Some((slot, mine)) = find(id) {
+        slot.shift(mine, u64::from(bytes).wrapping_neg());
+    }
+}
+
+impl Account {
+    pub(crate) fn new(id: u32, region: Arc<Region>) -> Self {
+        Self { id, _region: region }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Charges `bytes`; refuses where the limit would be passed.
+    #[inline]
+    pub(crate) fn charge(&self, bytes: u32) -> Result<(), AccountFull> {
+        let (slot, mine) = find(self.id).ok_or(AccountFull)?;
+        slot.shift(mine, u64::from(bytes));
+        if slot.used() > slot.limit.load(Ordering::Relaxed) {
+            slot.shift(mine, u64::from(bytes).wrapping_neg());
+            return Err(AccountFull);
+        }
+        Ok(())
+    }
+
+    /// True bytes charged now.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        find(self.id).map_or(0, |(slot, _)| slot.used())
+    }
+
+    /// Whether `bytes` more would fit. A hint: the charge decides.
+    #[must_use]
+    #[inline]
+    pub fn has_room(&self, bytes: u32) -> bool {
+        find(self.id).is_some_and(|(slot, _)| {
+            slot.used().saturating_add(u64::from(bytes)) <= slot.limit.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Changes the limit. What is charged beyond a lower one stays until it is released.
+    pub fn set_limit(&self, limit: u64) {
+        if let Some((slot, _)) = find(self.id) {
+            slot.limit.store(limit, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if let Some(home) = home::of_slot((self.id >> PLACE_BITS) as u16) {
+            home.accounts.close(self.id & PLACE_MASK, home.is_mine());
+        }
+    }
+}
+
+impl core::fmt::Debug for Account {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Account({} bytes)", self.used())
+    }
+}

@@ -1,0 +1,462 @@
+//! `PacketBuf`: one owning handle of 8 bytes to a packet's memory.
+//!
+//! A packet is one chunk or a chain of chunks. Dropping the handle gives everything back: the
+//! frames to their homes, the charge to its account. Bytes that a reference also sees are
+//! read-only. Chains are freed by a loop. Reading: design note in `docs/design/packet.md`.
+
+use core::mem;
+use core::ptr::NonNull;
+use core::slice;
+use std::sync::atomic::Ordering;
+
+use floodwall_base::limits::CHUNKS_MAX;
+
+use crate::account::{self, Account, AccountFull};
+use crate::chunks::Chunks;
+use crate::descriptor::{Class, Descriptor};
+use crate::home;
+use crate::pool::{Pool, SMALL_BYTES, SUPER_BYTES};
+
+/// One packet: see the file's head.
+#[repr(transparent)]
+pub struct PacketBuf(NonNull<Descriptor>);
+
+const _: () = assert!(size_of::<Option<PacketBuf>>() == 8);
+
+// SAFETY: a handle is the only owner of its descriptor's cells; what is shared (`refs`) is atomic,
+// and the bytes of a shared frame are never written.
+unsafe impl Send for PacketBuf {}
+// SAFETY: `&PacketBuf` only reads cells, and nobody writes them while it is borrowed.
+unsafe impl Sync for PacketBuf {}
+
+/// A packet may not have that many chunks; it is given back.
+#[derive(Debug)]
+pub struct ChainFull(pub PacketBuf);
+
+impl PacketBuf {
+    /// # Safety
+    /// `at` is a live descriptor of a pool, and no other handle owns it.
+    #[inline]
+    pub(crate) unsafe fn from_descriptor(at: *const Descriptor) -> Self {
+        // SAFETY: live descriptors are not null.
+        Self(unsafe { NonNull::new_unchecked(at.cast_mut()) })
+    }
+
+    /// Gives up ownership without giving anything back.
+    #[inline]
+    pub(crate) fn into_descriptor(self) -> *const Descriptor {
+        let at = self.0.as_ptr();
+        mem::forget(self);
+        at
+    }
+
+    #[inline]
+    pub(crate) fn descriptor(&self) -> &Descriptor {
+        // SAFETY: descriptors live as long as their region, which lives until every handle is
+        // home. Nobody ever makes a `&mut Descriptor`.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Bytes of the whole packet.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.descriptor().total.get() as usize
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first chunk's bytes: all of them where [`PacketBuf::is_contiguous`].
+    #[must_use]
+    #[inline]
+    pub fn first(&self) -> &[u8] {
+        chunk_bytes(self.descriptor())
+    }
+
+    /// Whether the first chunk holds the whole packet.
+    #[must_use]
+    #[inline]
+    pub fn is_contiguous(&self) -> bool {
+        self.descriptor().len.get() == self.descriptor().total.get()
+    }
+
+    /// The chunks' bytes in order, empty ones included.
+    #[must_use]
+    pub fn chunks(&self) -> Chunks<'_> {
+        Chunks::new(self)
+    }
+
+    /// How many chunks there are. At least one.
+    #[must_use]
+    pub fn chunk_count(&self) -> usize {
+        self.chunks().count()
+    }
+
+    /// The first chunk's bytes for writing; `None` where they are shared.
+    #[must_use]
+    #[inline]
+    pub fn first_mut(&mut self) -> Option<&mut [u8]> {
+        let d = self.descriptor();
+        // SAFETY: the chunk is exclusive, and `&mut self` keeps others of this handle away.
+        is_exclusive(d).then(|| unsafe { chunk_bytes_mut(d) })
+    }
+
+    /// Spare bytes before the first byte; 0 where the memory is shared.
+    #[must_use]
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        let d = self.descriptor();
+        if is_exclusive(d) { d.off.get() as usize } else { 0 }
+    }
+
+    /// Spare bytes behind the first chunk's last; 0 where the memory is shared.
+    #[must_use]
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        tailroom(self.descriptor())
+    }
+
+    /// Grows the packet by `n` bytes at its front, and gives them to be written. `None` where the
+    /// headroom is too small or the memory is shared; the packet is unchanged then.
+    #[inline]
+    pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
+        let d = self.descriptor();
+        if n > self.headroom() {
+            return None;
+        }
+        d.off.set(d.off.get() - n as u32);
+        d.len.set(d.len.get() + n as u32);
+        d.total.set(d.total.get() + n as u32);
+        // SAFETY: exclusive, or the headroom would have been 0 (for `n` = 0 the slice is empty).
+        let bytes = unsafe { chunk_bytes_mut(d) };
+        Some(&mut bytes[..n])
+    }
+
+    /// As [`PacketBuf::prepend`] for a constant number of bytes.
+    #[inline]
+    pub fn prepend_array<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
+        self.prepend(N)?.first_chunk_mut()
+    }
+
+    /// Grows the first and only chunk by `n` bytes at its end, and gives them to be written.
+    /// `None` where the packet has more chunks, the tailroom is too small, or the memory is shared.
+    #[inline]
+    pub fn extend(&mut self, n: usize) -> Option<&mut [u8]> {
+        let d = self.descriptor();
+        if !d.chain.get().is_null() || n > tailroom(d) {
+            return None;
+        }
+        let before = d.len.get() as usize;
+        d.len.set(d.len.get() + n as u32);
+        d.total.set(d.total.get() + n as u32);
+        // SAFETY: exclusive, or the tailroom would have been 0.
+        let bytes = unsafe { chunk_bytes_mut(d) };
+        Some(&mut bytes[before..])
+    }
+
+    /// Appends a copy of `bytes` to the first and only chunk; false where [`PacketBuf::extend`]
+    /// would refuse.
+    #[inline]
+    #[must_use]
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) -> bool {
+        match self.extend(bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                true
+            }
+            None => bytes.is_empty(),
+        }
+    }
+
+    /// Takes `n` bytes off the front (all of them where there are fewer). Chunks that become
+    /// empty stay in place, so that no layer's offset moves.
+    pub fn trim_front(&mut self, n: usize) {
+        let mut left = n.min(self.len()) as u32;
+        self.descriptor().total.set(self.descriptor().total.get() - left);
+        for d in Links::of(self.descriptor()) {
+            let here = left.min(d.len.get());
+            d.off.set(d.off.get() + here);
+            d.len.set(d.len.get() - here);
+            left -= here;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Cuts the packet to `len` bytes (nothing where it has fewer). Whole chunks behind the cut
+    /// go home.
+    pub fn truncate(&mut self, len: usize) {
+        if len >= self.len() {
+            return;
+        }
+        let mut left = len as u32;
+        let head = self.descriptor();
+        head.total.set(left);
+        for d in Links::of(head) {
+            let here = left.min(d.len.get());
+            d.len.set(here);
+            left -= here;
+            if left == 0 {
+                let rest = d.chain.replace(core::ptr::null());
+                release_chain(rest);
+                break;
+            }
+        }
+    }
+
+    /// Appends another packet's chunks to this one. Constant but for the walk to the last chunk.
+    ///
+    /// # Errors
+    /// Gives `more` back where the chain would exceed [`CHUNKS_MAX`].
+    pub fn append(&mut self, more: Self) -> Result<(), ChainFull> {
+        let head = self.descriptor();
+        let (mut last, mut count) = (head, 0);
+        for d in Links::of(head) {
+            last = d;
+            count += 1;
+        }
+        if count + more.chunk_count() > CHUNKS_MAX {
+            return Err(ChainFull(more));
+        }
+        more.release_charge();
+        head.total.set(head.total.get() + more.descriptor().total.get());
+        last.chain.set(more.into_descriptor());
+        Ok(())
+    }
+
+    /// Another read-only view of `len` bytes from `off`: a chain of references, one for each chunk
+    /// touched, that keep the memory alive. `None` where the range ends beyond the packet or no
+    /// reference is free. While both live, neither writes those bytes.
+    #[must_use]
+    pub fn share(&self, pool: &Pool, off: usize, len: usize) -> Option<Self> {
+        if off.checked_add(len)? > self.len() {
+            return None;
+        }
+        let (mut skip, mut left) = (off as u32, len as u32);
+        let mut shared: Option<Self> = None;
+        for d in Links::of(self.descriptor()) {
+            let from = skip.min(d.len.get());
+            skip -= from;
+            let here = left.min(d.len.get() - from);
+            if here == 0 && !(left == 0 && shared.is_none()) {
+                continue;
+            }
+            let reference = reference_to(pool, d, from, here)?;
+            left -= here;
+            match &mut shared {
+                None => shared = Some(reference),
+                Some(head) => head.append(reference).ok()?,
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        shared
+    }
+
+    /// True bytes of the packet's memory: what an account is charged. A reference counts as its
+    /// descriptor alone.
+    #[must_use]
+    #[inline]
+    pub fn true_size(&self) -> u32 {
+        let d = self.descriptor();
+        if d.chain.get().is_null() {
+            return true_size(d);
+        }
+        Links::of(d).map(true_size).sum()
+    }
+
+    /// Charges the packet's true size to `account`, after releasing what it was charged before.
+    /// About 1 ns by the account's worker.
+    ///
+    /// # Errors
+    /// The account is full: nothing is charged then.
+    #[inline]
+    pub fn charge(&mut self, account: &Account) -> Result<(), AccountFull> {
+        self.release_charge();
+        let size = self.true_size();
+        account.charge(size)?;
+        let d = self.descriptor();
+        d.charged.set(size);
+        d.account.set(account.id());
+        Ok(())
+    }
+
+    /// Releases exactly what was charged.
+    #[inline]
+    pub fn uncharge(&mut self) {
+        self.release_charge();
+    }
+
+    #[inline]
+    fn release_charge(&self) {
+        let d = self.descriptor();
+        let charged = d.charged.get();
+        if charged != 0 {
+            d.charged.set(0);
+            account::release(d.account.get(), charged);
+        }
+    }
+}
+
+impl Drop for PacketBuf {
+    #[inline]
+    fn drop(&mut self) {
+        self.release_charge();
+        let d = self.descriptor();
+        if d.chain.get().is_null() {
+            release_one(d);
+        } else {
+            release_chain(d);
+        }
+    }
+}
+
+impl core::fmt::Debug for PacketBuf {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "PacketBuf({} bytes in {} chunks)", self.len(), self.chunk_count())
+    }
+}
+
+/// The descriptors of a chain, from one on. The caller owns the chain for as long as it walks.
+pub(crate) struct Links<'a>(Option<&'a Descriptor>);
+
+impl<'a> Links<'a> {
+    pub(crate) fn of(first: &'a Descriptor) -> Self {
+        Self(Some(first))
+    }
+}
+
+impl<'a> Iterator for Links<'a> {
+    type Item = &'a Descriptor;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Descriptor> {
+        let d = self.0?;
+        // SAFETY: a chain's descriptors are owned by its head's owner, whose borrow is `'a`.
+        self.0 = unsafe { d.chain.get().as_ref() };
+        Some(d)
+    }
+}
+
+/// The bytes of one chunk.
+#[inline]
+pub(crate) fn chunk_bytes(d: &Descriptor) -> &[u8] {
+    // SAFETY: every setter of `off` and `len` keeps them within the class's frame (references:
+    // within the range that they were made of). Nobody writes while the borrow lives: writing
+    // needs `&mut` of the only owner.
+    unsafe { slice::from_raw_parts(d.frame.get().add(d.off.get() as usize), d.len.get() as usize) }
+}
+
+/// The bytes of one chunk for writing.
+///
+/// # Safety
+/// The chunk is exclusive, and its packet mutably borrowed for `'a`.
+#[inline]
+#[expect(clippy::mut_from_ref, reason = "the caller holds the packet's `&mut`, as documented")]
+pub(crate) unsafe fn chunk_bytes_mut(d: &Descriptor) -> &mut [u8] {
+    // SAFETY: as in `chunk_bytes`; exclusiveness by the caller's promise.
+    unsafe {
+        slice::from_raw_parts_mut(d.frame.get().add(d.off.get() as usize), d.len.get() as usize)
+    }
+}
+
+/// Whether the chunk's owner may write: it has a frame, and no reference lives.
+#[inline]
+pub(crate) fn is_exclusive(d: &Descriptor) -> bool {
+    // Acquire: what a reference read on another thread happened before its release.
+    d.class.get() != Class::Reference && d.refs.load(Ordering::Acquire) == 1
+}
+
+/// Bytes of the frame behind a chunk.
+#[inline]
+pub(crate) fn frame_bytes(d: &Descriptor) -> usize {
+    match d.class.get() {
+        Class::Small => SMALL_BYTES,
+        Class::Frame => home::of_slot(d.home.get()).map_or(0, |h| h.frame_bytes),
+        Class::Super => SUPER_BYTES,
+        Class::Reference => 0,
+    }
+}
+
+/// Spare bytes behind a chunk's last.
+#[inline]
+pub(crate) fn tailroom(d: &Descriptor) -> usize {
+    if is_exclusive(d) { frame_bytes(d) - (d.off.get() + d.len.get()) as usize } else { 0 }
+}
+
+#[inline]
+fn true_size(d: &Descriptor) -> u32 {
+    (frame_bytes(d) + size_of::<Descriptor>()) as u32
+}
+
+/// A reference to `len` bytes from `from` of the chunk `d`, as a packet.
+pub(crate) fn reference_to(pool: &Pool, d: &Descriptor, from: u32, len: u32) -> Option<PacketBuf> {
+    let reference = pool.alloc(Class::Reference)?;
+    // SAFETY: a reference's owner is alive: the reference counts as one of its owners.
+    let owner = unsafe { d.owner.get().as_ref() }.filter(|_| d.class.get() == Class::Reference);
+    let owner = owner.unwrap_or(d);
+    owner.refs.fetch_add(1, Ordering::Relaxed);
+    let r = reference.descriptor();
+    r.owner.set(owner);
+    r.frame.set(d.frame.get());
+    r.off.set(d.off.get() + from);
+    r.len.set(len);
+    r.total.set(len);
+    Some(reference)
+}
+
+/// Gives back a chain, one descriptor after the other.
+#[cold]
+fn release_chain(mut at: *const Descriptor) {
+    // SAFETY: the caller gives up a chain that it owns; each link is read before its descriptor
+    // goes home.
+    while let Some(d) = unsafe { at.as_ref() } {
+        at = d.chain.replace(core::ptr::null());
+        release_one(d);
+    }
+}
+
+/// Gives up one ownership of a descriptor; the last one sends it home.
+#[inline]
+fn release_one(d: &Descriptor) {
+    if d.class.get() == Class::Reference {
+        release_reference(d);
+    } else {
+        release_frame(d);
+    }
+}
+
+#[cold]
+fn release_reference(d: &Descriptor) {
+    // SAFETY: the owner is alive until this reference's count is given up, just below.
+    let owner = unsafe { d.owner.get().as_ref() };
+    go_home(d);
+    if let Some(owner) = owner {
+        release_frame(owner);
+    }
+}
+
+/// Plain load first: 1 means that nobody else can have it, so nobody can raise it either.
+#[inline]
+fn release_frame(d: &Descriptor) {
+    if d.refs.load(Ordering::Acquire) == 1 || d.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        d.refs.store(1, Ordering::Relaxed);
+        go_home(d);
+    }
+}
+
+#[inline]
+fn go_home(d: &Descriptor) {
+    match home::of_slot(d.home.get()) {
+        Some(home) => home.give(d),
+        // A home is unregistered only when all its descriptors are back.
+        None => debug_assert!(false, "a descriptor outlived its home"),
+    }
+}

@@ -1,0 +1,87 @@
+//! `Burst`: a bounded batch of packets, moved in one call.
+
+use floodwall_base::limits::BURST_MAX;
+
+use crate::buf::PacketBuf;
+
+/// At most [`BURST_MAX`] packets, in order.
+pub struct Burst {
+    slots: [Option<PacketBuf>; BURST_MAX],
+    len: usize,
+}
+
+impl Default for Burst {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Burst {
+    /// An empty burst.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { slots: [const { None }; BURST_MAX], len: 0 }
+    }
+
+    /// How many packets it has.
+    #[must_use]
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many more fit.
+    #[must_use]
+    #[inline]
+    pub const fn room(&self) -> usize {
+        BURST_MAX - self.len
+    }
+
+    /// Appends a packet.
+    ///
+    /// # Errors
+    /// Gives it back where the burst is full.
+    #[inline]
+    pub fn push(&mut self, packet: PacketBuf) -> Result<(), PacketBuf> {
+        match self.slots.get_mut(self.len) {
+            Some(slot) => {
+                *slot = Some(packet);
+                self.len += 1;
+                Ok(())
+            }
+            None => Err(packet),
+        }
+    }
+
+    /// Takes all packets out, in order. What the caller leaves in the iterator is dropped.
+    #[inline]
+    pub fn drain(&mut self) -> impl Iterator<Item = PacketBuf> {
+        let len = core::mem::take(&mut self.len);
+        self.slots.iter_mut().take(len).filter_map(Option::take)
+    }
+
+    /// The packets in order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = &PacketBuf> {
+        self.slots.iter().take(self.len).flatten()
+    }
+
+    /// The packets in order, for changing them.
+    #[inline]
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PacketBuf> {
+        self.slots.iter_mut().take(self.len).flatten()
+    }
+}
+
+impl core::fmt::Debug for Burst {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Burst({} packets)", self.len)
+    }
+}

@@ -1,0 +1,143 @@
+//! The descriptor: what the pool knows about one piece of memory, out of band.
+//!
+//! Devices, the kernel and XDP programs write into frames, headroom included, so nothing that we
+//! rely on lives there. A descriptor is 128 bytes: line 0 has all that the fast path needs, line 1
+//! is touched only where it is used and is valid only under [`LINE1`].
+//!
+//! Rule: nobody ever makes a `&mut Descriptor`. Every field is a `Cell` that only the owner of the
+//! handle touches, or an atomic. That is what lets a shared reference (`refs`) of another thread
+//! live beside the owner's writes.
+
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::AtomicU32;
+
+/// Line 1 has been written by this packet's owner.
+pub(crate) const LINE1: u8 = 1 << 0;
+/// The frame arrived for a group or for all on the link.
+pub(crate) const LINK_GROUP: u8 = 1 << 1;
+/// Two bits of [`crate::ChecksumState`].
+pub(crate) const CHECKSUM_SHIFT: u32 = 2;
+/// Where the checksum state lies.
+pub(crate) const CHECKSUM_MASK: u8 = 0b11 << CHECKSUM_SHIFT;
+
+/// Shape of the memory behind a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Class {
+    /// 256 bytes: small packets that we make ourselves.
+    Small = 0,
+    /// 2 KiB (4 KiB by configuration): what devices fill; the UMEM's chunk.
+    Frame = 1,
+    /// 64 KiB and headroom: super-frames.
+    Super = 2,
+    /// No memory of its own: a read-only reference to another descriptor's frame.
+    Reference = 3,
+}
+
+impl Class {
+    /// All classes, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Small, Self::Frame, Self::Super, Self::Reference];
+}
+
+/// See the file's head. The field order is the cache-line plan of the design note.
+#[repr(C, align(128))]
+pub(crate) struct Descriptor {
+    // Line 0.
+    /// Next in whatever list owns this packet.
+    pub(crate) next: Cell<*const Self>,
+    /// Next chunk of this packet.
+    pub(crate) chain: Cell<*const Self>,
+    /// First byte of the frame; in a reference, of the borrowed frame.
+    pub(crate) frame: Cell<*mut u8>,
+    /// Where this chunk's bytes start, from the frame's start.
+    pub(crate) off: Cell<u32>,
+    /// How many bytes this chunk has.
+    pub(crate) len: Cell<u32>,
+    /// Bytes of the whole packet (head only).
+    pub(crate) total: Cell<u32>,
+    /// True bytes charged to `account` (head only); 0 where nothing is charged.
+    pub(crate) charged: Cell<u32>,
+    /// The account that they are charged to.
+    pub(crate) account: Cell<u32>,
+    /// Owners of the frame: 1 and one per reference.
+    pub(crate) refs: AtomicU32,
+    /// Offsets of the layers from the frame's start, so that pulling a header moves nothing.
+    pub(crate) l3: Cell<u16>,
+    pub(crate) l4: Cell<u16>,
+    pub(crate) payload: Cell<u16>,
+    pub(crate) flags: Cell<u8>,
+    /// Constant after the start.
+    pub(crate) class: Cell<Class>,
+    /// Keyed flow hash, 0 where not known.
+    pub(crate) hash: Cell<u32>,
+    /// The interface it came from or goes to.
+    pub(crate) iface: Cell<u16>,
+    /// Which home it belongs to; constant after the start.
+    pub(crate) home: Cell<u16>,
+    // Line 1.
+    pub(crate) timestamp: Cell<u64>,
+    /// In a reference: whose frame it borrows.
+    pub(crate) owner: Cell<*const Self>,
+    pub(crate) gso_type: Cell<u8>,
+    pub(crate) gso_flags: Cell<u8>,
+    pub(crate) header_len: Cell<u16>,
+    pub(crate) gso_size: Cell<u16>,
+    pub(crate) checksum_start: Cell<u16>,
+    pub(crate) checksum_offset: Cell<u16>,
+    pub(crate) vlan: Cell<u16>,
+}
+
+const _: () = assert!(size_of::<Descriptor>() == 128);
+const _: () = assert!(core::mem::offset_of!(Descriptor, timestamp) == 64);
+
+impl Descriptor {
+    /// A descriptor at the pool's start.
+    pub(crate) const fn new(class: Class, home: u16, frame: *mut u8) -> Self {
+        Self {
+            next: Cell::new(ptr::null()),
+            chain: Cell::new(ptr::null()),
+            frame: Cell::new(frame),
+            off: Cell::new(0),
+            len: Cell::new(0),
+            total: Cell::new(0),
+            charged: Cell::new(0),
+            account: Cell::new(0),
+            refs: AtomicU32::new(1),
+            l3: Cell::new(0),
+            l4: Cell::new(0),
+            payload: Cell::new(0),
+            flags: Cell::new(0),
+            class: Cell::new(class),
+            hash: Cell::new(0),
+            iface: Cell::new(0),
+            home: Cell::new(home),
+            timestamp: Cell::new(0),
+            owner: Cell::new(ptr::null()),
+            gso_type: Cell::new(0),
+            gso_flags: Cell::new(0),
+            header_len: Cell::new(0),
+            gso_size: Cell::new(0),
+            checksum_start: Cell::new(0),
+            checksum_offset: Cell::new(0),
+            vlan: Cell::new(0),
+        }
+    }
+
+    /// Makes line 0 that of an empty packet whose bytes will start at `off`.
+    #[inline]
+    pub(crate) fn reset(&self, off: u32) {
+        self.next.set(ptr::null());
+        self.chain.set(ptr::null());
+        self.off.set(off);
+        self.len.set(0);
+        self.total.set(0);
+        self.charged.set(0);
+        self.l3.set(0);
+        self.l4.set(0);
+        self.payload.set(0);
+        self.flags.set(0);
+        self.hash.set(0);
+        self.iface.set(0);
+    }
+}

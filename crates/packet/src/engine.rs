@@ -1,0 +1,55 @@
+//! The one trait of everything that turns packets into packets (decision C10).
+//!
+//! An engine never looks outside: packets, time and randomness come in, packets and a deadline
+//! come out. So `dispatch` runs it on real devices, `world` in virtual time, and it cannot know
+//! which. Every call returns the units of work that it spent, by which a caller shares a core.
+
+use floodwall_base::{Instant, Randomness, Units};
+
+use crate::burst::Burst;
+use crate::list::PacketList;
+use crate::pool::Pool;
+
+/// What an engine gets for one call.
+pub struct Round<'a> {
+    /// The time of the whole round.
+    pub now: Instant,
+    /// This worker's memory.
+    pub pool: &'a Pool,
+    /// This worker's randomness.
+    pub random: &'a mut Randomness,
+    /// What arrived, each packet with its interface named. The engine empties it.
+    pub arrived: &'a mut Burst,
+    /// What is to leave, each packet with its interface named. The engine appends.
+    pub departing: &'a mut PacketList,
+    /// How much work the caller grants.
+    pub budget: Units,
+}
+
+/// What the triage step says of one packet, before any work is put into it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Triage {
+    /// It belongs to something that we take part in: a known flow, an answered peer.
+    Friend,
+    /// It may begin something new.
+    Stranger,
+    /// It would be dropped anyway.
+    Refusable,
+}
+
+/// See the file's head.
+pub trait Engine {
+    /// Takes the arrived burst, whatever its size, and appends what is to be sent.
+    fn round(&mut self, round: &mut Round<'_>) -> Units;
+
+    /// Does up to `round.budget` units of timed work: retransmissions, ageing, applications.
+    fn work(&mut self, round: &mut Round<'_>) -> Units;
+
+    /// When [`Engine::work`] must be called at the latest; `None` where nothing is pending. A
+    /// moment in the past means at once.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// Says of each packet of a burst whose it is, without changing anything, at the price of one
+    /// table probe. `classes` is filled up to the burst's length.
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]);
+}

@@ -1,0 +1,190 @@
+//! A home: the frames of one worker, and the way back for frames that die elsewhere.
+//!
+//! The worker that is attached takes and gives back through array stacks, last in first out, so
+//! that the warmest frame is used next. Everybody else who drops a packet pushes it onto the
+//! home's take-all list (Treiber's push, taken whole by one swap, so there is no ABA), which the
+//! worker empties when its stack runs dry.
+//!
+//! A handle knows its home by a 16-bit slot in one static table, so that dropping it needs no
+//! argument. Slots are freed only when every descriptor has come home; else the memory stays.
+
+use core::cell::{Cell, UnsafeCell};
+use core::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use crate::account::Accounts;
+use crate::descriptor::{Class, Descriptor};
+
+/// Homes that one process may have.
+const HOMES_MAX: usize = 4096;
+/// No thread is attached.
+const NOBODY: u32 = 0;
+
+static HOMES: [AtomicPtr<Home>; HOMES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; HOMES_MAX];
+static NEXT_THREAD: AtomicU32 = AtomicU32::new(1);
+
+thread_local! {
+    /// This thread's number, given at its first attachment; [`NOBODY`] before.
+    static THREAD: Cell<u32> = const { Cell::new(NOBODY) };
+}
+
+/// See the file's head.
+pub(crate) struct Home {
+    /// The attached thread's number.
+    attached: AtomicU32,
+    /// Touched by the attached thread only.
+    stacks: UnsafeCell<[Vec<*const Descriptor>; 4]>,
+    /// What died elsewhere.
+    returned: AtomicPtr<Descriptor>,
+    /// How many allocations found nothing.
+    pub(crate) failures: AtomicU32,
+    pub(crate) accounts: Accounts,
+    /// Bytes of a frame of `Class::Frame`.
+    pub(crate) frame_bytes: usize,
+}
+
+// SAFETY: `stacks` is touched by the thread whose number is in `attached` only (checked in each
+// access), or by `Region` when no thread can be attached; the rest is atomic.
+unsafe impl Sync for Home {}
+// SAFETY: the descriptors that the stacks point to belong to the home, not to a thread.
+unsafe impl Send for Home {}
+
+/// Takes a free slot of the table for `home`.
+pub(crate) fn register(home: *mut Home) -> Option<u16> {
+    HOMES.iter().enumerate().find_map(|(slot, entry)| {
+        let free = entry
+            .compare_exchange(ptr::null_mut(), home, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+        (free).then_some(slot as u16)
+    })
+}
+
+/// Gives a slot back. Only when all its descriptors are home: nobody can look it up any more.
+pub(crate) fn unregister(slot: u16) {
+    HOMES[slot as usize].store(ptr::null_mut(), Ordering::Release);
+}
+
+/// The home in a slot.
+#[inline]
+pub(crate) fn of_slot<'a>(slot: u16) -> Option<&'a Home> {
+    let home = HOMES.get(slot as usize)?.load(Ordering::Acquire);
+    // SAFETY: a home is unregistered and freed only once no descriptor and no account names its
+    // slot (`Region::drop`), and whoever asks holds one of these.
+    unsafe { home.as_ref() }
+}
+
+impl Home {
+    pub(crate) fn new(counts: [usize; 4], accounts: usize, frame_bytes: usize) -> Self {
+        Self {
+            attached: AtomicU32::new(NOBODY),
+            stacks: UnsafeCell::new(counts.map(Vec::with_capacity)),
+            returned: AtomicPtr::new(ptr::null_mut()),
+            failures: AtomicU32::new(0),
+            accounts: Accounts::new(accounts),
+            frame_bytes,
+        }
+    }
+
+    /// Claims the home for this thread; false where another thread has it.
+    pub(crate) fn attach(&self) -> bool {
+        let me = THREAD.with(|t| {
+            if t.get() == NOBODY {
+                t.set(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
+            }
+            t.get()
+        });
+        self.attached.compare_exchange(NOBODY, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives the claim up.
+    pub(crate) fn detach(&self) {
+        self.attached.store(NOBODY, Ordering::Release);
+    }
+
+    /// Whether the calling thread holds the claim.
+    #[inline]
+    pub(crate) fn is_mine(&self) -> bool {
+        let me = THREAD.with(Cell::get);
+        me != NOBODY && self.attached.load(Ordering::Relaxed) == me
+    }
+
+    /// The stacks, for the attached thread.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the attachment, as the comment says")]
+    unsafe fn stacks(&self) -> &mut [Vec<*const Descriptor>; 4] {
+        // SAFETY: the caller is the attached thread (or the region when nobody is), and no caller
+        // keeps the borrow beyond its own statement.
+        unsafe { &mut *self.stacks.get() }
+    }
+
+    /// Takes a descriptor of `class`. Called by the attached thread (`Pool` is not `Send`).
+    #[inline]
+    pub(crate) fn take(&self, class: Class) -> Option<*const Descriptor> {
+        debug_assert!(self.is_mine());
+        // SAFETY: only `Pool` calls this, which exists on the attached thread only.
+        if let Some(found) = unsafe { self.stacks() }[class as usize].pop() {
+            return Some(found);
+        }
+        self.collect();
+        // SAFETY: as above.
+        let found = unsafe { self.stacks() }[class as usize].pop();
+        if found.is_none() {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Brings home what died elsewhere. Bounded by the number of descriptors of this home.
+    #[cold]
+    pub(crate) fn collect(&self) {
+        let mut at = self.returned.swap(ptr::null_mut(), Ordering::Acquire).cast_const();
+        while !at.is_null() {
+            // SAFETY: what is in the list was given up by its last owner, whose release push this
+            // acquire swap has seen; descriptors live as long as the region.
+            let descriptor = unsafe { &*at };
+            let following = descriptor.next.get();
+            // SAFETY: called by the attached thread or by the region when nobody is.
+            let stacks = unsafe { self.stacks() };
+            stacks[descriptor.class.get() as usize].push(at);
+            at = following;
+        }
+    }
+
+    /// Gives a descriptor back, from any thread. The caller was its last owner.
+    #[inline]
+    pub(crate) fn give(&self, descriptor: &Descriptor) {
+        let at: *const Descriptor = descriptor;
+        if self.is_mine() {
+            // SAFETY: this is the attached thread. The stack has room for every descriptor of the
+            // home, so the push never allocates.
+            let stacks = unsafe { self.stacks() };
+            stacks[descriptor.class.get() as usize].push(at);
+            return;
+        }
+        let mut head = self.returned.load(Ordering::Relaxed);
+        loop {
+            descriptor.next.set(head);
+            match self.returned.compare_exchange_weak(
+                head,
+                at.cast_mut(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Puts a new descriptor into its stack, at the start.
+    pub(crate) fn stock(&mut self, descriptor: *const Descriptor, class: Class) {
+        self.stacks.get_mut()[class as usize].push(descriptor);
+    }
+
+    /// How many descriptors of each class are home. Called by the attached thread.
+    pub(crate) fn available(&self) -> [usize; 4] {
+        self.collect();
+        // SAFETY: called by the attached thread or by the region when nobody is.
+        unsafe { self.stacks() }.each_ref().map(Vec::len)
+    }
+}

@@ -1,0 +1,149 @@
+//! `PacketList`: an owning first-in-first-out list through the descriptors themselves.
+//!
+//! Queues, departures and hand-over need no memory of their own; the list is as long as the pool
+//! allows, and its owner bounds it.
+
+use core::ptr;
+
+use crate::buf::PacketBuf;
+use crate::descriptor::Descriptor;
+
+/// Packets in order of arrival.
+pub struct PacketList {
+    first: *const Descriptor,
+    last: *const Descriptor,
+    len: usize,
+}
+
+// SAFETY: the list owns its packets, and packets may change threads.
+unsafe impl Send for PacketList {}
+
+impl Default for PacketList {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PacketList {
+    /// An empty list.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { first: ptr::null(), last: ptr::null(), len: 0 }
+    }
+
+    /// How many packets wait.
+    #[must_use]
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends one packet.
+    #[inline]
+    pub fn push_back(&mut self, packet: PacketBuf) {
+        let at = packet.into_descriptor();
+        // SAFETY: the list owns this descriptor from now on, and `last` since it was pushed.
+        let (new, last) = unsafe { (&*at, self.last.as_ref()) };
+        new.next.set(ptr::null());
+        match last {
+            Some(last) => last.next.set(at),
+            None => self.first = at,
+        }
+        self.last = at;
+        self.len += 1;
+    }
+
+    /// Puts a packet first: for one that could not leave yet.
+    pub fn push_front(&mut self, packet: PacketBuf) {
+        let at = packet.into_descriptor();
+        // SAFETY: the list owns this descriptor from now on.
+        unsafe { &*at }.next.set(self.first);
+        if self.first.is_null() {
+            self.last = at;
+        }
+        self.first = at;
+        self.len += 1;
+    }
+
+    /// Takes the oldest packet.
+    #[inline]
+    pub fn pop_front(&mut self) -> Option<PacketBuf> {
+        // SAFETY: `first` is null or a descriptor that the list owns.
+        let d = unsafe { self.first.as_ref() }?;
+        self.first = d.next.replace(ptr::null());
+        if self.first.is_null() {
+            self.last = ptr::null();
+        }
+        self.len -= 1;
+        // SAFETY: the list owned it, and has let go of it just above.
+        Some(unsafe { PacketBuf::from_descriptor(d) })
+    }
+
+    /// Appends all of `more`, which is empty afterwards. Constant time.
+    pub fn append(&mut self, more: &mut Self) {
+        if more.is_empty() {
+            return;
+        }
+        // SAFETY: `last` is null or a descriptor that the list owns.
+        match unsafe { self.last.as_ref() } {
+            Some(last) => last.next.set(more.first),
+            None => self.first = more.first,
+        }
+        self.last = more.last;
+        self.len += more.len;
+        *more = Self { first: ptr::null(), last: ptr::null(), len: 0 };
+    }
+
+    /// Takes the whole list, leaving an empty one.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        core::mem::take(self)
+    }
+
+    /// The packets in order, without taking them.
+    pub fn iter(&self) -> impl Iterator<Item = &PacketBuf> {
+        Iter { at: &raw const self.first, left: self.len, _list: self }
+    }
+}
+
+/// A walk along the links. Each place that holds a descriptor's address reads as a handle.
+struct Iter<'a> {
+    at: *const *const Descriptor,
+    left: usize,
+    _list: &'a PacketList,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a PacketBuf;
+
+    fn next(&mut self) -> Option<&'a PacketBuf> {
+        self.left = self.left.checked_sub(1)?;
+        // SAFETY: `at` points to `first` or to a descriptor's `next`, and `left` says that it is
+        // not null. `PacketBuf` is a transparent non-null pointer, so the place reads as one; the
+        // list is borrowed, so nobody moves it.
+        unsafe {
+            let packet = &*self.at.cast::<PacketBuf>();
+            self.at = packet.descriptor().next.as_ptr();
+            Some(packet)
+        }
+    }
+}
+
+impl Drop for PacketList {
+    fn drop(&mut self) {
+        while self.pop_front().is_some() {}
+    }
+}
+
+impl core::fmt::Debug for PacketList {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "PacketList({} packets)", self.len)
+    }
+}

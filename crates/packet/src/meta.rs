@@ -1,0 +1,191 @@
+//! What a packet carries beside its bytes: layers, interface, hash, checksum state, virtio header.
+
+use floodwall_base::{IfIndex, Instant};
+
+use crate::buf::PacketBuf;
+use crate::descriptor::{CHECKSUM_MASK, CHECKSUM_SHIFT, LINE1, LINK_GROUP};
+
+/// What is known of the transport checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ChecksumState {
+    /// Nothing: whoever reads the packet verifies.
+    #[default]
+    Unverified,
+    /// The device verified it.
+    Verified,
+    /// The field holds the pseudo header's sum only: the packet never crossed a wire, and
+    /// whoever puts it on one completes the sum.
+    Partial,
+}
+
+/// How a super-frame is to be cut: the virtio network header's words (OASIS virtio 1.2, 5.1.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offload {
+    /// virtio's `gso_type`: 0 none, 1 TCP over IPv4, 4 TCP over IPv6, 5 UDP.
+    pub gso_type: u8,
+    /// virtio's flags: 1 needs checksum, 2 data is valid.
+    pub flags: u8,
+    /// Bytes of all headers together.
+    pub header_len: u16,
+    /// Payload bytes of each piece.
+    pub gso_size: u16,
+    /// Where summing starts, from the frame's first byte.
+    pub checksum_start: u16,
+    /// Where the sum is stored, from `checksum_start`.
+    pub checksum_offset: u16,
+}
+
+impl PacketBuf {
+    /// The interface that the packet came from or goes to.
+    #[must_use]
+    #[inline]
+    pub fn iface(&self) -> IfIndex {
+        IfIndex(self.descriptor().iface.get())
+    }
+
+    /// Names the interface.
+    #[inline]
+    pub fn set_iface(&mut self, iface: IfIndex) {
+        self.descriptor().iface.set(iface.0);
+    }
+
+    /// The keyed flow hash, 0 where not known.
+    #[must_use]
+    #[inline]
+    pub fn flow_hash(&self) -> u32 {
+        self.descriptor().hash.get()
+    }
+
+    /// Stores the keyed flow hash.
+    #[inline]
+    pub fn set_flow_hash(&mut self, hash: u32) {
+        self.descriptor().hash.set(hash);
+    }
+
+    /// Where the network header starts, from the packet's first byte now.
+    #[must_use]
+    #[inline]
+    pub fn l3(&self) -> usize {
+        let d = self.descriptor();
+        (u32::from(d.l3.get())).saturating_sub(d.off.get()) as usize
+    }
+
+    /// Where the transport header starts, from the packet's first byte now.
+    #[must_use]
+    #[inline]
+    pub fn l4(&self) -> usize {
+        let d = self.descriptor();
+        (u32::from(d.l4.get())).saturating_sub(d.off.get()) as usize
+    }
+
+    /// Where the payload starts, from the packet's first byte now.
+    #[must_use]
+    #[inline]
+    pub fn payload(&self) -> usize {
+        let d = self.descriptor();
+        (u32::from(d.payload.get())).saturating_sub(d.off.get()) as usize
+    }
+
+    /// Stores where the layers start, from the packet's first byte now. Kept from the frame's
+    /// start, so that pulling or pushing a header moves nothing. Headers lie in the first 64 KiB
+    /// of a frame; an offset beyond is kept as the largest that fits.
+    #[inline]
+    pub fn set_layers(&mut self, l3: usize, l4: usize, payload: usize) {
+        let d = self.descriptor();
+        let at = |n: usize| u16::try_from(d.off.get() as usize + n).unwrap_or(u16::MAX);
+        d.l3.set(at(l3));
+        d.l4.set(at(l4));
+        d.payload.set(at(payload));
+    }
+
+    /// What is known of the transport checksum.
+    #[must_use]
+    #[inline]
+    pub fn checksum_state(&self) -> ChecksumState {
+        match (self.descriptor().flags.get() & CHECKSUM_MASK) >> CHECKSUM_SHIFT {
+            1 => ChecksumState::Verified,
+            2 => ChecksumState::Partial,
+            _ => ChecksumState::Unverified,
+        }
+    }
+
+    /// Stores what is known of the transport checksum.
+    #[inline]
+    pub fn set_checksum_state(&mut self, state: ChecksumState) {
+        let bits = match state {
+            ChecksumState::Unverified => 0,
+            ChecksumState::Verified => 1,
+            ChecksumState::Partial => 2,
+        };
+        let flags = &self.descriptor().flags;
+        flags.set(flags.get() & !CHECKSUM_MASK | bits << CHECKSUM_SHIFT);
+    }
+
+    /// Whether the frame's link destination was a group or everybody.
+    #[must_use]
+    #[inline]
+    pub fn is_link_group(&self) -> bool {
+        self.descriptor().flags.get() & LINK_GROUP != 0
+    }
+
+    /// Stores whether the frame's link destination was a group or everybody.
+    #[inline]
+    pub fn set_link_group(&mut self, group: bool) {
+        let flags = &self.descriptor().flags;
+        let rest = flags.get() & !LINK_GROUP;
+        flags.set(if group { rest | LINK_GROUP } else { rest });
+    }
+
+    /// When the device received it, where the device says so.
+    #[must_use]
+    pub fn timestamp(&self) -> Option<Instant> {
+        let d = self.descriptor();
+        let at = if d.flags.get() & LINE1 != 0 { d.timestamp.get() } else { 0 };
+        (at != 0).then(|| Instant::from_nanos(at))
+    }
+
+    /// Stores when the device received it.
+    pub fn set_timestamp(&mut self, at: Instant) {
+        self.use_line1();
+        self.descriptor().timestamp.set(at.as_nanos());
+    }
+
+    /// The virtio header, where one came along or is wanted.
+    #[must_use]
+    pub fn offload(&self) -> Option<Offload> {
+        let d = self.descriptor();
+        let used = d.flags.get() & LINE1 != 0 && (d.gso_type.get() != 0 || d.gso_flags.get() != 0);
+        used.then(|| Offload {
+            gso_type: d.gso_type.get(),
+            flags: d.gso_flags.get(),
+            header_len: d.header_len.get(),
+            gso_size: d.gso_size.get(),
+            checksum_start: d.checksum_start.get(),
+            checksum_offset: d.checksum_offset.get(),
+        })
+    }
+
+    /// Stores a virtio header. Its offsets count from the frame's first byte.
+    pub fn set_offload(&mut self, offload: Offload) {
+        self.use_line1();
+        let d = self.descriptor();
+        d.gso_type.set(offload.gso_type);
+        d.gso_flags.set(offload.flags);
+        d.header_len.set(offload.header_len);
+        d.gso_size.set(offload.gso_size);
+        d.checksum_start.set(offload.checksum_start);
+        d.checksum_offset.set(offload.checksum_offset);
+    }
+
+    /// Line 1 is never cleared at allocation; its first use clears it.
+    fn use_line1(&mut self) {
+        let d = self.descriptor();
+        if d.flags.get() & LINE1 == 0 {
+            d.flags.set(d.flags.get() | LINE1);
+            d.timestamp.set(0);
+            d.gso_type.set(0);
+            d.gso_flags.set(0);
+            d.vlan.set(0);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! The pool: all packet memory of one NUMA node, taken at the start, handed out per worker.
+//!
+//! A [`Region`] is the memory: an array of descriptors, and per class an array of frames, the 2 KiB
+//! class page-aligned and contiguous so that it can be registered as an AF_XDP UMEM (decision B6).
+//! A [`Pool`] is one worker's attachment to one home of the region; it stays on its thread.
+//!
+//! # Under flood
+//! Reachable by anyone. Bound: the configured counts, allocated at the start. Worst work per
+//! packet: one pop; when the stack is dry, bringing home what other threads gave back. When empty
+//! the newcomer is dropped as `NoBuffer`; nothing else suffers.
+
+use core::marker::PhantomData;
+use core::ptr;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thiserror::Error;
+
+use crate::account::Account;
+use crate::buf::PacketBuf;
+use crate::descriptor::{Class, Descriptor};
+use crate::home::{self, Home};
+
+/// Bytes before the first byte of a packet in a fresh [`Class::Frame`] or [`Class::Super`].
+pub const HEADROOM: usize = 256;
+/// The same in a fresh [`Class::Small`]: Ethernet with a tag, IPv6, UDP, and some.
+pub const HEADROOM_SMALL: usize = 80;
+/// Bytes of a small frame.
+pub const SMALL_BYTES: usize = 256;
+/// Bytes of a super-frame: headroom, and 64 KiB with room for link headers.
+pub const SUPER_BYTES: usize = 65_536 + 512;
+/// Frames start on pages, as a UMEM must.
+const PAGE: usize = 4096;
+
+/// How much memory a region takes, and for how many workers.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Workers that will attach; each gets an equal part of everything below.
+    pub workers: usize,
+    /// Small frames of 256 bytes, in all.
+    pub small: usize,
+    /// Frames, in all.
+    pub frames: usize,
+    /// Bytes of a frame, headroom included: 2048 or 4096.
+    pub frame_bytes: usize,
+    /// Super-frames, in all.
+    pub supers: usize,
+    /// Descriptors without memory, for references, in all.
+    pub references: usize,
+    /// Accounts of each worker.
+    pub accounts: usize,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            small: 8192,
+            frames: 8192,
+            frame_bytes: 2048,
+            supers: 0,
+            references: 8192,
+            accounts: 4096,
+        }
+    }
+}
+
+/// Why a region could not be made or attached to.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub enum PoolError {
+    /// `frame_bytes` is neither 2048 nor 4096.
+    #[error("frame_bytes is {0}, but a frame has 2048 or 4096 bytes (an AF_XDP UMEM's chunk)")]
+    FrameBytes(usize),
+    /// `workers` is zero, or a worker would get no frame.
+    #[error("{frames} frames cannot be shared by {workers} workers: each needs one at least")]
+    TooFew {
+        /// As configured.
+        frames: usize,
+        /// As configured.
+        workers: usize,
+    },
+    /// The system has not that much memory.
+    #[error("the system refused {0} bytes of packet memory: configure fewer frames")]
+    NoMemory(usize),
+    /// The process has too many pools.
+    #[error("this process has too many pools: 4096 workers' homes at most")]
+    TooManyPools,
+    /// Every home of the region has a thread attached.
+    #[error("every worker's place in this pool is taken: raise workers")]
+    NoHome,
+}
+
+/// Memory of one NUMA node. Shared by its workers; outlives every packet in it.
+pub struct Region {
+    descriptors: ptr::NonNull<Descriptor>,
+    descriptor_layout: Layout,
+    count: usize,
+    memory: ptr::NonNull<u8>,
+    memory_layout: Layout,
+    frames: usize,
+    frame_bytes: usize,
+    homes: Vec<(u16, ptr::NonNull<Home>)>,
+    /// Descriptors have been written and stocked.
+    carved: bool,
+}
+
+// SAFETY: the region's fields are constant after `new`; the memory behind the pointers is reached
+// through handles (one owner each) and homes (see there).
+unsafe impl Send for Region {}
+// SAFETY: as above; all `&self` methods read constants or attach to a home by an atomic claim.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Takes the memory.
+    ///
+    /// # Errors
+    /// A configuration that makes no sense, too many pools, or no memory.
+    pub fn new(config: &PoolConfig) -> Result<Arc<Self>, PoolError> {
+        if config.frame_bytes != 2048 && config.frame_bytes != 4096 {
+            return Err(PoolError::FrameBytes(config.frame_bytes));
+        }
+        if config.workers == 0 || config.frames < config.workers {
+            let (frames, workers) = (config.frames, config.workers);
+            return Err(PoolError::TooFew { frames, workers });
+        }
+        let classes = [
+            (Class::Frame, config.frames, config.frame_bytes),
+            (Class::Super, config.supers, SUPER_BYTES),
+            (Class::Small, config.small, SMALL_BYTES),
+            (Class::Reference, config.references, 0),
+        ];
+        let count: usize = classes.iter().map(|c| c.1).sum();
+        let bytes: usize = classes.iter().map(|c| c.1 * c.2).sum();
+        let (memory, memory_layout) = allocate::<u8>(bytes, PAGE)?;
+        let descriptor_bytes = count * size_of::<Descriptor>();
+        let (descriptors, descriptor_layout) =
+            allocate::<Descriptor>(descriptor_bytes, align_of::<Descriptor>()).inspect_err(
+                |_| {
+                    // SAFETY: allocated above with this very layout, and nobody has seen it.
+                    unsafe { dealloc(memory.as_ptr(), memory_layout) };
+                },
+            )?;
+        let mut region = Self {
+            descriptors,
+            descriptor_layout,
+            count,
+            memory,
+            memory_layout,
+            frames: config.frames,
+            frame_bytes: config.frame_bytes,
+            homes: Vec::new(),
+            carved: false,
+        };
+        region.make_homes(config)?;
+        region.carve(&classes);
+        Ok(Arc::new(region))
+    }
+
+    fn make_homes(&mut self, config: &PoolConfig) -> Result<(), PoolError> {
+        let share = |n: usize| n.div_ceil(config.workers);
+        let counts = [config.small, config.frames, config.supers, config.references].map(share);
+        for _ in 0..config.workers {
+            let home = ptr::NonNull::from(Box::leak(Box::new(Home::new(
+                counts,
+                config.accounts,
+                config.frame_bytes,
+            ))));
+            let Some(slot) = home::register(home.as_ptr()) else {
+                // SAFETY: leaked from a box just above, and registered nowhere.
+                drop(unsafe { Box::from_raw(home.as_ptr()) });
+                return Err(PoolError::TooManyPools);
+            };
+            self.homes.push((slot, home));
+        }
+        Ok(())
+    }
+
+    /// Writes every descriptor and shares them out, in turn, so that homes get equal parts.
+    fn carve(&mut self, classes: &[(Class, usize, usize)]) {
+        let (mut at, mut byte) = (0, 0);
+        for &(class, count, bytes) in classes {
+            for i in 0..count {
+                let (slot, mut home) = self.homes[i % self.homes.len()];
+                // SAFETY: `at < count` and `byte` stays within what `new` allocated, by the same
+                // sums. The home is not attached yet: this is its only user.
+                unsafe {
+                    let place = self.descriptors.as_ptr().add(at);
+                    let frame = self.memory.as_ptr().add(byte);
+                    place.write(Descriptor::new(class, slot, frame));
+                    home.as_mut().stock(place, class);
+                }
+                at += 1;
+                byte += bytes;
+            }
+        }
+        self.carved = true;
+    }
+
+    /// Attaches the calling thread to a free home.
+    ///
+    /// # Errors
+    /// [`PoolError::NoHome`] where every home has its thread.
+    pub fn attach(self: &Arc<Self>) -> Result<Pool, PoolError> {
+        for &(slot, home) in &self.homes {
+            // SAFETY: homes live as long as the region.
+            if unsafe { home.as_ref() }.attach() {
+                return Ok(Pool { home, slot, region: Arc::clone(self), _thread: PhantomData });
+            }
+        }
+        Err(PoolError::NoHome)
+    }
+
+    /// The frames of [`Class::Frame`] as one piece of page-aligned memory, for registration as an
+    /// AF_XDP UMEM: its first byte, its bytes, and the bytes of a chunk.
+    #[must_use]
+    pub fn umem(&self) -> (ptr::NonNull<u8>, usize, usize) {
+        (self.memory, self.frames * self.frame_bytes, self.frame_bytes)
+    }
+
+    /// Bytes taken at the start, descriptors included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.memory_layout.size() + self.descriptor_layout.size()
+    }
+}
+
+/// Zeroed memory: touched once, so that no page fault waits behind the first packet.
+fn allocate<T>(bytes: usize, align: usize) -> Result<(ptr::NonNull<T>, Layout), PoolError> {
+    let size = bytes.max(1);
+    let layout = Layout::from_size_align(size, align).map_err(|_| PoolError::NoMemory(bytes))?;
+    // SAFETY: the size is not zero.
+    let memory = unsafe { alloc_zeroed(layout) };
+    Ok((ptr::NonNull::new(memory.cast()).ok_or(PoolError::NoMemory(bytes))?, layout))
+}
+
+impl Drop for Region {
+    /// Frees the memory if every descriptor is home. If a packet is still out somewhere, the
+    /// memory and the homes stay for ever: a leak, never a dangling handle.
+    fn drop(&mut self) {
+        if self.carved {
+            let mut home_again = 0;
+            for (_, home) in &self.homes {
+                // SAFETY: homes live until the end of this function; no `Pool` exists any more.
+                let home = unsafe { home.as_ref() };
+                home_again += home.available().iter().sum::<usize>();
+                if !home.accounts.all_released() {
+                    return;
+                }
+            }
+            if home_again != self.count {
+                return;
+            }
+        }
+        for (slot, home) in self.homes.drain(..) {
+            home::unregister(slot);
+            // SAFETY: leaked from a box in `make_homes`; unregistered, and no descriptor is out.
+            drop(unsafe { Box::from_raw(home.as_ptr()) });
+        }
+        // SAFETY: both were allocated in `new` with these layouts; no handle is out.
+        unsafe {
+            dealloc(self.memory.as_ptr(), self.memory_layout);
+            dealloc(self.descriptors.as_ptr().cast(), self.descriptor_layout);
+        }
+    }
+}
+
+impl core::fmt::Debug for Region {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Region({} bytes, {} workers)", self.bytes(), self.homes.len())
+    }
+}
+
+/// How many pieces of each class are free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Available {
+    /// Of 256 bytes.
+    pub small: usize,
+    /// Of a UMEM's chunk.
+    pub frames: usize,
+    /// Of 64 KiB.
+    pub supers: usize,
+    /// Without memory.
+    pub references: usize,
+}
+
+/// One worker's attachment to its home. It stays on its thread; handles go where they like.
+pub struct Pool {
+    home: ptr::NonNull<Home>,
+    slot: u16,
+    region: Arc<Region>,
+    _thread: PhantomData<*const ()>,
+}
+
+impl Pool {
+    /// A region for one worker, attached: what tests and small programs want.
+    ///
+    /// # Errors
+    /// As [`Region::new`].
+    pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
+        Region::new(config)?.attach()
+    }
+
+    #[inline]
+    fn home(&self) -> &Home {
+        // SAFETY: homes live as long as the region, which `self` keeps.
+        unsafe { self.home.as_ref() }
+    }
+
+    /// An empty packet with the class's headroom, or `None` when the class is used up (counted).
+    /// About 2 ns with its drop.
+    #[inline]
+    #[must_use]
+    pub fn alloc(&self, class: Class) -> Option<PacketBuf> {
+        let found = self.home().take(class)?;
+        // SAFETY: what `take` returns is a live descriptor that nobody else has.
+        let buf = unsafe { PacketBuf::from_descriptor(found) };
+        let headroom = match class {
+            Class::Small => HEADROOM_SMALL,
+            Class::Frame | Class::Super => HEADROOM,
+            Class::Reference => 0,
+        };
+        buf.descriptor().reset(headroom as u32);
+        Some(buf)
+    }
+
+    /// An empty packet in the smallest class that holds `len` bytes behind its headroom; a larger
+    /// class where that one is used up; `None` where none has room.
+    #[must_use]
+    pub fn alloc_for(&self, len: usize) -> Option<PacketBuf> {
+        let fits = [
+            (Class::Small, SMALL_BYTES - HEADROOM_SMALL),
+            (Class::Frame, self.region.frame_bytes - HEADROOM),
+            (Class::Super, SUPER_BYTES - HEADROOM),
+        ];
+        fits.into_iter().filter(|f| len <= f.1).find_map(|f| self.alloc(f.0))
+    }
+
+    /// A packet with a copy of `bytes`, in one chunk where a class holds them, else in a chain.
+    #[must_use]
+    pub fn packet_from(&self, bytes: &[u8]) -> Option<PacketBuf> {
+        if let Some(mut buf) = self.alloc_for(bytes.len()) {
+            return buf.extend_from_slice(bytes).then_some(buf);
+        }
+        self.packet_from_chunks(bytes.chunks(self.region.frame_bytes - HEADROOM))
+    }
+
+    /// A packet whose chunks hold copies of `chunks`, one each, empty ones included.
+    #[must_use]
+    pub fn packet_from_chunks<'a>(
+        &self,
+        chunks: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Option<PacketBuf> {
+        let mut packet: Option<PacketBuf> = None;
+        for bytes in chunks {
+            let mut chunk = self.alloc_for(bytes.len())?;
+            if !chunk.extend_from_slice(bytes) {
+                return None;
+            }
+            match &mut packet {
+                None => packet = Some(chunk),
+                Some(packet) => packet.append(chunk).ok()?,
+            }
+        }
+        packet
+    }
+
+    /// Opens an account that may hold `limit` true bytes; `None` where all are open.
+    #[must_use]
+    pub fn open_account(&self, limit: u64) -> Option<Account> {
+        let id = self.home().accounts.open(self.slot, limit)?;
+        Some(Account::new(id, Arc::clone(&self.region)))
+    }
+
+    /// What is free, after bringing home what other threads gave back.
+    #[must_use]
+    pub fn available(&self) -> Available {
+        let [small, frames, supers, references] = self.home().available();
+        Available { small, frames, supers, references }
+    }
+
+    /// How many allocations found their class used up.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.home().failures.load(Ordering::Relaxed)
+    }
+
+    /// The memory behind.
+    #[must_use]
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Bytes that a fresh [`Class::Frame`] holds behind its headroom.
+    #[must_use]
+    pub fn frame_capacity(&self) -> usize {
+        self.region.frame_bytes - HEADROOM
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.home().detach();
+    }
+}
+
+impl core::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Pool({:?})", self.region)
+    }
+}
+
+#[cfg(test)]
+#[path = "pool/tests.rs"]
+mod tests;

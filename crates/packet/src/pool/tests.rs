@@ -1,0 +1,80 @@
+//! What a pool promises: nothing lost, nothing twice, exact charges, from any thread.
+
+use super::*;
+
+fn small_pool() -> Pool {
+    let config =
+        PoolConfig { small: 4, frames: 4, supers: 1, references: 4, ..PoolConfig::default() };
+    Pool::new(&config).unwrap()
+}
+
+#[test]
+fn what_is_taken_comes_home() {
+    let pool = small_pool();
+    let before = pool.available();
+    let held: Vec<_> = std::iter::from_fn(|| pool.alloc(Class::Frame)).collect();
+    assert_eq!((held.len(), pool.available().frames, pool.failures()), (4, 0, 1));
+    drop(held);
+    assert_eq!(pool.available(), before);
+}
+
+#[test]
+fn a_packet_dropped_on_another_thread_comes_home() {
+    let pool = small_pool();
+    let packets: Vec<_> = (0..4).map(|_| pool.alloc(Class::Small).unwrap()).collect();
+    std::thread::scope(|scope| scope.spawn(move || drop(packets)).join().unwrap());
+    assert_eq!(pool.available().small, 4);
+}
+
+#[test]
+fn charges_are_exact_here_and_elsewhere() {
+    let pool = small_pool();
+    let account = pool.open_account(5000).unwrap();
+    let mut a = pool.alloc(Class::Frame).unwrap();
+    let mut b = pool.alloc(Class::Frame).unwrap();
+    let mut c = pool.alloc(Class::Frame).unwrap();
+    a.charge(&account).unwrap();
+    b.charge(&account).unwrap();
+    assert_eq!((account.used(), c.charge(&account)), (2 * 2176, Err(AccountFull)));
+    assert_eq!(account.used(), 2 * 2176);
+    std::thread::scope(|scope| scope.spawn(move || drop(a)).join().unwrap());
+    assert_eq!(account.used(), 2176);
+    drop(account);
+    drop(b);
+    let again = pool.open_account(1).unwrap();
+    assert_eq!(again.used(), 0);
+}
+
+#[test]
+fn two_pools_on_one_thread_do_not_mix() {
+    let (one, other) = (small_pool(), small_pool());
+    let (a, b) = (one.alloc(Class::Frame).unwrap(), other.alloc(Class::Frame).unwrap());
+    drop((b, a));
+    assert_eq!((one.available().frames, other.available().frames), (4, 4));
+}
+
+#[test]
+fn a_packet_outlives_its_pool() {
+    let pool = small_pool();
+    let mut packet = pool.alloc(Class::Frame).unwrap();
+    let account = pool.open_account(10_000).unwrap();
+    packet.charge(&account).unwrap();
+    assert!(packet.extend_from_slice(b"still here"));
+    drop(account);
+    drop(pool);
+    assert_eq!(packet.first(), b"still here");
+}
+
+#[test]
+fn bad_configurations_are_refused_with_the_remedy() {
+    let with = |c: PoolConfig| Region::new(&c).unwrap_err().to_string();
+    assert!(
+        with(PoolConfig { frame_bytes: 1000, ..PoolConfig::default() }).contains("2048 or 4096")
+    );
+    assert!(with(PoolConfig { workers: 0, ..PoolConfig::default() }).contains("workers"));
+    let region = Region::new(&PoolConfig { workers: 2, ..PoolConfig::default() }).unwrap();
+    let (_a, _b) = (region.attach().unwrap(), region.attach().unwrap());
+    assert_eq!(region.attach().unwrap_err(), PoolError::NoHome);
+}
+
+use crate::account::AccountFull;

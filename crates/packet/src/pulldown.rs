@@ -1,0 +1,193 @@
+//! Pulldown: make `[off, off + len)` contiguous and writable, leave what is before untouched.
+//!
+//! The last resort of header access: only who must write needs it. Safe on shared memory (shared
+//! bytes are copied, never changed), and a failure changes nothing. Reading: Hagino, FREENIX 2000,
+//! section 4; unlike the original it never frees the packet, tests the chunk that it writes to for
+//! sharing, and accepts an exact fit.
+
+use core::ptr;
+
+use thiserror::Error;
+
+use crate::access::AccessCounters;
+use crate::buf::{
+    Links, PacketBuf, chunk_bytes, chunk_bytes_mut, is_exclusive, reference_to, tailroom,
+};
+use crate::descriptor::Descriptor;
+use crate::pool::Pool;
+
+/// Why bytes could not be pulled down. The packet is unchanged.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub enum PulldownError {
+    /// The packet ends before the range does.
+    #[error("the packet has fewer bytes")]
+    TooShort,
+    /// The range exceeds the largest frame, or the packet would have too many chunks.
+    #[error("the range fits no frame")]
+    TooLong,
+    /// No frame is free.
+    #[error("the packet pool is empty")]
+    NoMemory,
+}
+
+impl PacketBuf {
+    /// Makes the `len` bytes from `off` contiguous and exclusive, and gives them to be written.
+    /// Bytes before `off` stay where they are. Copies `len` bytes at most, and only where the
+    /// range straddles chunks or is shared; takes one frame and one reference at most.
+    ///
+    /// # Errors
+    /// See [`PulldownError`]; the packet is unchanged then.
+    pub fn pulldown(
+        &mut self,
+        pool: &Pool,
+        off: usize,
+        len: usize,
+        access: &mut AccessCounters,
+    ) -> Result<&mut [u8], PulldownError> {
+        access.checks += 1;
+        let end = off.checked_add(len).filter(|end| *end <= self.len());
+        if end.is_none() {
+            access.failures += 1;
+            return Err(PulldownError::TooShort);
+        }
+        let (chunk, within) = self.chunk_at(off);
+        let whole = within + len <= chunk.len.get() as usize;
+        if len == 0 || (whole && is_exclusive(chunk)) {
+            access.borrows += 1;
+            // SAFETY: exclusive (or empty), and `self` is mutably borrowed for the result's life.
+            let bytes = unsafe { chunk_bytes_mut(chunk) };
+            return Ok(&mut bytes[within.min(chunk.len.get() as usize)..][..len]);
+        }
+        access.pulldowns += 1;
+        let place = match self.gather(pool, chunk, within, len, access) {
+            Ok(place) => place,
+            Err(error) => {
+                access.failures += 1;
+                return Err(error);
+            }
+        };
+        access.copied_bytes += len as u64;
+        // SAFETY: `gather` returns a chunk of this packet that it has made exclusive.
+        let bytes = unsafe { chunk_bytes_mut(place.chunk) };
+        Ok(&mut bytes[place.within..][..len])
+    }
+
+    /// The chunk that holds byte `off`, and where in it. For the packet's end: its last chunk.
+    fn chunk_at<'a>(&self, off: usize) -> (&'a Descriptor, usize) {
+        let (mut found, mut left) = (ptr::from_ref(self.descriptor()), off);
+        for d in Links::of(self.descriptor()) {
+            found = d;
+            if left < d.len.get() as usize || d.chain.get().is_null() {
+                break;
+            }
+            left -= d.len.get() as usize;
+        }
+        // SAFETY: a live descriptor of this packet, which outlives the caller's use of it. The
+        // lifetime is loosened because descriptors are never borrowed mutably.
+        (unsafe { &*found }, left)
+    }
+
+    /// Brings `len` bytes from `within` of `chunk` on into one exclusive chunk.
+    fn gather<'a>(
+        &self,
+        pool: &Pool,
+        chunk: &'a Descriptor,
+        within: usize,
+        len: usize,
+        access: &mut AccessCounters,
+    ) -> Result<Place<'a>, PulldownError> {
+        let here = (chunk.len.get() as usize - within).min(len);
+        let missing = len - here;
+        if missing > 0 && tailroom(chunk) >= missing {
+            return Ok(pull_forward(chunk, within, missing));
+        }
+        access.allocations += 1;
+        split_off(self, pool, chunk, within, len)
+    }
+}
+
+/// Where gathered bytes lie.
+struct Place<'a> {
+    chunk: &'a Descriptor,
+    within: usize,
+}
+
+/// Copies `missing` bytes of the following chunks into the tailroom of `chunk`.
+fn pull_forward(chunk: &Descriptor, within: usize, missing: usize) -> Place<'_> {
+    let before = chunk.len.get();
+    chunk.len.set(before + missing as u32);
+    // SAFETY: the tailroom was not 0, so the chunk is exclusive; the caller holds `&mut PacketBuf`.
+    let room = unsafe { &mut chunk_bytes_mut(chunk)[before as usize..] };
+    take_from_following(chunk, room);
+    Place { chunk, within }
+}
+
+/// Fills `room` with the first bytes behind `chunk`, and takes them off there. The caller has
+/// checked that there are enough.
+fn take_from_following(chunk: &Descriptor, room: &mut [u8]) {
+    let mut done = 0;
+    for d in Links::of(chunk).skip(1) {
+        let here = (room.len() - done).min(d.len.get() as usize);
+        room[done..done + here].copy_from_slice(&chunk_bytes(d)[..here]);
+        d.off.set(d.off.get() + here as u32);
+        d.len.set(d.len.get() - here as u32);
+        done += here;
+        if done == room.len() {
+            break;
+        }
+    }
+}
+
+/// Copies the range into a fresh frame and splices it in behind what is left of `chunk`. What
+/// `chunk` has behind the range becomes a reference to its frame.
+fn split_off<'a>(
+    packet: &PacketBuf,
+    pool: &Pool,
+    chunk: &'a Descriptor,
+    within: usize,
+    len: usize,
+) -> Result<Place<'a>, PulldownError> {
+    if packet.chunk_count() + 2 > floodwall_base::limits::CHUNKS_MAX {
+        return Err(PulldownError::TooLong);
+    }
+    if len > crate::pool::SUPER_BYTES - crate::pool::HEADROOM {
+        return Err(PulldownError::TooLong);
+    }
+    let mut fresh = pool.alloc_for(len).ok_or(PulldownError::NoMemory)?;
+    let room = fresh.extend(len).ok_or(PulldownError::TooLong)?;
+    let here = (chunk.len.get() as usize - within).min(len);
+    let rest = chunk.len.get() as usize - within - here;
+    // Everything that can fail comes first.
+    let tail = match rest {
+        0 => None,
+        _ => Some(
+            reference_to(pool, chunk, (within + here) as u32, rest as u32)
+                .ok_or(PulldownError::NoMemory)?,
+        ),
+    };
+    room[..here].copy_from_slice(&chunk_bytes(chunk)[within..within + here]);
+    take_from_following(chunk, &mut room[here..]);
+    chunk.len.set(within as u32);
+    let following = chunk.chain.get();
+    let fresh = fresh.into_descriptor();
+    chunk.chain.set(fresh);
+    // SAFETY: `fresh` and `tail` were owned by their handles, whose ownership passes to the chain
+    // here; the packet's handle frees them from now on.
+    let (fresh, last) = unsafe {
+        let fresh: &'a Descriptor = &*fresh;
+        match tail {
+            None => (fresh, fresh),
+            Some(tail) => {
+                let tail = tail.into_descriptor();
+                fresh.chain.set(tail);
+                (fresh, &*tail)
+            }
+        }
+    };
+    last.chain.set(following);
+    Ok(Place { chunk: fresh, within: 0 })
+}
+
+#[cfg(test)]
+#[path = "pulldown/tests.rs"]
+mod tests;
