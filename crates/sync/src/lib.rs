@@ -25,6 +25,7 @@ mod cache_padded;
 mod per_core;
 mod per_numa;
 pub mod shim;
+pub mod snapshot;
 pub mod spsc;
 pub mod take_all;
 
