@@ -178,13 +178,13 @@ const fn mask(len: u8) -> u128 {
     if len == 0 { 0 } else { u128::MAX << (128 - len as u32) }
 }
 
-impl<A: Address> fmt::Display for Prefix<A> {
+impl<A: fmt::Display> fmt::Display for Prefix<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.addr, self.len)
     }
 }
 
-impl<A: Address> fmt::Debug for Prefix<A> {
+impl<A: fmt::Display> fmt::Debug for Prefix<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

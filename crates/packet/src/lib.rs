@@ -20,6 +20,7 @@ mod list;
 mod meta;
 mod pool;
 mod pulldown;
+mod sum;
 
 pub use access::AccessCounters;
 pub use account::{Account, AccountFull};

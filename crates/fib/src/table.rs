@@ -1,0 +1,177 @@
+//! `Fib`: the table consulted per packet.
+//!
+//! Kept in order of preference, so that the first route that fits is the answer: longest prefix,
+//! then lowest metric, then oldest. One writer, on the worker itself for now.
+//!
+//! # Under flood
+//! Reachable by the operator only: nothing that a stranger sends adds a route here. Bound: the
+//! number given to [`Fib::new`]. Worst work per packet: that many comparisons.
+
+use floodwall_base::{Address, Instant, Prefix};
+use thiserror::Error;
+
+use crate::route::Route;
+
+/// Why a route was not added.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub enum AddRouteError {
+    /// A route with this prefix, metric and gateway exists.
+    #[error("such a route exists")]
+    Exists,
+    /// The table is full.
+    #[error("the routing table is full ({0} routes)")]
+    Full(usize),
+}
+
+/// A table of routes of one family.
+#[derive(Debug)]
+pub struct Fib<A: Address> {
+    routes: Vec<Route<A>>,
+    max: usize,
+    generation: u32,
+}
+
+impl<A: Address> Fib<A> {
+    /// An empty table for at most `max` routes, allocated now.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        Self { routes: Vec::with_capacity(max), max, generation: 0 }
+    }
+
+    /// Changes whenever an answer may have changed.
+    #[must_use]
+    pub const fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The routes, in order of preference.
+    #[must_use]
+    pub fn routes(&self) -> &[Route<A>] {
+        &self.routes
+    }
+
+    /// Adds a route.
+    ///
+    /// # Errors
+    /// See [`AddRouteError`].
+    pub fn insert(&mut self, route: Route<A>) -> Result<(), AddRouteError> {
+        if self.routes.len() >= self.max {
+            return Err(AddRouteError::Full(self.max));
+        }
+        let same = |r: &Route<A>| {
+            r.prefix == route.prefix && r.metric == route.metric && r.gateway == route.gateway
+        };
+        if self.routes.iter().any(|r| same(r) && r.iface == route.iface) {
+            return Err(AddRouteError::Exists);
+        }
+        let order = |r: &Route<A>| (core::cmp::Reverse(r.prefix.len()), r.metric);
+        let at = self.routes.iter().position(|r| order(r) > order(&route));
+        self.routes.insert(at.unwrap_or(self.routes.len()), route);
+        self.generation = self.generation.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Removes every route that `which` names; returns how many.
+    pub fn remove(&mut self, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
+        let before = self.routes.len();
+        self.routes.retain(|r| !which(r));
+        let gone = before - self.routes.len();
+        if gone > 0 {
+            self.generation = self.generation.wrapping_add(1);
+        }
+        gone
+    }
+
+    /// Removes the routes for exactly `prefix`; returns how many.
+    pub fn remove_prefix(&mut self, prefix: Prefix<A>) -> usize {
+        self.remove(|r| r.prefix == prefix)
+    }
+
+    /// The route for one destination at `now`.
+    #[must_use]
+    #[inline]
+    pub fn lookup(&self, addr: A, now: Instant) -> Option<&Route<A>> {
+        let lives = |r: &Route<A>| r.expires.is_none_or(|at| at > now);
+        self.routes.iter().find(|r| r.prefix.contains(addr) && lives(r))
+    }
+
+    /// The routes for a burst of destinations: `found` is filled up to the shorter of both.
+    pub fn lookup_burst<'a>(
+        &'a self,
+        addrs: &[A],
+        now: Instant,
+        found: &mut [Option<&'a Route<A>>],
+    ) {
+        for (addr, slot) in addrs.iter().zip(found) {
+            *slot = self.lookup(*addr, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    use floodwall_base::IfIndex;
+
+    use super::*;
+
+    fn route<A: Address>(text: &str, len: u8, iface: u16) -> Route<A> {
+        let addr = text.parse().ok().unwrap();
+        Route::on_link(Prefix::new(addr, len).unwrap(), IfIndex(iface))
+    }
+
+    fn longest_wins<A: Address>(wide: (&str, u8), narrow: (&str, u8), inside: &str, outside: &str) {
+        let mut fib = Fib::<A>::new(8);
+        fib.insert(route(wide.0, wide.1, 1)).unwrap();
+        fib.insert(route(narrow.0, narrow.1, 2)).unwrap();
+        fib.insert(Route { prefix: Prefix::all(), ..route(wide.0, 0, 3) }).unwrap();
+        let of = |text: &str| {
+            let addr: A = text.parse().ok().unwrap();
+            fib.lookup(addr, Instant::ORIGIN).unwrap().iface.0
+        };
+        assert_eq!((of(inside), of(outside)), (2, 1));
+        let far = if A::BITS == 32 { "203.0.113.1" } else { "2001:db8::1" };
+        assert_eq!(of(far), 3);
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_in_both_families() {
+        longest_wins::<Ipv4Addr>(("10.0.0.0", 8), ("10.1.0.0", 16), "10.1.2.3", "10.2.0.1");
+        longest_wins::<Ipv6Addr>(("fd00::", 8), ("fd00:1::", 32), "fd00:1::9", "fd00:2::9");
+    }
+
+    #[test]
+    fn the_lower_metric_wins_whatever_the_order() {
+        for order in [[5, 1, 3], [1, 3, 5], [3, 5, 1]] {
+            let mut fib = Fib::<Ipv4Addr>::new(8);
+            for metric in order {
+                fib.insert(Route { metric, ..route("10.0.0.0", 8, metric as u16) }).unwrap();
+            }
+            let metrics: Vec<_> = fib.routes().iter().map(|r| r.metric).collect();
+            assert_eq!(metrics, [1, 3, 5]);
+        }
+    }
+
+    #[test]
+    fn an_expired_route_uncovers_the_shorter_prefix_at_once() {
+        let mut fib = Fib::<Ipv6Addr>::new(8);
+        let end = Instant::from_nanos(100);
+        fib.insert(route("fd00::", 8, 1)).unwrap();
+        fib.insert(Route { expires: Some(end), ..route("fd00:1::", 32, 2) }).unwrap();
+        let addr = "fd00:1::1".parse().unwrap();
+        assert_eq!(fib.lookup(addr, Instant::from_nanos(99)).unwrap().iface.0, 2);
+        assert_eq!(fib.lookup(addr, end).unwrap().iface.0, 1);
+    }
+
+    #[test]
+    fn the_bound_holds_and_changes_are_noticed() {
+        let mut fib = Fib::<Ipv4Addr>::new(1);
+        let before = fib.generation();
+        fib.insert(route("10.0.0.0", 8, 1)).unwrap();
+        assert_eq!(fib.insert(route("11.0.0.0", 8, 1)), Err(AddRouteError::Full(1)));
+        assert_ne!(fib.generation(), before);
+        assert_eq!(fib.remove_prefix(route::<Ipv4Addr>("10.0.0.0", 8, 1).prefix), 1);
+        assert!(fib.lookup(Ipv4Addr::new(10, 0, 0, 1), Instant::ORIGIN).is_none());
+    }
+}
