@@ -1,1 +1,46 @@
 //! Checked views and builders for network headers; never allocates.
+//!
+//! Bytes become types once, here: a header view such as [`Ipv6Header`] can only be made by its
+//! `parse`, which checks every length a stranger may lie about, and from then on its getters
+//! check nothing. The other way, plain values such as [`Ipv6Fields`] write themselves into
+//! buffers. One file is one header; `show` prints any bytes for humans.
+//!
+//! Called by every engine, device and test of the house. Invariants: nothing here panics,
+//! loops without a bound, allocates or keeps state between packets; IPv4 and IPv6 are treated
+//! alike. `packet_len` arguments exist because a packet may lie in several chunks: a view
+//! needs its header contiguous and the *length* of the rest.
+//!
+//! Start reading with `ipv6.rs`; the longest walk is in `ipv6_walk.rs`.
+#![forbid(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
+pub mod arp;
+pub mod ethernet;
+mod field;
+pub mod icmpv4;
+pub mod icmpv6;
+pub mod ipv4;
+pub mod ipv4_options;
+pub mod ipv6;
+pub mod ipv6_ext;
+pub mod ipv6_options;
+pub mod ipv6_walk;
+pub mod protocol;
+pub mod tcp;
+pub mod tcp_options;
+pub mod traffic_class;
+pub mod udp;
+
+pub use arp::{ArpError, ArpOperation, ArpPacket};
+pub use ethernet::{EtherType, EthernetError, EthernetFields, EthernetHeader, VlanTag};
+pub use field::BufferTooShort;
+pub use icmpv4::{Icmpv4Error, Icmpv4Header, Icmpv4Message, Icmpv4Type};
+pub use icmpv6::{Icmpv6Error, Icmpv6Header, Icmpv6Message, Icmpv6Type};
+pub use ipv4::{Ipv4Error, Ipv4Fields, Ipv4Header};
+pub use ipv6::{Ipv6Error, Ipv6Fields, Ipv6Header};
+pub use ipv6_ext::ExtensionHeader;
+pub use ipv6_walk::{ExtensionError, ExtensionLimits, ExtensionWalk, Owed, Step, WalkEnd, Want};
+pub use protocol::IpProtocol;
+pub use tcp::{TcpError, TcpFields, TcpFlags, TcpHeader};
+pub use traffic_class::{Dscp, Ecn};
+pub use udp::{UdpError, UdpFields, UdpHeader};

@@ -1,0 +1,267 @@
+//! TCP options, read one after another and written as a set.
+//!
+//! Called by `tcp`, `syncache`, `guard` and `show`. Invariant: the iterator moves at least one
+//! byte per item and ends at the first error, so at most 40 bytes of options give at most 40
+//! items. Read first: RFC 9293 section 3.2, RFC 7323 (scale, timestamps), RFC 2018 (SACK).
+
+use thiserror::Error;
+
+use crate::BufferTooShort;
+use crate::field::{self, Writer};
+
+/// The most SACK blocks that fit into 40 bytes of options.
+pub const SACK_BLOCKS_MAX: usize = 4;
+
+/// The most bytes of options.
+pub const OPTIONS_LEN_MAX: usize = 40;
+
+/// One option of a TCP header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TcpOption<'a> {
+    /// One byte of padding.
+    Nop,
+    /// The largest segment the sender takes, in bytes.
+    Mss(u16),
+    /// The shift of the sender's windows; above 14 means 14 (RFC 7323 section 2.3).
+    WindowScale(u8),
+    /// Selective acknowledgments are welcome.
+    SackPermitted,
+    /// What has arrived out of order.
+    Sack(SackBlocks<'a>),
+    /// Timestamps.
+    Timestamps(Timestamps),
+    /// Anything else.
+    Unknown {
+        /// The option's kind.
+        kind: u8,
+        /// What follows kind and length.
+        data: &'a [u8],
+    },
+}
+
+/// The timestamps option (RFC 7323 section 3).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Timestamps {
+    /// The sender's clock, TSval.
+    pub value: u32,
+    /// The receiver's clock given back, TSecr.
+    pub echo: u32,
+}
+
+/// One block of a SACK option: `[left, right)` as the sender wrote it, not yet believed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct SackBlock {
+    /// The first sequence number of the block.
+    pub left: u32,
+    /// The sequence number after the last of the block.
+    pub right: u32,
+}
+
+/// The blocks of a SACK option; one to four.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SackBlocks<'a>(&'a [[u8; 8]]);
+
+impl<'a> SackBlocks<'a> {
+    /// The blocks in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = SackBlock> + use<'a> {
+        self.0.iter().map(|block| SackBlock {
+            left: field::long::<0, _>(block),
+            right: field::long::<4, _>(block),
+        })
+    }
+}
+
+/// An option that cannot be read, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("bad TCP option at byte {offset} of the header: {reason}")]
+pub struct TcpOptionError {
+    /// The offset of the option from the header's first byte.
+    pub offset: usize,
+    /// What is wrong with it.
+    pub reason: TcpOptionReason,
+}
+
+/// What is wrong with a TCP option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum TcpOptionReason {
+    /// The length byte is missing, under 2, or reaches past the header.
+    #[error("its length is a lie")]
+    Length,
+    /// The length is possible, but not for this kind.
+    #[error("its length does not suit its kind")]
+    LengthForKind,
+}
+
+/// The options of a TCP header; stops at the end marker and at the first error.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpOptions<'a> {
+    rest: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> TcpOptions<'a> {
+    /// The options in `bytes`, which follow the 20 bytes of the fixed header.
+    #[inline]
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, offset: crate::tcp::HEADER_LEN }
+    }
+
+    fn read(&mut self) -> Result<Option<TcpOption<'a>>, TcpOptionReason> {
+        let (kind, len) = match *self.rest {
+            [] | [0, ..] => return Ok(None),
+            [1, ref rest @ ..] => {
+                self.rest = rest;
+                self.offset += 1;
+                return Ok(Some(TcpOption::Nop));
+            }
+            [kind, len, ..] => (kind, usize::from(len)),
+            [_] => return Err(TcpOptionReason::Length),
+        };
+        let data = self.rest.get(2..len).ok_or(TcpOptionReason::Length)?;
+        let option = decode(kind, data).ok_or(TcpOptionReason::LengthForKind)?;
+        self.rest = self.rest.get(len..).unwrap_or_default();
+        self.offset += len;
+        Ok(Some(option))
+    }
+}
+
+fn decode(kind: u8, data: &[u8]) -> Option<TcpOption<'_>> {
+    Some(match (kind, data) {
+        (2, &[high, low]) => TcpOption::Mss(u16::from_be_bytes([high, low])),
+        (3, &[shift]) => TcpOption::WindowScale(shift),
+        (4, []) => TcpOption::SackPermitted,
+        (5, _) => match data.as_chunks::<8>() {
+            (blocks @ [_, ..], []) => TcpOption::Sack(SackBlocks(blocks)),
+            _ => return None,
+        },
+        (8, _) => {
+            let data: &[u8; 8] = data.try_into().ok()?;
+            let (value, echo) = (field::long::<0, _>(data), field::long::<4, _>(data));
+            TcpOption::Timestamps(Timestamps { value, echo })
+        }
+        (2..=4, _) => return None,
+        _ => TcpOption::Unknown { kind, data },
+    })
+}
+
+impl<'a> Iterator for TcpOptions<'a> {
+    type Item = Result<TcpOption<'a>, TcpOptionError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let offset = self.offset;
+        let item = self.read().map_err(|reason| TcpOptionError { offset, reason }).transpose();
+        if !matches!(item, Some(Ok(_))) {
+            self.rest = &[];
+        }
+        item
+    }
+}
+
+/// The options this stack understands, as values: what a header says, or shall say.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct TcpOptionSet {
+    /// The largest segment the sender takes, in bytes.
+    pub mss: Option<u16>,
+    /// The shift of the sender's windows.
+    pub window_scale: Option<u8>,
+    /// Whether selective acknowledgments are welcome.
+    pub sack_permitted: bool,
+    /// What has arrived out of order; the first `None` ends the list.
+    pub sack: [Option<SackBlock>; SACK_BLOCKS_MAX],
+    /// Timestamps.
+    pub timestamps: Option<Timestamps>,
+}
+
+impl TcpOptionSet {
+    /// No option at all.
+    pub const NONE: Self = Self {
+        mss: None,
+        window_scale: None,
+        sack_permitted: false,
+        sack: [None; SACK_BLOCKS_MAX],
+        timestamps: None,
+    };
+
+    /// Reads the options of a header; of an option given twice, the later counts.
+    ///
+    /// # Errors
+    /// The first option that cannot be read; whether to drop the segment or to go on without
+    /// options is the caller's decision.
+    pub fn read(options: TcpOptions<'_>) -> Result<Self, TcpOptionError> {
+        let mut set = Self::NONE;
+        for option in options {
+            match option? {
+                TcpOption::Mss(mss) => set.mss = Some(mss),
+                TcpOption::WindowScale(shift) => set.window_scale = Some(shift),
+                TcpOption::SackPermitted => set.sack_permitted = true,
+                TcpOption::Sack(blocks) => {
+                    set.sack = [None; SACK_BLOCKS_MAX];
+                    set.sack.iter_mut().zip(blocks.iter()).for_each(|(to, b)| *to = Some(b));
+                }
+                TcpOption::Timestamps(timestamps) => set.timestamps = Some(timestamps),
+                TcpOption::Nop | TcpOption::Unknown { .. } => {}
+            }
+        }
+        Ok(set)
+    }
+
+    /// The bytes these options take in a header, padding included: a multiple of four, at most
+    /// 40. SACK blocks that would not fit are left out.
+    #[must_use]
+    pub fn emitted_len(&self) -> usize {
+        self.bare_len().next_multiple_of(4)
+    }
+
+    fn bare_len(&self) -> usize {
+        let sack = self.sack_count();
+        self.len_without_sack() + if sack > 0 { 2 + 8 * sack } else { 0 }
+    }
+
+    fn len_without_sack(&self) -> usize {
+        4 * usize::from(self.mss.is_some())
+            + 3 * usize::from(self.window_scale.is_some())
+            + 2 * usize::from(self.sack_permitted)
+            + 10 * usize::from(self.timestamps.is_some())
+    }
+
+    fn sack_count(&self) -> usize {
+        let room = (OPTIONS_LEN_MAX - 2).saturating_sub(self.len_without_sack()) / 8;
+        self.sack.iter().take_while(|block| block.is_some()).count().min(room)
+    }
+
+    /// Writes the options at the front of `out`, padded with no-operations to a multiple of
+    /// four bytes; returns their length.
+    ///
+    /// # Errors
+    /// If `out` cannot hold [`TcpOptionSet::emitted_len`] bytes.
+    pub fn emit_into(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
+        let mut writer = Writer::new(out);
+        if let Some(mss) = self.mss {
+            writer.put(&[2, 4]);
+            writer.put(&mss.to_be_bytes());
+        }
+        if self.sack_permitted {
+            writer.put(&[4, 2]);
+        }
+        if let Some(Timestamps { value, echo }) = self.timestamps {
+            writer.put(&[8, 10]);
+            writer.put(&value.to_be_bytes());
+            writer.put(&echo.to_be_bytes());
+        }
+        if let Some(shift) = self.window_scale {
+            writer.put(&[3, 3, shift]);
+        }
+        let count = self.sack_count();
+        if count > 0 {
+            writer.put(&[5, 2 + 8 * count as u8]);
+        }
+        for block in self.sack.iter().take(count).flatten() {
+            writer.put(&block.left.to_be_bytes());
+            writer.put(&block.right.to_be_bytes());
+        }
+        writer.pad(4, 1);
+        writer.finish()
+    }
+}
