@@ -100,9 +100,11 @@ mod tests {
     fn sum_over_cores_equals_what_the_workers_counted() {
         let counters = PerCore::new(3, |_| AtomicU64::new(0));
         std::thread::scope(|scope| {
-            for counter in counters.iter() {
-                scope.spawn(|| (0..1_000).for_each(|_| _ = counter.fetch_add(1, Relaxed)));
-            }
+            let count =
+                |counter: &AtomicU64| (0..1_000).for_each(|_| _ = counter.fetch_add(1, Relaxed));
+            let workers = counters.iter().map(|counter| scope.spawn(move || count(counter)));
+            let workers: Vec<_> = workers.collect();
+            workers.into_iter().for_each(|thread| thread.join().expect("worker"));
         });
         assert_eq!(counters.iter().map(|counter| counter.load(Relaxed)).sum::<u64>(), 3_000);
     }

@@ -39,7 +39,7 @@
 //!
 //! Every operation is wait-free. Nothing allocates after construction. A full ring gives the
 //! item back, and what to do then (drop and count, or keep) is the caller's choice. Memory:
-//! `capacity` times the size of `T`, and five lines of 128 bytes at most.
+//! `capacity` times the size of `T`, and four times 128 bytes.
 
 use core::{fmt, iter::FusedIterator, mem::MaybeUninit};
 

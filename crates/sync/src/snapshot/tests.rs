@@ -45,16 +45,17 @@ mod threads {
         const VERSIONS: u64 = 50_000;
         let (mut writer, reader) = cell([0; 20]);
         std::thread::scope(|scope| {
-            for _ in 0..2 {
+            let readers = [(); 2].map(|()| {
                 let reader = reader.clone();
-                scope.spawn(move || watch(&reader, VERSIONS));
-            }
+                scope.spawn(move || watch(&reader, VERSIONS))
+            });
             for version in 1..=VERSIONS {
                 writer.publish([version; 20]);
                 if version % 64 == 0 {
                     std::thread::yield_now();
                 }
             }
+            readers.into_iter().for_each(|thread| thread.join().expect("reader"));
         });
     }
 

@@ -129,7 +129,7 @@ mod threads {
         const ITEMS: u64 = 60_000;
         let (mut producer, mut consumer) = ring_from(8, usize::MAX - 1_000);
         std::thread::scope(|scope| {
-            scope.spawn(move || produce(&mut producer, ITEMS));
+            let thread = scope.spawn(move || produce(&mut producer, ITEMS));
             let mut next = 0;
             while next < ITEMS {
                 let batch = if next % 3 == 0 { 1 } else { 5 };
@@ -139,6 +139,7 @@ mod threads {
                 }
                 std::thread::yield_now();
             }
+            thread.join().expect("producer");
             assert!(consumer.pop().is_none());
         });
     }

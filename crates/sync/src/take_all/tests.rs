@@ -116,14 +116,15 @@ mod threads {
         let list = TakeAllList::new();
         let mut texts = Vec::new();
         std::thread::scope(|scope| {
-            for producer in 0..3 {
+            let threads = [0, 1, 2].map(|producer| {
                 let list = &list;
-                scope.spawn(move || produce(list, producer * 1_000_000, EACH));
-            }
+                scope.spawn(move || produce(list, producer * 1_000_000, EACH))
+            });
             while texts.len() < 3 * EACH as usize {
                 texts.extend(open_all(list.take_all().reverse()));
                 std::thread::yield_now();
             }
+            threads.into_iter().for_each(|thread| thread.join().expect("producer"));
         });
         assert!(list.is_empty());
         assert_each_in_order(&texts, 3, EACH);
