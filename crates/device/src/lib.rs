@@ -1,1 +1,19 @@
-//! The outside: memory wire, TUN, TAP, AF_PACKET, captures, faults.
+//! The outside: everything that brings packets in and takes packets away.
+//!
+//! One trait, [`Device`], and who implements it: [`MemoryWire`] and [`Switch`] (in one process).
+//! `dispatch` and the programs call it; no engine ever sees a device.
+//!
+//! Invariants: no call ever blocks; a packet that a device loses is counted under a name in
+//! [`DeviceStats`]; what a device has no room for stays with the caller. Every [`DeviceError`]
+//! names the device, what was missing, and the remedy. Start reading at `device.rs`.
+#![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+mod device;
+mod error;
+mod memory_wire;
+mod stats;
+
+pub use device::{Device, DeviceInfo, Medium};
+pub use error::DeviceError;
+pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
+pub use stats::DeviceStats;

@@ -1,0 +1,114 @@
+//! `Device`: what every source and sink of packets looks like to a worker.
+//!
+//! Called by `dispatch` once a round, and by programs that need no stack (the reflector, the
+//! packet generator). The contract is the same for a memory wire, a TUN, a packet socket and the
+//! wrappers that record or disturb them: never block, never lose without counting.
+
+use std::os::fd::BorrowedFd;
+
+use floodwall_base::MacAddr;
+use floodwall_packet::{Burst, PacketList, Pool};
+
+use crate::error::DeviceError;
+use crate::stats::DeviceStats;
+
+/// What one unit of a device is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Medium {
+    /// Ethernet frames, without frame check sequence.
+    Ethernet,
+    /// IP packets without any link header, as a TUN carries them.
+    Ip,
+}
+
+impl Medium {
+    /// Bytes of the link header, tags apart.
+    #[must_use]
+    pub const fn header_bytes(self) -> usize {
+        match self {
+            Self::Ethernet => 14,
+            Self::Ip => 0,
+        }
+    }
+}
+
+/// What a device is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceInfo {
+    /// The name by which messages and counters call it.
+    pub name: String,
+    /// Frames or packets.
+    pub medium: Medium,
+    /// Bytes of the largest IP packet that the link carries.
+    pub mtu: u32,
+    /// The link address of the host's own interface, where there is one. A stack behind the
+    /// device chooses its own.
+    pub mac: Option<MacAddr>,
+    /// Whether super-frames and partial checksums may be transmitted, and arrive: packets with
+    /// [`offload`](floodwall_packet::PacketBuf::offload) up to 64 KiB. Where false, transmitting
+    /// a super-frame drops it (counted); partial checksums are completed by the device.
+    pub offload: bool,
+}
+
+/// See the file's head.
+///
+/// A packet in the state `Partial` is transmitted by its `offload()`, which says where the sum
+/// starts and where it is stored; one without is refused and counted. Transmitting releases what
+/// the packet was charged to an account.
+pub trait Device: Send {
+    /// What the device is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Appends up to `burst.room()` packets that have arrived, and says how many; 0 where nothing
+    /// waits. Never blocks. Their memory comes from `pool`, except on memory devices.
+    ///
+    /// # Errors
+    /// The device is gone or broken. An empty pool is not an error: packets are dropped and
+    /// counted.
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError>;
+
+    /// Sends from the front of `packets`, and says how many left the list; what the device has no
+    /// room for stays in it. Never blocks. What the device refuses for good leaves the list, is
+    /// dropped and counted.
+    ///
+    /// # Errors
+    /// The device is gone or broken; what was not sent stays in the list.
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError>;
+
+    /// What poll(2) finds readable when [`Device::receive`] would find something; `None` for
+    /// devices without a descriptor.
+    fn readiness(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether something waits, for devices without a descriptor. Where there is one: whether
+    /// something has been taken from the system and waits here, so that poll(2) must not be asked.
+    fn pending(&self) -> bool;
+
+    /// What was carried and what was lost since the start. May cost a system call.
+    fn stats(&self) -> DeviceStats;
+}
+
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn info(&self) -> &DeviceInfo {
+        (**self).info()
+    }
+
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        (**self).receive(pool, burst)
+    }
+
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        (**self).transmit(packets)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        (**self).readiness()
+    }
+
+    fn pending(&self) -> bool {
+        (**self).pending()
+    }
+
+    fn stats(&self) -> DeviceStats {
+        (**self).stats()
+    }
+}

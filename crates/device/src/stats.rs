@@ -1,0 +1,104 @@
+//! What a device carried, and what it lost, each loss under its name.
+//!
+//! Read by `dispatch` for its snapshots and by the programs for their output.
+
+/// Counts of one device since it was opened.
+///
+/// `rx_packets` are those handed to the caller; everything else that arrived is in exactly one of
+/// the rx losses. `tx_packets` are those that the other side or the system took; everything else
+/// that left the caller's list is in exactly one of the tx losses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceStats {
+    /// Packets handed to the caller.
+    pub rx_packets: u64,
+    /// Their bytes, link headers included.
+    pub rx_bytes: u64,
+    /// Packets that left.
+    pub tx_packets: u64,
+    /// Their bytes, link headers included.
+    pub tx_bytes: u64,
+    /// Dropped by the system before we saw them: its ring was full.
+    pub rx_ring_full: u64,
+    /// Dropped because the packet pool was empty.
+    pub rx_no_buffer: u64,
+    /// Dropped because they were longer than what the device was ready to take.
+    pub rx_truncated: u64,
+    /// Dropped because the system's description of them made no sense.
+    pub rx_malformed: u64,
+    /// Lost on arrival on purpose, by a wrapper that disturbs.
+    pub rx_injected: u64,
+    /// Refused by the device for good: too long, malformed, or a kind it cannot carry.
+    pub tx_refused: u64,
+    /// Dropped because the interface was down.
+    pub tx_down: u64,
+    /// Lost on departure on purpose, by a wrapper that disturbs.
+    pub tx_injected: u64,
+}
+
+impl DeviceStats {
+    /// Every count with its name, in the order of the fields.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 12] {
+        [
+            ("rx_packets", self.rx_packets),
+            ("rx_bytes", self.rx_bytes),
+            ("tx_packets", self.tx_packets),
+            ("tx_bytes", self.tx_bytes),
+            ("rx_ring_full", self.rx_ring_full),
+            ("rx_no_buffer", self.rx_no_buffer),
+            ("rx_truncated", self.rx_truncated),
+            ("rx_malformed", self.rx_malformed),
+            ("rx_injected", self.rx_injected),
+            ("tx_refused", self.tx_refused),
+            ("tx_down", self.tx_down),
+            ("tx_injected", self.tx_injected),
+        ]
+    }
+
+    /// All losses on arrival.
+    #[must_use]
+    pub const fn rx_lost(&self) -> u64 {
+        self.rx_ring_full
+            + self.rx_no_buffer
+            + self.rx_truncated
+            + self.rx_malformed
+            + self.rx_injected
+    }
+
+    /// All losses on departure.
+    #[must_use]
+    pub const fn tx_lost(&self) -> u64 {
+        self.tx_refused + self.tx_down + self.tx_injected
+    }
+
+    /// Adds another device's counts: for the queues of one interface.
+    pub const fn merge(&mut self, other: &Self) {
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.rx_ring_full += other.rx_ring_full;
+        self.rx_no_buffer += other.rx_no_buffer;
+        self.rx_truncated += other.rx_truncated;
+        self.rx_malformed += other.rx_malformed;
+        self.rx_injected += other.rx_injected;
+        self.tx_refused += other.tx_refused;
+        self.tx_down += other.tx_down;
+        self.tx_injected += other.tx_injected;
+    }
+
+    /// Counts one packet handed to the caller.
+    #[inline]
+    pub(crate) const fn count_rx(&mut self, bytes: usize) {
+        self.rx_packets += 1;
+        self.rx_bytes += bytes as u64;
+    }
+
+    /// Counts one packet that left.
+    #[inline]
+    pub(crate) const fn count_tx(&mut self, bytes: usize) {
+        self.tx_packets += 1;
+        self.tx_bytes += bytes as u64;
+    }
+}
