@@ -1,1 +1,16 @@
-//! The network layer, IPv4 and IPv6.
+//! The network layer, both families: what arrived is validated into plain values, what we
+//! originate gets its header, neighbours are resolved, errors are made and limited.
+//!
+//! Called by `stack`, which owns the order of things. Invariants: nothing here looks outside or
+//! allocates per packet; a packet's fate is a value ([`Refusal`], [`IcmpError`]). Start reading at
+//! `input.rs`.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+mod action;
+pub mod icmp;
+pub mod input;
+pub mod output;
+
+pub use action::{IcmpError, Refusal};
+pub use input::{Heading, Upper};

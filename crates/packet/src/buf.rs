@@ -143,6 +143,45 @@ impl PacketBuf {
         self.prepend(N)?.first_chunk_mut()
     }
 
+    /// This packet with `n` more bytes in front, contiguous and to be written through
+    /// [`PacketBuf::first_mut`]: in its own headroom where there is room, else in a small chunk of
+    /// its own before it.
+    ///
+    /// # Errors
+    /// Gives the packet back, unchanged, where no small chunk is free or the chain is full.
+    #[inline]
+    pub fn push_header(mut self, pool: &Pool, n: usize) -> Result<Self, Self> {
+        if self.prepend(n).is_some() {
+            return Ok(self);
+        }
+        self.push_header_chunk(pool, n)
+    }
+
+    #[cold]
+    fn push_header_chunk(self, pool: &Pool, n: usize) -> Result<Self, Self> {
+        let Some(mut head) = pool.alloc_for(n) else { return Err(self) };
+        if head.extend(n).is_none() {
+            return Err(self);
+        }
+        let (from, to) = (self.descriptor(), head.descriptor());
+        to.iface.set(from.iface.get());
+        to.hash.set(from.hash.get());
+        let (charged, account) = (from.charged.replace(0), from.account.get());
+        let checksum = self.checksum_state();
+        match head.append(self) {
+            Ok(()) => {
+                head.descriptor().charged.set(charged);
+                head.descriptor().account.set(account);
+                head.set_checksum_state(checksum);
+                Ok(head)
+            }
+            Err(ChainFull(packet)) => {
+                packet.descriptor().charged.set(charged);
+                Err(packet)
+            }
+        }
+    }
+
     /// Grows the first and only chunk by `n` bytes at its end, and gives them to be written.
     /// `None` where the packet has more chunks, the tailroom is too small, or the memory is shared.
     #[inline]

@@ -6,7 +6,6 @@ use crate::buf::PacketBuf;
 
 impl PacketBuf {
     /// The sum of the `len` bytes from `off` (as many as there are), starting at an even place.
-    #[must_use]
     #[inline]
     pub fn sum(&self, off: usize, len: usize) -> Sum {
         if let Some(bytes) = off.checked_add(len).and_then(|end| self.first().get(off..end)) {

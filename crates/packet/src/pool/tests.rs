@@ -78,3 +78,20 @@ fn bad_configurations_are_refused_with_the_remedy() {
 }
 
 use crate::account::AccountFull;
+
+#[test]
+fn a_header_is_pushed_before_a_packet_without_headroom() {
+    let pool = small_pool();
+    let account = pool.open_account(10_000).unwrap();
+    let mut packet = pool.packet_from(b"payload").unwrap();
+    packet.charge(&account).unwrap();
+    let charged = account.used();
+    while packet.prepend(1).is_some() {}
+    let len = packet.len();
+    let mut packet = packet.push_header(&pool, 20).unwrap();
+    packet.first_mut().unwrap().fill(7);
+    assert_eq!((packet.len(), packet.chunk_count(), packet.first()), (len + 20, 2, &[7; 20][..]));
+    assert_eq!(account.used(), charged);
+    drop(packet);
+    assert_eq!((account.used(), pool.available().small), (0, 4));
+}

@@ -1,0 +1,64 @@
+//! A packet's fate as a value: decided first, acted upon in one place.
+
+use floodwall_base::DropReason;
+use floodwall_wire::Owed;
+
+/// What the sender of a refused packet is owed, whichever the family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IcmpError {
+    /// Nobody listens on the port.
+    PortUnreachable,
+    /// Nobody speaks the protocol, which the byte at `pointer` of the packet announced.
+    ProtocolUnreachable {
+        /// From the first byte of the IP header.
+        pointer: u32,
+    },
+    /// The destination does not answer on its link.
+    HostUnreachable,
+    /// No route leads there.
+    NoRoute,
+    /// The packet's headers are in error.
+    ParameterProblem {
+        /// The family's code.
+        code: u8,
+        /// From the first byte of the IP header.
+        pointer: u32,
+        /// Owed even where the packet went to a group (RFC 8200 section 4.2, action 10).
+        to_group: bool,
+    },
+}
+
+/// Why a packet goes no further, and what its sender is owed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Under which name it is counted.
+    pub reason: DropReason,
+    /// What to answer, if addresses and rates allow.
+    pub owed: Option<IcmpError>,
+}
+
+impl From<DropReason> for Refusal {
+    fn from(reason: DropReason) -> Self {
+        Self { reason, owed: None }
+    }
+}
+
+impl Refusal {
+    /// A refusal for which something is owed.
+    #[must_use]
+    pub const fn owing(reason: DropReason, error: IcmpError) -> Self {
+        Self { reason, owed: Some(error) }
+    }
+
+    pub(crate) fn of_extension(reason: DropReason, owed: Owed) -> Self {
+        let owed = match owed {
+            Owed::Nothing => None,
+            Owed::ParameterProblem { code, pointer, to_multicast } => {
+                let pointer = u32::try_from(pointer).unwrap_or(u32::MAX);
+                let (code, to_group) = (code.0, to_multicast);
+                Some(IcmpError::ParameterProblem { code, pointer, to_group })
+            }
+        };
+        Self { reason, owed }
+    }
+}

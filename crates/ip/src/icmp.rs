@@ -1,0 +1,161 @@
+//! ICMP messages that we make: errors about packets, and answers to echoes.
+//!
+//! Called by `stack`. What is made is the ICMP message alone, checksum included; `output.rs` puts
+//! the IP header before it. Reading: RFC 792, RFC 1122 section 3.2.2, RFC 4443 sections 2.4 and 3.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Address, ipv4_source_is_plausible, ipv6_source_is_plausible};
+use floodwall_checksum::{Sum, pseudo_header_v6, sum, update16};
+use floodwall_packet::{AccessCounters, PacketBuf, Pool};
+use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
+use floodwall_wire::icmpv6::{self, Icmpv6Message, Icmpv6Type, ParameterProblemCode};
+use floodwall_wire::{IpProtocol, ipv4, ipv6};
+
+use crate::action::IcmpError;
+use crate::input::Upper;
+
+/// The most bytes of an ICMPv4 error, IP header included (RFC 1812 section 4.3.2.3).
+const ERROR_MAX_V4: usize = 576;
+/// The most bytes of an ICMPv6 error, IP header included (RFC 4443 section 2.4(c)).
+const ERROR_MAX_V6: usize = 1280;
+
+/// Whether an error about a packet may be sent at all, as far as the packet itself tells
+/// (RFC 1122 section 3.2.2, RFC 4443 section 2.4(e)): not about errors, not about what went to a
+/// group, not to a source that is no single host. `upper` is `None` where the walk did not get
+/// that far.
+#[must_use]
+pub fn may_answer<A: Address>(
+    packet: &PacketBuf,
+    l3: usize,
+    addresses: (A, A),
+    upper: Option<Upper>,
+    error: IcmpError,
+    access: &mut AccessCounters,
+) -> bool {
+    let (src_addr, dst_addr) = addresses;
+    let source_is_host = match src_addr.to_ip() {
+        IpAddr::V4(a) => ipv4_source_is_plausible(a),
+        IpAddr::V6(a) => ipv6_source_is_plausible(a),
+    };
+    let excepted = matches!(error, IcmpError::ParameterProblem { to_group: true, .. });
+    let to_group = packet.is_link_group() || dst_addr.is_group() || is_all_ones(dst_addr);
+    if !source_is_host || (to_group && !excepted) {
+        return false;
+    }
+    let icmp = match src_addr.to_ip() {
+        IpAddr::V4(_) => IpProtocol::ICMPV4,
+        IpAddr::V6(_) => IpProtocol::ICMPV6,
+    };
+    match upper.filter(|u| u.protocol == icmp) {
+        None => true,
+        Some(upper) => {
+            let mut scratch = [0; 1];
+            match packet.header_array(l3 + upper.offset, &mut scratch, access) {
+                None => false,
+                Some(&[kind]) if icmp == IpProtocol::ICMPV4 => !Icmpv4Type(kind).is_error(),
+                Some(&[kind]) => {
+                    !Icmpv6Type(kind).is_error() && Icmpv6Type(kind) != Icmpv6Type::REDIRECT
+                }
+            }
+        }
+    }
+}
+
+fn is_all_ones<A: Address>(addr: A) -> bool {
+    addr.to_ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
+/// An ICMPv4 error that quotes `packet` from `l3` on. `None` where the pool is empty.
+#[must_use]
+pub fn error_v4(pool: &Pool, error: IcmpError, packet: &PacketBuf, l3: usize) -> Option<PacketBuf> {
+    use icmpv4::UnreachableCode as Code;
+    let unreachable = |code| Icmpv4Message::DestinationUnreachable { code, next_hop_mtu: 0 };
+    let message = match error {
+        IcmpError::PortUnreachable => unreachable(Code::PORT),
+        IcmpError::ProtocolUnreachable { .. } => unreachable(Code::PROTOCOL),
+        IcmpError::HostUnreachable => unreachable(Code::HOST),
+        IcmpError::NoRoute => unreachable(Code::NETWORK),
+        IcmpError::ParameterProblem { code, pointer, .. } => {
+            let pointer = u8::try_from(pointer).unwrap_or(u8::MAX);
+            Icmpv4Message::ParameterProblem { code, pointer }
+        }
+    };
+    let room = ERROR_MAX_V4 - ipv4::HEADER_LEN - icmpv4::HEADER_LEN;
+    let (mut quote, body) = quote(pool, packet, l3, room)?;
+    message.emit(body, quote.prepend_array()?);
+    Some(quote)
+}
+
+/// An ICMPv6 error from `src_addr` to `dst_addr` that quotes `packet` from `l3` on. `None` where
+/// the pool is empty.
+#[must_use]
+pub fn error_v6(
+    pool: &Pool,
+    error: IcmpError,
+    packet: &PacketBuf,
+    l3: usize,
+    src_addr: Ipv6Addr,
+    dst_addr: Ipv6Addr,
+) -> Option<PacketBuf> {
+    use icmpv6::UnreachableCode as Code;
+    let unreachable = |code| Icmpv6Message::DestinationUnreachable { code };
+    let message = match error {
+        IcmpError::PortUnreachable => unreachable(Code::PORT),
+        IcmpError::ProtocolUnreachable { pointer } => Icmpv6Message::ParameterProblem {
+            code: ParameterProblemCode::UNRECOGNIZED_NEXT_HEADER,
+            pointer,
+        },
+        IcmpError::HostUnreachable => unreachable(Code::ADDRESS),
+        IcmpError::NoRoute => unreachable(Code::NO_ROUTE),
+        IcmpError::ParameterProblem { code, pointer, .. } => {
+            Icmpv6Message::ParameterProblem { code: ParameterProblemCode(code), pointer }
+        }
+    };
+    let room = ERROR_MAX_V6 - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
+    let (mut quote, body) = quote(pool, packet, l3, room)?;
+    let len = u32::try_from(quote.len() + icmpv6::HEADER_LEN).ok()?;
+    let pseudo = pseudo_header_v6(src_addr, dst_addr, IpProtocol::ICMPV6.0, len);
+    message.emit(pseudo, body, quote.prepend_array()?);
+    Some(quote)
+}
+
+/// As much of `packet` from `l3` on as fits `room`, with its sum.
+fn quote(pool: &Pool, packet: &PacketBuf, l3: usize, room: usize) -> Option<(PacketBuf, Sum)> {
+    let len = packet.len().saturating_sub(l3).min(room);
+    let mut quote = pool.alloc_for(len)?;
+    let bytes = quote.extend(len)?;
+    packet.copy_out(l3, bytes);
+    let body = sum(bytes);
+    Some((quote, body))
+}
+
+/// Turns an echo request into its reply: `packet` starts with the ICMP header, whose checksum the
+/// caller has verified. The bytes stay where they are; type and checksum are patched (RFC 1624).
+/// `readdressed` is the sum of the addresses that the pseudo header had and will have, for a
+/// request that went to a group.
+///
+/// # Errors
+/// Gives the packet back where it is shared and the pool is empty.
+pub fn echo_reply(
+    pool: &Pool,
+    mut packet: PacketBuf,
+    kinds: (u8, u8),
+    readdressed: Option<(Ipv6Addr, Ipv6Addr)>,
+    access: &mut AccessCounters,
+) -> Result<PacketBuf, PacketBuf> {
+    let Ok(bytes) = packet.pulldown(pool, 0, 4, access) else { return Err(packet) };
+    let Some(bytes) = bytes.first_chunk_mut::<4>() else { return Err(packet) };
+    let (asked, answered) = kinds;
+    let word = |kind: u8| u16::from(kind) << 8;
+    let mut check = u16::from_be_bytes([bytes[2], bytes[3]]);
+    check = update16(check, word(asked), word(answered));
+    if let Some((before, after)) = readdressed {
+        for (old, new) in before.segments().into_iter().zip(after.segments()) {
+            check = update16(check, old, new);
+        }
+    }
+    bytes[0] = answered;
+    [bytes[2], bytes[3]] = check.to_be_bytes();
+    Ok(packet)
+}

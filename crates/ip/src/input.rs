@@ -1,0 +1,288 @@
+//! Validates what arrived: the fixed header, the addresses, the options or extension headers.
+//!
+//! Called by `stack` once it has read the link header. What comes out is a plain value with
+//! offsets; from here on nobody checks these bytes again. Headers are read where they lie, however
+//! the packet is cut into chunks. Reading: RFC 791, RFC 1122 section 3.2.1, RFC 8200 section 4.
+//! Not here: whether an address is ours (`stack`), reassembly.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{
+    Address, DropReason, ipv4_source_is_plausible, ipv6_source_is_plausible, limits,
+};
+use floodwall_packet::{AccessCounters, PacketBuf};
+use floodwall_wire::ipv4_options::Ipv4Option;
+use floodwall_wire::ipv6_walk::{ExtensionReason, FragmentPlace};
+use floodwall_wire::{
+    ExtensionLimits, ExtensionWalk, IpProtocol, Ipv4Error, Ipv4Header, Ipv6Error, Ipv6Header,
+    WalkEnd, icmpv4, ipv4, ipv6,
+};
+
+use crate::action::{IcmpError, Refusal};
+
+/// Bytes of scratch that the longest extension header allowed may need.
+const SCRATCH: usize = limits::EXTENSION_BYTES_MAX;
+
+/// The fixed header of a packet that arrived, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Heading<A> {
+    /// Who sent it.
+    pub src_addr: A,
+    /// Whom it is for.
+    pub dst_addr: A,
+    /// Bytes from the first of the IP header to the last of the packet.
+    pub total_len: usize,
+    /// Bytes of the fixed header with its IPv4 options.
+    pub header_len: usize,
+    /// Time to live, or hop limit.
+    pub hop_limit: u8,
+    /// What follows the header: an upper protocol, or an extension header.
+    pub protocol: IpProtocol,
+    /// Whether it is an IPv4 fragment.
+    pub is_fragment: bool,
+}
+
+/// Where the upper layer lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Upper {
+    /// Which protocol.
+    pub protocol: IpProtocol,
+    /// From the first byte of the IP header.
+    pub offset: usize,
+    /// Where the number of the protocol stands, from the first byte of the IP header.
+    pub announced_at: usize,
+}
+
+/// Checks the IPv4 header at `l3`. Cost: about 4 ns, one borrow.
+///
+/// # Errors
+/// A refusal with its reason; nothing is owed for a broken header (RFC 1122 section 3.2.1).
+#[inline]
+pub fn ipv4(
+    packet: &PacketBuf,
+    l3: usize,
+    access: &mut AccessCounters,
+) -> Result<Heading<Ipv4Addr>, Refusal> {
+    let mut scratch = [0; ipv4::HEADER_LEN_MAX];
+    let available = packet.len().saturating_sub(l3);
+    let fixed = packet
+        .header(l3, ipv4::HEADER_LEN, &mut scratch, access)
+        .and_then(|bytes| bytes.first_chunk::<{ ipv4::HEADER_LEN }>())
+        .ok_or(DropReason::IpTruncated)?;
+    let header_len = usize::from(fixed[0] & 0x0f) * 4;
+    if fixed[0] == 0x45 {
+        let header = Ipv4Header::parse(fixed, available).map_err(ipv4_reason)?;
+        return heading_v4(&header);
+    }
+    if fixed[0] >> 4 != 4 {
+        return Err(DropReason::IpVersion.into());
+    }
+    let mut scratch = [0; ipv4::HEADER_LEN_MAX];
+    let wanted = header_len.max(ipv4::HEADER_LEN);
+    let bytes =
+        packet.header(l3, wanted, &mut scratch, access).ok_or(DropReason::IpHeaderLength)?;
+    let header = Ipv4Header::parse(bytes, available).map_err(ipv4_reason)?;
+    let heading = heading_v4(&header)?;
+    ipv4_options(&header)?;
+    Ok(heading)
+}
+
+const fn ipv4_reason(error: Ipv4Error) -> DropReason {
+    match error {
+        Ipv4Error::Truncated => DropReason::IpTruncated,
+        Ipv4Error::Version => DropReason::IpVersion,
+        Ipv4Error::HeaderLength => DropReason::IpHeaderLength,
+        Ipv4Error::TotalLengthShort | Ipv4Error::TotalLengthLong => DropReason::IpLength,
+        Ipv4Error::Checksum => DropReason::IpHeaderChecksum,
+    }
+}
+
+#[inline]
+fn heading_v4(header: &Ipv4Header<'_>) -> Result<Heading<Ipv4Addr>, Refusal> {
+    Ok(Heading {
+        src_addr: header.src_addr(),
+        dst_addr: header.dst_addr(),
+        total_len: header.total_len(),
+        header_len: header.header_len(),
+        hop_limit: header.ttl(),
+        protocol: header.protocol(),
+        is_fragment: header.is_fragment(),
+    })
+}
+
+/// Source routes are dropped (RFC 7126 section 4.3), broken options answered (RFC 1122 section
+/// 3.2.1.8), the rest ignored.
+#[cold]
+fn ipv4_options(header: &Ipv4Header<'_>) -> Result<(), Refusal> {
+    for option in header.options() {
+        match option {
+            Ok(Ipv4Option::LooseSourceRoute(_) | Ipv4Option::StrictSourceRoute(_)) => {
+                return Err(DropReason::IpSourceRoute.into());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let pointer = u32::try_from(error.offset).unwrap_or(0);
+                let owed = IcmpError::ParameterProblem { code: 0, pointer, to_group: false };
+                return Err(Refusal::owing(DropReason::IpOptionMalformed, owed));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks the IPv6 header at `l3`. Cost: about 4 ns, one borrow.
+///
+/// # Errors
+/// A refusal with its reason; nothing is owed.
+#[inline]
+pub fn ipv6(
+    packet: &PacketBuf,
+    l3: usize,
+    access: &mut AccessCounters,
+) -> Result<Heading<Ipv6Addr>, Refusal> {
+    let mut scratch = [0; ipv6::HEADER_LEN];
+    let available = packet.len().saturating_sub(l3);
+    let bytes =
+        packet.header(l3, ipv6::HEADER_LEN, &mut scratch, access).ok_or(DropReason::IpTruncated)?;
+    let header = Ipv6Header::parse(bytes, available).map_err(ipv6_reason)?;
+    let jumbo = header.payload_len() == 0 && header.next_header() == IpProtocol::HOP_BY_HOP;
+    Ok(Heading {
+        src_addr: header.src_addr(),
+        dst_addr: header.dst_addr(),
+        total_len: if jumbo { available } else { header.total_len() },
+        header_len: ipv6::HEADER_LEN,
+        hop_limit: header.hop_limit(),
+        protocol: header.next_header(),
+        is_fragment: false,
+    })
+}
+
+const fn ipv6_reason(error: Ipv6Error) -> DropReason {
+    match error {
+        Ipv6Error::Truncated => DropReason::IpTruncated,
+        Ipv6Error::Version => DropReason::IpVersion,
+        _ => DropReason::IpLength,
+    }
+}
+
+/// Whether the addresses may stand in a packet that came over a wire.
+///
+/// # Errors
+/// `IpSourceInvalid` or `IpDestinationInvalid`. The unspecified source passes for IPv6 (address
+/// detection uses it, and nobody else gets anything for it) and is refused for IPv4.
+#[inline]
+pub fn ipv4_addresses(heading: &Heading<Ipv4Addr>) -> Result<(), DropReason> {
+    if !ipv4_source_is_plausible(heading.src_addr) {
+        return Err(DropReason::IpSourceInvalid);
+    }
+    let first = heading.dst_addr.octets()[0];
+    if first == 0 || first == 127 {
+        return Err(DropReason::IpDestinationInvalid);
+    }
+    Ok(())
+}
+
+/// As [`ipv4_addresses`], for IPv6 (RFC 4291 sections 2.5 and 2.7).
+///
+/// # Errors
+/// As there.
+#[inline]
+pub fn ipv6_addresses(heading: &Heading<Ipv6Addr>) -> Result<(), DropReason> {
+    if !ipv6_source_is_plausible(heading.src_addr) && !heading.src_addr.is_unspecified() {
+        return Err(DropReason::IpSourceInvalid);
+    }
+    let dst = heading.dst_addr;
+    if dst.is_group() {
+        // Scope 0 is reserved, scope 1 never leaves a node (RFC 4291 section 2.7).
+        if dst.octets()[1] & 0x0f <= 1 {
+            return Err(DropReason::IpDestinationInvalid);
+        }
+    } else if !ipv6_source_is_plausible(dst) {
+        return Err(DropReason::IpDestinationInvalid);
+    }
+    Ok(())
+}
+
+/// Where the upper layer of an IPv4 packet lies.
+///
+/// # Errors
+/// Fragments, until reassembly takes them.
+#[inline]
+pub fn ipv4_upper(heading: &Heading<Ipv4Addr>) -> Result<Upper, Refusal> {
+    if heading.is_fragment {
+        return Err(DropReason::FragmentUnsupported.into());
+    }
+    Ok(Upper { protocol: heading.protocol, offset: heading.header_len, announced_at: 9 })
+}
+
+/// Walks an IPv6 packet's extension headers to the upper layer.
+///
+/// # Errors
+/// A refusal, with what RFC 8200 and RFC 8883 say is owed for it.
+#[inline]
+pub fn ipv6_upper(
+    packet: &PacketBuf,
+    l3: usize,
+    heading: &Heading<Ipv6Addr>,
+    limits: ExtensionLimits,
+    access: &mut AccessCounters,
+) -> Result<Upper, Refusal> {
+    if !heading.protocol.is_extension() && heading.protocol != IpProtocol::NO_NEXT_HEADER {
+        return Ok(Upper { protocol: heading.protocol, offset: ipv6::HEADER_LEN, announced_at: 6 });
+    }
+    walk(packet, l3, limits, access)
+}
+
+#[cold]
+fn walk(
+    packet: &PacketBuf,
+    l3: usize,
+    limits: ExtensionLimits,
+    access: &mut AccessCounters,
+) -> Result<Upper, Refusal> {
+    let mut fixed = [0; ipv6::HEADER_LEN];
+    let available = packet.len().saturating_sub(l3);
+    let bytes =
+        packet.header(l3, ipv6::HEADER_LEN, &mut fixed, access).ok_or(DropReason::IpTruncated)?;
+    let header = Ipv6Header::parse(bytes, available).map_err(ipv6_reason)?;
+    let mut walk = ExtensionWalk::of_packet(&header, available, limits);
+    let mut scratch = [0; SCRATCH];
+    while let Some(want) = walk.wants() {
+        let bytes = packet
+            .header(l3 + want.offset, want.len, &mut scratch, access)
+            .ok_or(DropReason::ExtensionLimit)?;
+        walk.feed(bytes).map_err(|e| Refusal::of_extension(reason(e.reason), e.owed))?;
+    }
+    match (walk.end(), walk.fragment()) {
+        (_, Some(place)) if !is_atomic(&place) => Err(DropReason::FragmentUnsupported.into()),
+        (Some(WalkEnd::UpperLayer { protocol, offset, announced_at }), _) => {
+            Ok(Upper { protocol, offset, announced_at })
+        }
+        (Some(WalkEnd::NoNextHeader { .. }), _) => Err(DropReason::NoNextHeader.into()),
+        (Some(WalkEnd::LaterFragment { .. }), _) => Err(DropReason::FragmentUnsupported.into()),
+        (None, _) => Err(DropReason::ExtensionMalformed.into()),
+    }
+}
+
+/// The whole packet in one fragment: processed by itself (RFC 6946 section 4).
+const fn is_atomic(place: &FragmentPlace) -> bool {
+    place.fields.is_atomic()
+}
+
+const fn reason(reason: ExtensionReason) -> DropReason {
+    use ExtensionReason as R;
+    match reason {
+        R::ChainTooLong | R::PaddingTooLong | R::TooManyHeaders | R::TooManyOptions => {
+            DropReason::ExtensionLimit
+        }
+        R::HopByHopNotFirst => DropReason::ExtensionOrder,
+        R::JumboPayload | R::JumboUnsupported => DropReason::ExtensionJumbo,
+        R::RoutingSegmentsLeft => DropReason::ExtensionRouting,
+        R::UnknownOption => DropReason::ExtensionOptionUnknown,
+        R::RepeatedFragment => DropReason::FragmentMalformed,
+        R::OptionLength | R::Truncated => DropReason::ExtensionMalformed,
+    }
+}
+
+/// Bytes of an ICMP header, for callers that look at one without validating it.
+pub const ICMP_HEADER_LEN: usize = icmpv4::HEADER_LEN;

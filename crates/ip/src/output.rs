@@ -1,0 +1,68 @@
+//! Packets that we originate: the IP header before the upper layer's bytes.
+//!
+//! Called by `stack` once route and source address are known. Reading: RFC 791, RFC 6864 (an
+//! atomic packet's identification means nothing, so it is zero), RFC 8200 section 3, RFC 6437
+//! (flow label 0: not labelled). Not here: fragmentation.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_packet::{PacketBuf, Pool};
+use floodwall_wire::{IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
+
+/// Why a header could not be put before a packet, which is given back.
+#[derive(Debug)]
+pub enum HeaderError {
+    /// No chunk was free for the header.
+    NoBuffer(PacketBuf),
+    /// The packet exceeds what a header can say.
+    TooLong(PacketBuf),
+}
+
+/// Puts an IPv4 header before `packet`: don't fragment, no options.
+///
+/// # Errors
+/// See [`HeaderError`].
+#[inline]
+pub fn ipv4(
+    pool: &Pool,
+    packet: PacketBuf,
+    src_addr: Ipv4Addr,
+    dst_addr: Ipv4Addr,
+    protocol: IpProtocol,
+    ttl: u8,
+) -> Result<PacketBuf, HeaderError> {
+    let Ok(total_len) = u16::try_from(packet.len() + ipv4::HEADER_LEN) else {
+        return Err(HeaderError::TooLong(packet));
+    };
+    let mut packet = packet.push_header(pool, ipv4::HEADER_LEN).map_err(HeaderError::NoBuffer)?;
+    let mut fields = Ipv4Fields::new(src_addr, dst_addr, protocol, ttl, total_len);
+    fields.dont_fragment = true;
+    if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
+        fields.emit(out);
+    }
+    Ok(packet)
+}
+
+/// Puts an IPv6 header before `packet`.
+///
+/// # Errors
+/// See [`HeaderError`].
+#[inline]
+pub fn ipv6(
+    pool: &Pool,
+    packet: PacketBuf,
+    src_addr: Ipv6Addr,
+    dst_addr: Ipv6Addr,
+    next_header: IpProtocol,
+    hop_limit: u8,
+) -> Result<PacketBuf, HeaderError> {
+    let Ok(payload_len) = u16::try_from(packet.len()) else {
+        return Err(HeaderError::TooLong(packet));
+    };
+    let mut packet = packet.push_header(pool, ipv6::HEADER_LEN).map_err(HeaderError::NoBuffer)?;
+    let fields = Ipv6Fields::new(src_addr, dst_addr, next_header, hop_limit, payload_len);
+    if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
+        fields.emit(out);
+    }
+    Ok(packet)
+}
