@@ -11,10 +11,12 @@ mod drop_reason;
 mod flow;
 mod hash;
 mod ids;
+mod index_lists;
 pub mod limits;
 mod mac;
 mod rand;
 mod time;
+mod wheel;
 
 pub use addr::{
     Address, Family, IpCidr, ParsePrefixError, Prefix, ipv4_source_is_plausible,
@@ -25,6 +27,8 @@ pub use drop_reason::{DropCounts, DropReason};
 pub use flow::{Endpoint, FlowKey, ResolvedRoute};
 pub use hash::HashKey;
 pub use ids::{CoreId, IfIndex, Mss, NumaNode, Units};
+pub use index_lists::IndexLists;
 pub use mac::{MacAddr, ParseMacError};
 pub use rand::{PublicRandom, Randomness, SecretRandom};
 pub use time::Instant;
+pub use wheel::TimerWheel;
