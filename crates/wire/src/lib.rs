@@ -25,11 +25,15 @@ pub mod ipv6;
 pub mod ipv6_ext;
 pub mod ipv6_options;
 pub mod ipv6_walk;
+pub mod ndp;
+mod ndp_options;
 pub mod protocol;
+pub mod show;
 pub mod tcp;
 pub mod tcp_options;
 pub mod traffic_class;
 pub mod udp;
+pub mod validate;
 
 pub use arp::{ArpError, ArpOperation, ArpPacket};
 pub use ethernet::{EtherType, EthernetError, EthernetFields, EthernetHeader, VlanTag};
@@ -40,7 +44,12 @@ pub use ipv4::{Ipv4Error, Ipv4Fields, Ipv4Header};
 pub use ipv6::{Ipv6Error, Ipv6Fields, Ipv6Header};
 pub use ipv6_ext::ExtensionHeader;
 pub use ipv6_walk::{ExtensionError, ExtensionLimits, ExtensionWalk, Owed, Step, WalkEnd, Want};
+pub use ndp::{
+    NdpError, NdpOption, NdpOptions, NeighborAdvertisement, NeighborSolicitation, Redirect,
+    RouterAdvertisement, RouterSolicitation,
+};
 pub use protocol::IpProtocol;
 pub use tcp::{TcpError, TcpFields, TcpFlags, TcpHeader};
 pub use traffic_class::{Dscp, Ecn};
 pub use udp::{UdpError, UdpFields, UdpHeader};
+pub use validate::{FrameError, Validated, validate};
