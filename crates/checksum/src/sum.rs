@@ -60,11 +60,17 @@ impl Sum {
     #[inline]
     #[must_use]
     pub const fn fold(self) -> u16 {
-        let value = (self.0 & 0xffff_ffff) + (self.0 >> 32);
-        let value = (value & 0xffff) + ((value >> 16) & 0xffff) + (value >> 32);
-        let value = (value & 0xffff) + (value >> 16);
-        let value = (value & 0xffff) + (value >> 16);
-        (value as u16).swap_bytes()
+        self.folded().swap_bytes()
+    }
+
+    /// The fold before its bytes are swapped.
+    ///
+    /// The upper half of a number plus itself with the halves exchanged is the sum of the halves
+    /// with end-around carry.
+    #[inline(always)]
+    const fn folded(self) -> u16 {
+        let value = (self.0.wrapping_add(self.0.rotate_left(32)) >> 32) as u32;
+        (value.wrapping_add(value.rotate_left(16)) >> 16) as u16
     }
 
     /// The checksum to put into a header: the complement of [`Sum::fold`].
@@ -78,7 +84,7 @@ impl Sum {
     #[inline]
     #[must_use]
     pub const fn verifies(self) -> bool {
-        self.fold() == 0xffff
+        self.folded() == 0xffff
     }
 }
 
