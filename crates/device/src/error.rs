@@ -86,7 +86,7 @@ impl DeviceError {
     }
 
     /// What the system's answer to `action` on an open or opening device means.
-    #[expect(dead_code, reason = "the devices of the system follow")]
+    #[cfg(target_os = "linux")]
     pub(crate) fn from_system(device: &str, action: &'static str, source: io::Error) -> Self {
         let device = device.to_owned();
         match source.raw_os_error() {

@@ -10,10 +10,20 @@
 
 mod device;
 mod error;
+#[cfg(target_os = "linux")]
+mod gather;
+#[cfg(target_os = "linux")]
+mod interface;
 mod memory_wire;
 mod stats;
+#[cfg(target_os = "linux")]
+mod tun;
+#[cfg(target_os = "linux")]
+mod vnet;
 
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 pub use stats::DeviceStats;
+#[cfg(target_os = "linux")]
+pub use tun::{Tun, TunConfig, TunKind};

@@ -1,0 +1,364 @@
+//! `Tun`: a Linux TUN (IP packets) or TAP (Ethernet frames) interface, one object a queue.
+//!
+//! Called by whoever opens the host's side door for a stack: the host routes or bridges into the
+//! interface, and we are behind it. With the virtio header, super-frames and partial checksums
+//! cross whole, which is worth a factor of eight in throughput.
+//!
+//! Invariant: never blocks; one system call a packet; a packet that arrives while the pool is
+//! empty is lost and counted, so that what waits in the system does not grow old.
+//!
+//! # Under flood
+//! Anyone whom the host routes to us fills the system's queue, which it bounds itself
+//! (`txqueuelen` of the interface; it counts what it drops there as the interface's tx drops).
+//! Work per packet: one read into pool memory. At most a burst is taken per call.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
+use rustix::io::Errno;
+
+use crate::device::{Device, DeviceInfo, Medium};
+use crate::error::DeviceError;
+use crate::gather::{Landed, Landing, SLICES_MAX, Slices};
+use crate::interface::{self, Control};
+use crate::stats::DeviceStats;
+use crate::vnet::{self, Completion, VNET_BYTES};
+
+const NODE: &str = "/dev/net/tun";
+/// Room beyond the MTU: link header, two tags, and one byte to notice a longer packet by.
+const BEYOND_MTU: usize = 14 + 8 + 1;
+/// Largest packet with offload: 64 KiB of IP, link header, and one byte to notice more by.
+const SUPER_MAX: usize = 65_535 + BEYOND_MTU;
+
+/// TUN or TAP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TunKind {
+    /// Carries IP packets.
+    Tun,
+    /// Carries Ethernet frames.
+    Tap,
+}
+
+/// How an interface is opened.
+#[derive(Clone, Debug)]
+pub struct TunConfig {
+    /// TUN or TAP.
+    pub kind: TunKind,
+    /// Queues, one [`Tun`] each; the system spreads flows over them. At least 1.
+    pub queues: usize,
+    /// Whether super-frames and partial checksums cross whole (virtio header).
+    pub vnet_header: bool,
+    /// Whether to bring the interface up. Else somebody else does.
+    pub up: bool,
+    /// The MTU to set; else the interface keeps its own.
+    pub mtu: Option<u32>,
+}
+
+impl Default for TunConfig {
+    fn default() -> Self {
+        Self { kind: TunKind::Tun, queues: 1, vnet_header: true, up: false, mtu: None }
+    }
+}
+
+/// One queue: see the file's head.
+#[derive(Debug)]
+pub struct Tun {
+    info: DeviceInfo,
+    queue: File,
+    control: Control,
+    landing: Landing,
+    vnet_header: bool,
+    stats: DeviceStats,
+}
+
+impl Tun {
+    /// Opens the interface `name`, which is created unless it exists; `%d` in the name stands for
+    /// the first free number. It vanishes with its last queue, unless made persistent before.
+    ///
+    /// # Errors
+    /// No privilege, no such kind of device in this system, somebody else has it, or it exists
+    /// with another kind or number of queues.
+    pub fn open(name: &str, config: &TunConfig) -> Result<Vec<Self>, DeviceError> {
+        let count = config.queues.max(1);
+        let mut name = name.to_owned();
+        let mut queues = Vec::with_capacity(count);
+        for _ in 0..count {
+            let queue = open_node(&name)?;
+            name = attach(&queue, &name, config, count > 1)?;
+            queues.push(queue);
+        }
+        let info = set_up(&name, config)?;
+        let wanted = if config.vnet_header { SUPER_MAX } else { info.mtu as usize + BEYOND_MTU };
+        let open_one = |queue| {
+            let control = control(&info.name)?;
+            let (info, landing) = (info.clone(), Landing::new(wanted));
+            let (vnet_header, stats) = (config.vnet_header, DeviceStats::default());
+            Ok(Self { info, queue, control, landing, vnet_header, stats })
+        };
+        queues.into_iter().map(open_one).collect()
+    }
+
+    /// Reads one packet. `None` where nothing waits.
+    fn receive_one(&mut self, pool: &Pool) -> Result<Option<Arrival>, DeviceError> {
+        if !self.landing.refill(pool) {
+            return Ok(None);
+        }
+        let mut header = [0; VNET_BYTES];
+        let (header_room, header_bytes) =
+            if self.vnet_header { (&mut header[..], VNET_BYTES) } else { (&mut [][..], 0) };
+        let mut slices: [IoSliceMut<'_>; SLICES_MAX] =
+            core::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let rooms = core::iter::once(header_room).chain(self.landing.chunks_mut());
+        let mut used = 0;
+        for (slot, room) in slices.iter_mut().zip(rooms) {
+            *slot = IoSliceMut::new(room);
+            used += 1;
+        }
+        let read = match rustix::io::readv(&self.queue, slices.get_mut(..used).unwrap_or_default())
+        {
+            Ok(read) => read,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(error) => return Err(self.broken("receive", error)),
+        };
+        let Some(len) = read.checked_sub(header_bytes) else {
+            self.stats.rx_malformed += 1;
+            return Ok(Some(Arrival::Lost));
+        };
+        Ok(Some(self.land(pool, len, header)))
+    }
+
+    fn land(&mut self, pool: &Pool, len: usize, header: [u8; VNET_BYTES]) -> Arrival {
+        match self.landing.take(pool, len) {
+            Landed::Whole(mut packet) => {
+                if !self.vnet_header || vnet::describe(&mut packet, vnet::decode(header)) {
+                    return Arrival::Packet(packet);
+                }
+                self.stats.rx_malformed += 1;
+            }
+            Landed::NoBuffer => self.stats.rx_no_buffer += 1,
+            Landed::Truncated => {
+                self.stats.rx_truncated += 1;
+                self.look_at_mtu();
+            }
+        }
+        Arrival::Lost
+    }
+
+    /// Somebody has raised the interface's MTU: be ready for the next one.
+    fn look_at_mtu(&mut self) {
+        if let Ok(mtu) = self.control.interface(&self.info.name).mtu() {
+            self.info.mtu = mtu;
+            self.landing.want(mtu as usize + BEYOND_MTU);
+        }
+    }
+
+    fn send_one(&mut self, packet: &PacketBuf) -> Result<Sent, DeviceError> {
+        let (header, completion) = if self.vnet_header {
+            match vnet::header_of(packet) {
+                Some(header) => (header, Completion::Whole),
+                None => return Ok(Sent::Refused),
+            }
+        } else {
+            ([0; VNET_BYTES], vnet::complete(packet))
+        };
+        let patch = match &completion {
+            Completion::Whole => None,
+            Completion::Patch(patch) => Some(patch),
+            Completion::Impossible => return Ok(Sent::Refused),
+        };
+        let header = if self.vnet_header { &header[..] } else { &[] };
+        let slices = Slices::of(header, packet, patch);
+        match rustix::io::writev(&self.queue, slices.as_slice()) {
+            Ok(_) => Ok(Sent::Yes),
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Ok(Sent::NoRoom),
+            Err(Errno::IO) => Ok(Sent::Down),
+            Err(Errno::BADFD | Errno::NODEV | Errno::NXIO) => {
+                Err(DeviceError::Gone { device: self.info.name.clone() })
+            }
+            Err(_) => Ok(Sent::Refused),
+        }
+    }
+
+    fn broken(&self, action: &'static str, error: Errno) -> DeviceError {
+        DeviceError::from_system(&self.info.name, action, error.into())
+    }
+}
+
+/// What one read gave.
+enum Arrival {
+    Packet(PacketBuf),
+    Lost,
+}
+
+/// What became of one packet on its way out.
+enum Sent {
+    Yes,
+    NoRoom,
+    Refused,
+    Down,
+}
+
+fn open_node(device: &str) -> Result<File, DeviceError> {
+    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let node = OpenOptions::new().read(true).write(true).custom_flags(flags).open(NODE);
+    node.map_err(|source| {
+        let device = device.to_owned();
+        match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => DeviceError::NotFound {
+                device,
+                missing: NODE,
+                remedy: "load the module (`sudo modprobe tun`), or in a container pass the node in",
+            },
+            Some(libc::EACCES | libc::EPERM) => DeviceError::NoPrivilege {
+                device,
+                action: "open /dev/net/tun",
+                missing: "read and write permission on /dev/net/tun",
+            },
+            _ => DeviceError::Io { device, action: "open /dev/net/tun", source },
+        }
+    })
+}
+
+/// Makes `queue` a queue of the interface, and says what the interface is called.
+fn attach(
+    queue: &File,
+    name: &str,
+    config: &TunConfig,
+    multi: bool,
+) -> Result<String, DeviceError> {
+    const NAME: &str = "a name that is empty, longer than 15 bytes, or has a slash";
+    let unsupported =
+        |missing, remedy| DeviceError::Unsupported { device: name.to_owned(), missing, remedy };
+    let mut request =
+        interface::named(name).map_err(|_| unsupported(NAME, "choose another name"))?;
+    let kind = match config.kind {
+        TunKind::Tun => libc::IFF_TUN,
+        TunKind::Tap => libc::IFF_TAP,
+    };
+    let header = if config.vnet_header { libc::IFF_VNET_HDR } else { 0 };
+    let queues = if multi { libc::IFF_MULTI_QUEUE } else { 0 };
+    request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI | header | queues) as libc::c_short;
+    // SAFETY: TUNSETIFF takes an `ifreq`, which lives until the call returns.
+    let result = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if result < 0 {
+        let error = io::Error::last_os_error();
+        return Err(match error.raw_os_error() {
+            Some(libc::EINVAL) => unsupported(
+                "an interface of this name with another kind or number of queues",
+                "delete that one (`ip link del <name>`), or choose another name",
+            ),
+            Some(libc::E2BIG) => unsupported("that many queues", "ask for fewer queues"),
+            _ => DeviceError::from_system(name, "create or attach to the interface", error),
+        });
+    }
+    if config.vnet_header {
+        set_offload(queue, name)?;
+    }
+    Ok(interface::name_in(&request))
+}
+
+/// Asks for the header of 10 bytes, and for checksums and TCP super-frames as they are.
+fn set_offload(queue: &File, name: &str) -> Result<(), DeviceError> {
+    let fail = |action| DeviceError::from_system(name, action, io::Error::last_os_error());
+    let bytes = VNET_BYTES as libc::c_int;
+    // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which lives until the call returns.
+    let result = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) };
+    if result < 0 {
+        return Err(fail("set the virtio header's size"));
+    }
+    let features = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    // SAFETY: TUNSETOFFLOAD takes a plain number.
+    let result = unsafe {
+        libc::ioctl(queue.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(features))
+    };
+    if result < 0 { Err(fail("switch offload on")) } else { Ok(()) }
+}
+
+fn control(name: &str) -> Result<Control, DeviceError> {
+    Control::open().map_err(|e| DeviceError::from_system(name, "open a control socket", e))
+}
+
+/// Sets what was asked for, and reads what the interface is.
+fn set_up(name: &str, config: &TunConfig) -> Result<DeviceInfo, DeviceError> {
+    let control = control(name)?;
+    let interface = control.interface(name);
+    let fail = |action| move |e| DeviceError::from_system(name, action, e);
+    if let Some(mtu) = config.mtu {
+        interface.set_mtu(mtu).map_err(fail("set the MTU"))?;
+    }
+    if config.up {
+        interface.bring_up().map_err(fail("bring the interface up"))?;
+    }
+    Ok(DeviceInfo {
+        name: name.to_owned(),
+        medium: match config.kind {
+            TunKind::Tun => Medium::Ip,
+            TunKind::Tap => Medium::Ethernet,
+        },
+        mtu: interface.mtu().map_err(fail("read the MTU"))?,
+        mac: interface.mac().map_err(fail("read the link address"))?,
+        offload: config.vnet_header,
+    })
+}
+
+impl Device for Tun {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        let mut taken = 0;
+        // Lost packets count against the room too, so that a call ends.
+        for _ in 0..burst.room() {
+            match self.receive_one(pool) {
+                Ok(Some(Arrival::Packet(packet))) => {
+                    self.stats.count_rx(packet.len());
+                    let _ = burst.push(packet);
+                    taken += 1;
+                }
+                Ok(Some(Arrival::Lost)) => {}
+                Ok(None) => break,
+                Err(error) if taken == 0 => return Err(error),
+                // The next call says it again.
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
+    }
+
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        let mut left = 0;
+        while let Some(packet) = packets.pop_front() {
+            match self.send_one(&packet) {
+                Ok(Sent::Yes) => self.stats.count_tx(packet.len()),
+                Ok(Sent::Refused) => self.stats.tx_refused += 1,
+                Ok(Sent::Down) => self.stats.tx_down += 1,
+                Ok(Sent::NoRoom) => {
+                    packets.push_front(packet);
+                    break;
+                }
+                Err(error) => {
+                    packets.push_front(packet);
+                    return Err(error);
+                }
+            }
+            left += 1;
+        }
+        Ok(left)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.as_fd())
+    }
+
+    fn pending(&self) -> bool {
+        false
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.stats
+    }
+}

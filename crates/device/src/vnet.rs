@@ -1,0 +1,204 @@
+//! The virtio network header: how the system describes super-frames and unfinished checksums.
+//!
+//! Called by `tun.rs` and `af_packet.rs`, which carry it in front of every packet. Invariant: what
+//! a header claims of a packet is checked against the packet's length before anybody believes it.
+//! Reading: OASIS virtio 1.2, 5.1.6. The legacy layout of 10 bytes in the machine's byte order.
+
+use floodwall_checksum::Accumulator;
+use floodwall_packet::{ChecksumState, Offload, PacketBuf};
+
+/// Bytes of the header.
+pub(crate) const VNET_BYTES: usize = 10;
+/// The checksum field holds the pseudo header's sum only.
+const NEEDS_CHECKSUM: u8 = 1;
+/// The device has verified the checksum.
+const DATA_VALID: u8 = 2;
+
+/// The header's words.
+pub(crate) fn decode(bytes: [u8; VNET_BYTES]) -> Offload {
+    let [flags, gso_type, a, b, c, d, e, f, g, h] = bytes;
+    Offload {
+        flags: flags & (NEEDS_CHECKSUM | DATA_VALID),
+        gso_type,
+        header_len: u16::from_ne_bytes([a, b]),
+        gso_size: u16::from_ne_bytes([c, d]),
+        checksum_start: u16::from_ne_bytes([e, f]),
+        checksum_offset: u16::from_ne_bytes([g, h]),
+    }
+}
+
+fn encode(o: &Offload) -> [u8; VNET_BYTES] {
+    let [a, b] = o.header_len.to_ne_bytes();
+    let [c, d] = o.gso_size.to_ne_bytes();
+    let [e, f] = o.checksum_start.to_ne_bytes();
+    let [g, h] = o.checksum_offset.to_ne_bytes();
+    [o.flags, o.gso_type, a, b, c, d, e, f, g, h]
+}
+
+/// Stores in `packet` what the header says of it; false where that makes no sense.
+pub(crate) fn describe(packet: &mut PacketBuf, offload: Offload) -> bool {
+    let partial = offload.flags & NEEDS_CHECKSUM != 0;
+    let segments = offload.gso_type != 0;
+    if partial && checksum_field(&offload) + 2 > packet.len() {
+        return false;
+    }
+    if segments && offload.gso_size == 0 {
+        return false;
+    }
+    packet.set_checksum_state(match offload.flags {
+        _ if partial => ChecksumState::Partial,
+        DATA_VALID => ChecksumState::Verified,
+        _ => ChecksumState::Unverified,
+    });
+    if partial || segments {
+        packet.set_offload(offload);
+    }
+    true
+}
+
+/// The header that tells the system of `packet`; `None` where the packet is in a state that cannot
+/// be told (a partial checksum without the place to put it).
+pub(crate) fn header_of(packet: &PacketBuf) -> Option<[u8; VNET_BYTES]> {
+    let partial = packet.checksum_state() == ChecksumState::Partial;
+    let Some(mut offload) = packet.offload() else {
+        return (!partial).then_some([0; VNET_BYTES]);
+    };
+    if partial && checksum_field(&offload) + 2 > packet.len() {
+        return None;
+    }
+    offload.flags = if partial { NEEDS_CHECKSUM } else { 0 };
+    if !partial {
+        (offload.checksum_start, offload.checksum_offset) = (0, 0);
+    }
+    Some(encode(&offload))
+}
+
+/// Two bytes that replace those of the packet on their way out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Patch {
+    /// Where, from the packet's first byte.
+    pub(crate) at: usize,
+    /// What.
+    pub(crate) bytes: [u8; 2],
+}
+
+/// What a device without virtio header must do to send a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Completion {
+    /// Nothing.
+    Whole,
+    /// Put the finished checksum into it.
+    Patch(Patch),
+    /// It cannot: a super-frame, or a partial checksum without the place to put it.
+    Impossible,
+}
+
+/// Finishes a partial checksum by reading the packet once; its bytes may be shared, so the sum is
+/// handed out instead of written.
+pub(crate) fn complete(packet: &PacketBuf) -> Completion {
+    let offload = packet.offload();
+    if offload.is_some_and(|o| o.gso_type != 0) {
+        return Completion::Impossible;
+    }
+    if packet.checksum_state() != ChecksumState::Partial {
+        return Completion::Whole;
+    }
+    let Some(offload) = offload else { return Completion::Impossible };
+    let at = checksum_field(&offload);
+    if at + 2 > packet.len() {
+        return Completion::Impossible;
+    }
+    let start = usize::from(offload.checksum_start);
+    let mut sum = Accumulator::new();
+    for bytes in packet.chunks_in(start, packet.len() - start) {
+        sum.add(bytes);
+    }
+    // UDP sends an all-zero sum as all ones (RFC 768); no other protocol sums up to zero, since
+    // its pseudo header never does, and all ones is the same number.
+    let finished = match sum.finish() {
+        0 => 0xffff,
+        finished => finished,
+    };
+    Completion::Patch(Patch { at, bytes: finished.to_be_bytes() })
+}
+
+fn checksum_field(offload: &Offload) -> usize {
+    usize::from(offload.checksum_start) + usize::from(offload.checksum_offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_packet::{Pool, PoolConfig};
+
+    use super::*;
+
+    fn packet(bytes: &[u8]) -> (Pool, PacketBuf) {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let packet = pool.packet_from(bytes).unwrap();
+        (pool, packet)
+    }
+
+    #[test]
+    fn a_header_survives_there_and_back() {
+        let offload = Offload {
+            flags: NEEDS_CHECKSUM,
+            gso_type: 4,
+            header_len: 74,
+            gso_size: 1440,
+            checksum_start: 54,
+            checksum_offset: 16,
+        };
+        assert_eq!(decode(encode(&offload)), offload);
+        let (_pool, mut packet) = packet(&[0; 100]);
+        assert!(describe(&mut packet, offload));
+        assert_eq!(packet.checksum_state(), ChecksumState::Partial);
+        assert_eq!(header_of(&packet), Some(encode(&offload)));
+    }
+
+    #[test]
+    fn a_header_that_points_beyond_the_packet_is_not_believed() {
+        let (_pool, mut packet) = packet(&[0; 40]);
+        let mut offload = Offload { flags: NEEDS_CHECKSUM, ..Offload::default() };
+        (offload.checksum_start, offload.checksum_offset) = (30, 9);
+        assert!(!describe(&mut packet, offload));
+        (offload.checksum_start, offload.checksum_offset) = (u16::MAX, u16::MAX);
+        assert!(!describe(&mut packet, offload));
+        offload = Offload { gso_type: 1, ..Offload::default() };
+        assert!(!describe(&mut packet, offload), "pieces of zero bytes");
+    }
+
+    #[test]
+    fn a_verified_packet_is_told_as_verified_and_sent_without_a_claim() {
+        let (_pool, mut packet) = packet(&[0; 40]);
+        assert!(describe(&mut packet, Offload { flags: DATA_VALID, ..Offload::default() }));
+        assert_eq!(packet.checksum_state(), ChecksumState::Verified);
+        assert_eq!(header_of(&packet), Some([0; VNET_BYTES]));
+        packet.set_checksum_state(ChecksumState::Partial);
+        assert_eq!(header_of(&packet), None, "partial, but nobody says where");
+        assert_eq!(complete(&packet), Completion::Impossible);
+    }
+
+    #[test]
+    fn a_partial_checksum_is_completed_over_chunks_of_any_length() {
+        // A field with the pseudo header's sum at 20 + 6, data behind it.
+        let mut bytes: Vec<u8> = (0..61).collect();
+        bytes[26..28].copy_from_slice(&[0x12, 0x34]);
+        let expected = floodwall_checksum::sum(&bytes[20..]).finish().to_be_bytes();
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        for piece in [1, 3, 7, 61] {
+            let mut packet = pool.packet_from_chunks(bytes.chunks(piece)).unwrap();
+            packet.set_checksum_state(ChecksumState::Partial);
+            packet.set_offload(Offload {
+                flags: NEEDS_CHECKSUM,
+                checksum_start: 20,
+                checksum_offset: 6,
+                ..Offload::default()
+            });
+            assert_eq!(
+                complete(&packet),
+                Completion::Patch(Patch { at: 26, bytes: expected }),
+                "{piece}"
+            );
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A network namespace of one thread, for tests that need real interfaces.
+//!
+//! Used by the tests of TUN, TAP and AF_PACKET. Without root, or without the kernel's support, it
+//! prints why and the test passes: its claim was not checked, and says so.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::process::Command;
+use std::thread;
+
+use floodwall_device::{Device, DeviceError};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
+
+/// Runs `test` on a thread with its own network namespace, or prints why not.
+#[expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
+pub fn inside(test: impl FnOnce() + Send + 'static) {
+    let runner = thread::spawn(move || {
+        // SAFETY: takes no pointer; affects this thread only, which shares its namespace with none.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            skip(&format!("no network namespace of its own: {}", io::Error::last_os_error()));
+            return;
+        }
+        if !ip("link set lo up") {
+            skip("the command `ip` is missing or refuses");
+            return;
+        }
+        test();
+    });
+    if let Err(panic) = runner.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Says that a test's claim was not checked.
+pub fn skip(why: &str) {
+    eprintln!("SKIPPED {}: {why}", thread::current().name().unwrap_or("test"));
+}
+
+/// Unwraps what this machine may lack; prints why and gives `None` where it does.
+pub fn available<T>(what: Result<T, DeviceError>) -> Option<T> {
+    match what {
+        Ok(found) => Some(found),
+        Err(error @ (DeviceError::NotFound { .. } | DeviceError::NoPrivilege { .. })) => {
+            skip(&error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Runs one `ip` command in the calling thread's namespace.
+pub fn ip(words: &str) -> bool {
+    let status = Command::new("ip").args(words.split_whitespace()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Turns forwarding on for both families.
+pub fn forward() {
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+}
+
+/// Waits up to a second for a descriptor to become readable.
+pub fn wait(fd: BorrowedFd<'_>) -> bool {
+    wait_millis(fd, 1000)
+}
+
+/// Waits that long for a descriptor to become readable.
+pub fn wait_millis(fd: BorrowedFd<'_>, millis: i64) -> bool {
+    let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+    let time = rustix::event::Timespec {
+        tv_sec: millis / 1000,
+        tv_nsec: (millis % 1000) * 1_000_000,
+    };
+    rustix::event::poll(&mut polled, Some(&time)).unwrap() > 0
+}
+
+/// Receives until a packet satisfies `wanted`; others (the kernel's own) are ignored.
+pub fn receive_where(
+    device: &mut impl Device,
+    pool: &Pool,
+    wanted: impl Fn(&PacketBuf) -> bool,
+) -> Option<PacketBuf> {
+    for _ in 0..100 {
+        let mut burst = Burst::new();
+        device.receive(pool, &mut burst).unwrap();
+        if let Some(found) = burst.drain().find(&wanted) {
+            return Some(found);
+        }
+        if !device.pending() && !device.readiness().is_some_and(wait) {
+            return None;
+        }
+    }
+    None
+}
+
+/// Sends one packet, which must leave.
+pub fn send(device: &mut impl Device, packet: PacketBuf) {
+    let mut list = PacketList::new();
+    list.push_back(packet);
+    assert_eq!(device.transmit(&mut list).unwrap(), 1);
+}
+
+/// All bytes of a packet.
+pub fn flat(packet: &PacketBuf) -> Vec<u8> {
+    let mut bytes = vec![0; packet.len()];
+    packet.copy_out(0, &mut bytes);
+    bytes
+}
