@@ -1,1 +1,40 @@
 //! UDP sockets: demultiplexing, intake, output.
+//!
+//! A [`Udp`] is all sockets of one stack. The stack hands it validated IP payloads
+//! ([`Udp::input`]), applications read ([`Udp::recv`]) and send ([`Udp::output`]), and what is
+//! sent comes out as a packet with its UDP header, to be routed by somebody who knows routes.
+//! Sockets with news are announced once ([`Udp::next_ready`]).
+//!
+//! Invariants: routes, neighbours and the network layer are unknown here; what waits is charged
+//! in true bytes to its socket, and released exactly; nothing is allocated per datagram; the cost
+//! of a datagram does not depend on the number of sockets. Read first: RFC 768, RFC 1122 section
+//! 4.1, RFC 8085. Start reading at `input.rs`; the tables are in `demux.rs`.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+mod allowance;
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
+mod demux;
+mod ephemeral;
+mod icmp_error;
+mod id;
+mod input;
+mod intake;
+mod output;
+mod ready;
+mod receive;
+mod settings;
+mod sockets;
+
+#[cfg(test)]
+mod tests;
+
+pub use icmp_error::{IcmpError, IcmpVerdict, Quote};
+pub use id::{SocketClosed, SocketId};
+pub use input::{Input, Verdict};
+pub use intake::{Intake, LocalIntake};
+pub use output::SendError;
+pub use receive::{ReceiveSlot, Received, ReceivedPacket, RecvError};
+pub use settings::{EPHEMERAL_PORTS, GROUP_SOCKETS_MAX, GROUPS_MAX, SocketSettings, UdpConfig};
+pub use sockets::{BindError, ConnectError, GroupError, OpenError, Udp};

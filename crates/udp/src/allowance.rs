@@ -1,0 +1,60 @@
+//! An account with a limit that lets one packet pass when nothing is charged, as Linux does.
+//!
+//! Used for what waits in a socket and for what it sends. Without the exception a limit below one
+//! packet's true size would make the socket deaf or dumb. Invariant: more than the limit is
+//! charged only while a single packet is.
+
+use floodwall_packet::{Account, PacketBuf, Pool};
+
+/// Above this limit there is no exception, so that sums cannot wrap (CVE-2025-22059).
+const SANE_MAX: u64 = i32::MAX as u64 / 2;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    account: Account,
+    limit: u64,
+}
+
+impl Allowance {
+    pub(crate) fn open(pool: &Pool, limit: u64) -> Option<Self> {
+        Some(Self { account: pool.open_account(limit)?, limit })
+    }
+
+    /// Whether a packet of this true size may be charged.
+    #[inline]
+    pub(crate) fn admits(&self, true_size: u32) -> bool {
+        self.account.has_room(true_size) || self.is_unused()
+    }
+
+    /// Charges the packet; false, and nothing charged, where there is no room.
+    #[inline]
+    pub(crate) fn charge(&self, packet: &mut PacketBuf) -> bool {
+        packet.charge(&self.account).is_ok() || self.charge_beyond(packet)
+    }
+
+    #[cold]
+    fn charge_beyond(&self, packet: &mut PacketBuf) -> bool {
+        if !self.is_unused() {
+            return false;
+        }
+        self.account.set_limit(u64::MAX);
+        let charged = packet.charge(&self.account).is_ok();
+        self.account.set_limit(self.limit);
+        charged
+    }
+
+    #[cold]
+    fn is_unused(&self) -> bool {
+        self.limit <= SANE_MAX && self.account.used() == 0
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.account.used()
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+        self.account.set_limit(limit);
+    }
+}

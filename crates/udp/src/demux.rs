@@ -1,0 +1,421 @@
+//! Which socket a datagram is for: connected first, then its address and port, then its port.
+//!
+//! A port with one socket, the usual case, is one load from an array and one compare with the
+//! socket's key. A port with several has its keys in a hash table with a secret key
+//! (`key_table.rs`): one probe per kind of socket that the port has at all, at most two, and the
+//! newest of equal sockets wins, as in Linux. So the cost of a look-up does not depend on how many
+//! sockets there are. Called by `sockets.rs` (changes) and `input.rs` (look-ups).
+//!
+//! Invariants: `keys` and `holds` of a socket that is entered never change; the hash tables hold
+//! the sockets of shared ports only.
+//!
+//! # Under flood
+//! Strangers only look up: two cache lines, at most two probes of a table. Only applications
+//! make it grow, up to `sockets_max`, allocated at construction. A datagram to a group visits
+//! `GROUP_SOCKETS_MAX` sockets at most; honest groups with more sockets on one port lose the rest.
+
+mod hash;
+mod key;
+mod key_table;
+mod port;
+
+#[cfg(test)]
+mod tests;
+
+use floodwall_base::SecretRandom;
+
+use hash::TupleHash;
+pub(crate) use key::{
+    Hold, Key, Kind, Probe, V4, V6, addr, bits, canonical, is_group, is_link_scope, zone_of,
+};
+use key_table::KeyTable;
+pub(crate) use key_table::TableFull;
+use port::{NONE, Port};
+
+/// In `Demux::ports`: the rest of the number is a place in `shared`, not a socket's.
+const SHARED: u32 = 1 << 31;
+
+/// A socket's neighbours in one list.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    prev: u32,
+    next: u32,
+}
+
+const ALONE: Link = Link { prev: NONE, next: NONE };
+
+/// Which list: wildcards per family (a socket with one key uses the first for its equals), and
+/// binds to one address.
+const HOLDS: usize = 2;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Demux {
+    /// Per port: 0, or a socket's place plus one, or a shared port's plus one with [`SHARED`].
+    ports: Box<[u32]>,
+    keys: Vec<Key>,
+    shared: Vec<Port>,
+    shared_free: Vec<u32>,
+    flows: KeyTable,
+    held: KeyTable,
+    holds: Vec<Hold>,
+    links: Vec<[Link; 3]>,
+    hash: TupleHash,
+}
+
+/// What a port's number means.
+enum At {
+    Nobody,
+    Sole(u32),
+    Shared(u32),
+}
+
+impl Demux {
+    pub(crate) fn new(sockets_max: usize, random: &mut SecretRandom) -> Self {
+        Self {
+            ports: vec![0; 1 << 16].into_boxed_slice(),
+            keys: Vec::with_capacity(sockets_max),
+            shared: Vec::with_capacity(sockets_max / 2),
+            shared_free: Vec::with_capacity(sockets_max / 2),
+            flows: KeyTable::new(sockets_max),
+            held: KeyTable::new(sockets_max),
+            holds: Vec::with_capacity(sockets_max),
+            links: Vec::with_capacity(sockets_max),
+            hash: TupleHash::new(random),
+        }
+    }
+
+    /// Makes a place for one more socket.
+    pub(crate) fn grow(&mut self) {
+        self.keys.push(Key::UNBOUND);
+        self.holds.push(Hold::NONE);
+        self.links.push([ALONE; 3]);
+    }
+
+    pub(crate) fn key(&self, index: u32) -> Key {
+        self.keys.get(index as usize).copied().unwrap_or(Key::UNBOUND)
+    }
+
+    pub(crate) fn hold(&self, index: u32) -> Hold {
+        self.holds.get(index as usize).copied().unwrap_or(Hold::NONE)
+    }
+
+    #[inline(always)]
+    fn at(&self, port: u16) -> At {
+        match self.ports.get(usize::from(port)).copied().unwrap_or(0) {
+            0 => At::Nobody,
+            n if n & SHARED == 0 => At::Sole(n - 1),
+            n => At::Shared((n & !SHARED) - 1),
+        }
+    }
+
+    /// The socket for a datagram to one host. About 3 ns for a port with one socket, 8 for others.
+    #[inline]
+    pub(crate) fn lookup(&self, probe: &Probe) -> Option<u32> {
+        match self.at(probe.local_port) {
+            At::Nobody => None,
+            At::Sole(index) => self.keys.get(index as usize)?.accepts(probe).then_some(index),
+            At::Shared(place) => self.lookup_shared(self.shared.get(place as usize)?, probe),
+        }
+    }
+
+    #[inline]
+    fn lookup_shared(&self, port: &Port, probe: &Probe) -> Option<u32> {
+        if port.connected > 0
+            && let Some(index) = self.find(&probe.connected())
+        {
+            return Some(index);
+        }
+        if port.bound > 0
+            && let Some(index) = self.find(&probe.bound())
+        {
+            return Some(index);
+        }
+        let [v4, v6] = port.wildcards;
+        Some(if probe.families() == V4 { v4 } else { v6 }).filter(|index| *index != NONE)
+    }
+
+    /// The newest socket with exactly this key.
+    #[inline]
+    fn find(&self, key: &Key) -> Option<u32> {
+        self.flows.find(self.hash.key(key), |i| self.keys.get(i as usize) == Some(key))
+    }
+
+    /// Fills `out` with the sockets for a datagram to a group or broadcast address, as many as
+    /// fit; returns how many there are in it.
+    pub(crate) fn lookup_group(&self, probe: &Probe, out: &mut [u32]) -> usize {
+        let place = match self.at(probe.local_port) {
+            At::Nobody => return 0,
+            At::Sole(_) => {
+                let found = self.lookup(probe);
+                return out.iter_mut().zip(found).map(|(slot, index)| *slot = index).count();
+            }
+            At::Shared(place) => place,
+        };
+        let Some(port) = self.shared.get(place as usize) else { return 0 };
+        let [v4, v6] = port.wildcards;
+        let (family, wildcard) = if probe.families() == V4 { (0, v4) } else { (1, v6) };
+        // A group may be bound with or without its link.
+        let bound = probe.bound();
+        let on_link = Key { zone: probe.iface, ..bound };
+        let lists = [
+            (0, self.find(&probe.connected())),
+            (0, self.find(&bound)),
+            (0, self.find(&on_link).filter(|_| bound.zone == 0)),
+            (family, Some(wildcard).filter(|index| *index != NONE)),
+        ];
+        let sockets = lists.into_iter().flat_map(|(list, first)| self.chain(list, first));
+        out.iter_mut().zip(sockets).map(|(slot, index)| *slot = index).count()
+    }
+
+    /// A socket and those behind it in one of its lists.
+    fn chain(&self, list: usize, first: Option<u32>) -> impl Iterator<Item = u32> + '_ {
+        core::iter::successors(first, move |index| {
+            let next = self.links.get(*index as usize)?.get(list)?.next;
+            (next != NONE).then_some(next)
+        })
+    }
+
+    /// Whether a bind would take what another socket holds.
+    pub(crate) fn refuses(&self, new: &Hold) -> bool {
+        match self.at(new.port) {
+            At::Nobody => false,
+            At::Sole(index) => {
+                let old = self.hold(index);
+                let same = old.local == new.local && old.zone == new.zone;
+                old.families & new.families != 0
+                    && (same || old.is_wildcard() || new.is_wildcard())
+                    && !(old.reuse && new.reuse)
+            }
+            At::Shared(place) => {
+                self.shared.get(place as usize).is_some_and(|port| port.refuses(new))
+                    || self.holder(new).is_some_and(|old| !(new.reuse && self.hold(old).reuse))
+            }
+        }
+    }
+
+    /// A socket that is bound to exactly this address and port, on a shared port.
+    fn holder(&self, hold: &Hold) -> Option<u32> {
+        if hold.is_wildcard() {
+            return None;
+        }
+        let same = |old: &Hold| Hold { reuse: hold.reuse, ..*old } == *hold;
+        self.held.find(self.hash.hold(hold), |i| self.holds.get(i as usize).is_some_and(same))
+    }
+
+    /// Enters a socket that is not entered.
+    ///
+    /// # Errors
+    /// The table has no room near the key; nothing is changed then.
+    pub(crate) fn enter(&mut self, index: u32, key: Key, hold: Hold) -> Result<(), TableFull> {
+        if let (Some(own), Some(held)) =
+            (self.keys.get_mut(index as usize), self.holds.get_mut(index as usize))
+        {
+            (*own, *held) = (key, hold);
+        }
+        let place = match self.at(hold.port) {
+            At::Nobody => {
+                self.set_port(hold.port, index + 1);
+                return Ok(());
+            }
+            At::Sole(other) => self.share(hold.port, other),
+            At::Shared(place) => Ok(place),
+        };
+        let entered = place.and_then(|place| {
+            self.attach(place, index).inspect_err(|_| self.unshare(place, hold.port))
+        });
+        if entered.is_err() {
+            self.forget(index);
+        }
+        entered
+    }
+
+    /// Takes an entered socket out. Its port is free for others at once.
+    pub(crate) fn leave(&mut self, index: u32) {
+        let port = self.hold(index).port;
+        match self.at(port) {
+            At::Nobody => return,
+            At::Sole(_) => self.set_port(port, 0),
+            At::Shared(place) => {
+                self.detach(place, index);
+                self.unshare(place, port);
+            }
+        }
+        self.forget(index);
+    }
+
+    fn forget(&mut self, index: u32) {
+        if let Some(key) = self.keys.get_mut(index as usize) {
+            *key = Key::UNBOUND;
+        }
+    }
+
+    /// Lets a socket listen to something else on its port.
+    ///
+    /// # Errors
+    /// As [`Demux::enter`]; the socket listens as before then.
+    pub(crate) fn rekey(&mut self, index: u32, key: Key) -> Result<(), TableFull> {
+        let (before, hold) = (self.key(index), self.hold(index));
+        self.leave(index);
+        let entered = self.enter(index, key, hold);
+        if entered.is_err() {
+            // It had room a moment ago, and nothing was added since.
+            self.enter(index, before, hold)?;
+        }
+        entered
+    }
+
+    fn set_port(&mut self, port: u16, to: u32) {
+        if let Some(slot) = self.ports.get_mut(usize::from(port)) {
+            *slot = to;
+        }
+    }
+
+    /// Gives the sole socket of a port company: a record for the port.
+    #[cold]
+    fn share(&mut self, port: u16, other: u32) -> Result<u32, TableFull> {
+        let place = self.shared_free.pop().unwrap_or_else(|| {
+            self.shared.push(Port::EMPTY);
+            self.shared.len() as u32 - 1
+        });
+        if let Some(record) = self.shared.get_mut(place as usize) {
+            *record = Port::EMPTY;
+        }
+        if let Err(full) = self.attach(place, other) {
+            self.shared_free.push(place);
+            return Err(full);
+        }
+        self.set_port(port, SHARED | (place + 1));
+        Ok(place)
+    }
+
+    /// Forgets a port's record where one socket is left.
+    fn unshare(&mut self, place: u32, port: u16) {
+        let Some(record) = self.shared.get(place as usize) else { return };
+        if record.total == 1 {
+            let last = record.places;
+            self.detach(place, last);
+            self.set_port(port, last + 1);
+            self.shared_free.push(place);
+        }
+    }
+
+    /// Puts a socket into the lists and tables of its shared port.
+    fn attach(&mut self, place: u32, index: u32) -> Result<(), TableFull> {
+        let (key, hold) = (self.key(index), self.hold(index));
+        if key.kind == Kind::Wildcard {
+            for (list, family) in [V4, V6].into_iter().enumerate() {
+                if key.families & family != 0 {
+                    let head =
+                        self.wildcard(place, list).map(|head| core::mem::replace(head, index));
+                    self.link_before(list, index, head.unwrap_or(NONE));
+                }
+            }
+        } else {
+            let (hash, head) = (self.hash.key(&key), self.find(&key));
+            match head {
+                Some(head) => self.flows.replace(hash, head, index),
+                None => self.flows.insert(hash, index)?,
+            }
+            self.link_before(0, index, head.unwrap_or(NONE));
+        }
+        if !hold.is_wildcard()
+            && let Err(full) = self.attach_hold(index, &hold)
+        {
+            self.detach_key(place, index, &key);
+            return Err(full);
+        }
+        if let Some(port) = self.shared.get_mut(place as usize) {
+            port.count_in(index, &key, &hold);
+        }
+        Ok(())
+    }
+
+    fn attach_hold(&mut self, index: u32, hold: &Hold) -> Result<(), TableFull> {
+        let (hash, head) = (self.hash.hold(hold), self.holder(hold));
+        match head {
+            Some(head) => self.held.replace(hash, head, index),
+            None => self.held.insert(hash, index)?,
+        }
+        self.link_before(HOLDS, index, head.unwrap_or(NONE));
+        Ok(())
+    }
+
+    /// The inverse of [`Demux::attach`].
+    fn detach(&mut self, place: u32, index: u32) {
+        let (key, hold) = (self.key(index), self.hold(index));
+        self.detach_key(place, index, &key);
+        if !hold.is_wildcard() {
+            let link = self.unlink(HOLDS, index);
+            let hash = self.hash.hold(&hold);
+            follow(&mut self.held, hash, index, link);
+        }
+        if let Some(port) = self.shared.get_mut(place as usize) {
+            port.count_out(index, &key, &hold);
+        }
+    }
+
+    fn detach_key(&mut self, place: u32, index: u32, key: &Key) {
+        if key.kind == Kind::Wildcard {
+            for (list, family) in [V4, V6].into_iter().enumerate() {
+                if key.families & family != 0 {
+                    let link = self.unlink(list, index);
+                    if link.prev == NONE
+                        && let Some(head) = self.wildcard(place, list)
+                    {
+                        *head = link.next;
+                    }
+                }
+            }
+        } else {
+            let link = self.unlink(0, index);
+            let hash = self.hash.key(key);
+            follow(&mut self.flows, hash, index, link);
+        }
+    }
+
+    fn wildcard(&mut self, place: u32, family: usize) -> Option<&mut u32> {
+        self.shared.get_mut(place as usize)?.wildcards.get_mut(family)
+    }
+
+    fn link(&mut self, list: usize, index: u32) -> Option<&mut Link> {
+        self.links.get_mut(index as usize)?.get_mut(list)
+    }
+
+    /// Makes a socket the first of a list whose first was `head`.
+    fn link_before(&mut self, list: usize, index: u32, head: u32) {
+        if let Some(link) = self.link(list, index) {
+            *link = Link { prev: NONE, next: head };
+        }
+        if let Some(link) = self.link(list, head) {
+            link.prev = index;
+        }
+    }
+
+    /// Takes a socket out of a list; returns the neighbours that it had.
+    fn unlink(&mut self, list: usize, index: u32) -> Link {
+        let link = self.link(list, index).map_or(ALONE, |link| core::mem::replace(link, ALONE));
+        if let Some(prev) = self.link(list, link.prev) {
+            prev.next = link.next;
+        }
+        if let Some(next) = self.link(list, link.next) {
+            next.prev = link.prev;
+        }
+        link
+    }
+
+    /// Entries and passes of both tables: for tests.
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> [(usize, u64); 2] {
+        [self.flows.entries(), self.held.entries()]
+    }
+}
+
+/// Lets the next of equal sockets stand in the table for one that left, if that one stood there.
+fn follow(table: &mut KeyTable, hash: u32, left: u32, link: Link) {
+    match link {
+        Link { prev: NONE, next: NONE } => table.remove(hash, left),
+        Link { prev: NONE, next } => table.replace(hash, left, next),
+        _ => (),
+    }
+}

@@ -1,0 +1,155 @@
+//! An open-addressing table from keyed hashes to sockets; the keys themselves lie elsewhere.
+//!
+//! Buckets of eight in one cache line: eight 16-bit tags, eight sockets, and how many entries went
+//! past because the bucket was full (as in Meta's F14), so that there are no tombstones and a
+//! probe ends at the first bucket that nobody passed. Invariants: at most one entry per key; an
+//! entry lies within [`PROBES_MAX`] buckets of its home.
+//!
+//! # Under flood
+//! Only applications insert. A datagram looks at one bucket, rarely two, never more than
+//! [`PROBES_MAX`]. At half load the chance that an insertion finds no room within them is below
+//! 10^-12, and then the bind fails: nothing is evicted.
+
+/// Buckets that one key may be looked for in.
+const PROBES_MAX: usize = 16;
+const SLOTS: usize = 8;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Bucket {
+    /// 0 is a free slot.
+    tags: [u16; SLOTS],
+    sockets: [u32; SLOTS],
+    passed: u32,
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+const EMPTY: Bucket = Bucket { tags: [0; SLOTS], sockets: [0; SLOTS], passed: 0 };
+
+/// See the file's head.
+pub(crate) struct KeyTable {
+    buckets: Box<[Bucket]>,
+    mask: usize,
+}
+
+/// No room within the probes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TableFull;
+
+impl KeyTable {
+    /// A table for `entries_max` entries at half load.
+    pub(crate) fn new(entries_max: usize) -> Self {
+        let buckets = (entries_max * 2).div_ceil(SLOTS).next_power_of_two();
+        Self { buckets: vec![EMPTY; buckets].into_boxed_slice(), mask: buckets - 1 }
+    }
+
+    #[inline(always)]
+    const fn tag(hash: u32) -> u16 {
+        let tag = (hash >> 16) as u16;
+        if tag == 0 { 1 } else { tag }
+    }
+
+    /// The places of the buckets of a hash, in order.
+    #[inline(always)]
+    fn places(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
+        let (mask, probes) = (self.mask, PROBES_MAX.min(self.buckets.len()));
+        (0..probes).map(move |step| (hash as usize + step) & mask)
+    }
+
+    /// The socket whose key `is` the sought one.
+    #[inline]
+    pub(crate) fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
+        let tag = Self::tag(hash);
+        for at in self.places(hash) {
+            let bucket = self.buckets.get(at)?;
+            let mut hits = 0_u32;
+            for (slot, theirs) in bucket.tags.iter().enumerate() {
+                hits |= u32::from(*theirs == tag) << slot;
+            }
+            while hits != 0 {
+                let socket = *bucket.sockets.get(hits.trailing_zeros() as usize)?;
+                if is(socket) {
+                    return Some(socket);
+                }
+                hits &= hits - 1;
+            }
+            if bucket.passed == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Adds an entry. The caller has made sure that its key is new.
+    pub(crate) fn insert(&mut self, hash: u32, socket: u32) -> Result<(), TableFull> {
+        let home = self.places(hash).find(|at| self.free_slot(*at).is_some()).ok_or(TableFull)?;
+        for at in self.places(hash) {
+            let slot = self.free_slot(at).filter(|_| at == home);
+            let Some(bucket) = self.buckets.get_mut(at) else { continue };
+            if let Some(slot) = slot {
+                if let (Some(tag), Some(place)) =
+                    (bucket.tags.get_mut(slot), bucket.sockets.get_mut(slot))
+                {
+                    (*tag, *place) = (Self::tag(hash), socket);
+                }
+                break;
+            }
+            bucket.passed += 1;
+        }
+        Ok(())
+    }
+
+    fn free_slot(&self, at: usize) -> Option<usize> {
+        self.buckets.get(at)?.tags.iter().position(|tag| *tag == 0)
+    }
+
+    /// Lets another socket stand for the key of `old`.
+    pub(crate) fn replace(&mut self, hash: u32, old: u32, new: u32) {
+        let tag = Self::tag(hash);
+        for at in self.places(hash) {
+            let Some(bucket) = self.buckets.get_mut(at) else { return };
+            for (theirs, socket) in bucket.tags.iter().zip(&mut bucket.sockets) {
+                if *theirs == tag && *socket == old {
+                    *socket = new;
+                    return;
+                }
+            }
+        }
+        debug_assert!(false, "an entry to replace was not there");
+    }
+
+    /// Removes the entry of `old`.
+    pub(crate) fn remove(&mut self, hash: u32, old: u32) {
+        let tag = Self::tag(hash);
+        let is = |(theirs, socket): (&u16, &u32)| *theirs == tag && *socket == old;
+        let holds = |b: &Bucket| b.tags.iter().zip(&b.sockets).position(is);
+        let home =
+            self.places(hash).find(|at| self.buckets.get(*at).is_some_and(|b| holds(b).is_some()));
+        debug_assert!(home.is_some(), "an entry to remove was not there");
+        let Some(home) = home else { return };
+        for at in self.places(hash) {
+            let Some(bucket) = self.buckets.get_mut(at) else { return };
+            if at == home {
+                let slot = holds(bucket).and_then(|slot| bucket.tags.get_mut(slot));
+                if let Some(tag) = slot {
+                    *tag = 0;
+                }
+                return;
+            }
+            bucket.passed = bucket.passed.saturating_sub(1);
+        }
+    }
+
+    /// How many entries there are: for tests.
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> (usize, u64) {
+        let used = self.buckets.iter().flat_map(|b| b.tags).filter(|tag| *tag != 0).count();
+        (used, self.buckets.iter().map(|b| u64::from(b.passed)).sum())
+    }
+}
+
+impl core::fmt::Debug for KeyTable {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "KeyTable({} buckets)", self.buckets.len())
+    }
+}

@@ -1,0 +1,1 @@
+//! The demux against a list that is searched from end to end.

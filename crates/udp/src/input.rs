@@ -1,0 +1,341 @@
+//! A validated IP payload becomes a queued datagram, or dies here.
+//!
+//! Called by `stack` once the network layer has checked its header. The order makes refusal
+//! cheap: lengths, then the port, then room in the socket, and only then the checksum, which is
+//! the first to touch the payload (decision E24). Read first: RFC 768, RFC 1122 section 4.1.3,
+//! RFC 8200 section 8.1, RFC 6935, RFC 9868 (bytes behind the UDP length are no error).
+//!
+//! # Under flood
+//! Reachable by anyone. Nothing grows but the socket's queue (`intake.rs`). Worst work per
+//! datagram: two table probes and one pass over its bytes; for a group, a copy for each of at
+//! most `GROUP_SOCKETS_MAX` sockets. A full socket's datagram costs no pass.
+
+use core::net::IpAddr;
+
+use floodwall_base::{Counter, Counters, DropReason, IfIndex};
+use floodwall_checksum::{Accumulator, Sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf, Pool};
+use floodwall_wire::UdpHeader;
+
+use crate::demux::{Probe, bits, zone_of};
+use crate::id::SocketId;
+use crate::intake::Intake;
+use crate::settings::GROUP_SOCKETS_MAX;
+use crate::sockets::Udp;
+
+/// UDP's protocol number.
+pub(crate) const PROTOCOL: u8 = 17;
+/// Bytes of the UDP header.
+pub(crate) const HEADER_LEN: usize = 8;
+
+/// What the network layer knows of an arrived datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Input {
+    /// The sender.
+    pub src_addr: IpAddr,
+    /// The final destination, of the same family: an address of ours, a group or broadcast.
+    pub dst_addr: IpAddr,
+    /// Where it arrived.
+    pub iface: IfIndex,
+    /// Where the network header starts, from the packet's first byte now.
+    pub l3: usize,
+    /// Where the UDP header starts, from the packet's first byte now.
+    pub l4: usize,
+    /// Bytes that the IP packet carries from there on.
+    pub len: usize,
+    /// The destination is a group or a broadcast address.
+    pub group: bool,
+}
+
+/// What became of a datagram.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It waits in a socket.
+    Delivered {
+        /// Which.
+        socket: SocketId,
+        /// Nothing waited before.
+        was_empty: bool,
+    },
+    /// It waits in so many sockets, at least one.
+    DeliveredToGroup {
+        /// How many.
+        sockets: u32,
+    },
+    /// Nobody listens: the caller may answer with an ICMP error, and counts `UdpNoPort`.
+    PortUnreachable(PacketBuf),
+    /// It is to die, for a reason that the caller counts.
+    Dropped(PacketBuf, DropReason),
+}
+
+/// The fields of a checked header.
+#[derive(Clone, Copy)]
+struct Header {
+    src_port: u16,
+    dst_port: u16,
+    len: usize,
+    has_checksum: bool,
+}
+
+impl<I: Intake> Udp<I> {
+    /// Takes one datagram. `pool` pays for the copies where several sockets hear a group. Names
+    /// the packet's interface and stores its layers.
+    ///
+    /// Counts per family: `InErrors` (everything but a missing socket), `InCsumErrors`,
+    /// `RcvbufErrors`, `NoPorts`.
+    #[inline]
+    pub fn input(
+        &mut self,
+        input: &Input,
+        mut packet: PacketBuf,
+        pool: &Pool,
+        counters: &mut Counters,
+        access: &mut AccessCounters,
+    ) -> Verdict {
+        let mut tally = Tally { counters, v4: input.dst_addr.is_ipv4() };
+        let Some(header) = parse(input, &packet, access) else {
+            return tally.drop(packet, DropReason::UdpMalformed);
+        };
+        packet.set_iface(input.iface);
+        packet.set_layers(input.l3, input.l4, input.l4 + HEADER_LEN);
+        let probe = Probe {
+            local: bits(input.dst_addr),
+            remote: bits(input.src_addr),
+            iface: zone_of(input.iface),
+            local_port: header.dst_port,
+            remote_port: header.src_port,
+        };
+        if input.group {
+            return self.input_group(input, &probe, header, packet, pool, tally);
+        }
+        let Some(index) = self.demux.lookup(&probe) else {
+            return no_port(input, header, packet, tally);
+        };
+        self.deliver(index, input, header, packet, tally)
+    }
+
+    /// Into the one socket that was found.
+    #[inline]
+    fn deliver(
+        &mut self,
+        index: u32,
+        input: &Input,
+        header: Header,
+        packet: PacketBuf,
+        mut tally: Tally<'_>,
+    ) -> Verdict {
+        let Some(socket) = self.sockets.get_mut(index as usize) else {
+            return tally.drop(packet, DropReason::UdpNoPort);
+        };
+        let generation = socket.generation;
+        let Some(body) = &mut socket.body else {
+            return tally.drop(packet, DropReason::UdpNoPort);
+        };
+        if !body.intake.admits(packet.true_size(), input.src_addr) {
+            body.drops += 1;
+            return tally.drop(packet, DropReason::UdpSocketFull);
+        }
+        if !verifies(input, header, &packet, body.settings.zero_checksum_rx) {
+            return tally.drop(packet, DropReason::UdpChecksum);
+        }
+        match body.intake.offer(packet, input.src_addr) {
+            Ok(was_empty) => {
+                self.ready.mark(index);
+                Verdict::Delivered { socket: SocketId { index, generation }, was_empty }
+            }
+            Err(packet) => {
+                body.drops += 1;
+                tally.drop(packet, DropReason::UdpSocketFull)
+            }
+        }
+    }
+
+    /// Into every socket that listens to a group or to broadcasts: copies to all but the last.
+    /// Copies, not references: what a socket keeps is charged to it in full.
+    #[cold]
+    fn input_group(
+        &mut self,
+        input: &Input,
+        probe: &Probe,
+        header: Header,
+        packet: PacketBuf,
+        pool: &Pool,
+        mut tally: Tally<'_>,
+    ) -> Verdict {
+        let mut found = [0; GROUP_SOCKETS_MAX];
+        let count = self.demux.lookup_group(probe, &mut found);
+        let (mut wanted, mut full) = ([0; GROUP_SOCKETS_MAX], 0);
+        let mut wanting = 0;
+        for index in found.into_iter().take(count) {
+            let size = packet.true_size();
+            let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
+            let Some(body) = body.filter(|body| {
+                body.wants_group(probe.local, probe.iface)
+                    && (header.has_checksum || tally.v4 || body.settings.zero_checksum_rx)
+            }) else {
+                continue;
+            };
+            if !body.intake.admits(size, input.src_addr) {
+                body.drops += 1;
+                full += 1;
+                tally.full();
+            } else if let Some(slot) = wanted.get_mut(wanting) {
+                *slot = index;
+                wanting += 1;
+            }
+        }
+        if wanting == 0 {
+            let reason = if full > 0 { DropReason::UdpSocketFull } else { DropReason::UdpNoPort };
+            return Verdict::Dropped(packet, reason);
+        }
+        if !verifies(input, header, &packet, true) {
+            return tally.drop(packet, DropReason::UdpChecksum);
+        }
+        self.deliver_copies(input, wanted.into_iter().take(wanting), packet, pool, tally)
+    }
+
+    fn deliver_copies(
+        &mut self,
+        input: &Input,
+        wanted: impl ExactSizeIterator<Item = u32>,
+        packet: PacketBuf,
+        pool: &Pool,
+        mut tally: Tally<'_>,
+    ) -> Verdict {
+        let (last, mut sockets) = (wanted.len() - 1, 0);
+        let mut packet = Some(packet);
+        for (n, index) in wanted.enumerate() {
+            let next = match &packet {
+                Some(original) if n < last => copy(input, original, pool),
+                _ => packet.take(),
+            };
+            let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
+            let (Some(next), Some(body)) = (next, body) else {
+                tally.full();
+                continue;
+            };
+            match body.intake.offer(next, input.src_addr) {
+                Ok(_) => {
+                    self.ready.mark(index);
+                    sockets += 1;
+                }
+                Err(refused) => {
+                    body.drops += 1;
+                    tally.full();
+                    packet = packet.or(Some(refused));
+                }
+            }
+        }
+        match packet {
+            Some(packet) if sockets == 0 => Verdict::Dropped(packet, DropReason::UdpSocketFull),
+            _ => Verdict::DeliveredToGroup { sockets },
+        }
+    }
+}
+
+/// The counters of one datagram.
+struct Tally<'a> {
+    counters: &'a mut Counters,
+    v4: bool,
+}
+
+impl Tally<'_> {
+    fn count(&mut self, v4: Counter, v6: Counter) {
+        self.counters.count(if self.v4 { v4 } else { v6 });
+    }
+
+    /// One socket was full.
+    fn full(&mut self) {
+        self.count(Counter::UdpRcvbufErrors, Counter::Udp6RcvbufErrors);
+        self.count(Counter::UdpInErrors, Counter::Udp6InErrors);
+    }
+
+    #[cold]
+    fn drop(&mut self, packet: PacketBuf, reason: DropReason) -> Verdict {
+        match reason {
+            DropReason::UdpSocketFull => self.full(),
+            DropReason::UdpNoPort => self.count(Counter::UdpNoPorts, Counter::Udp6NoPorts),
+            reason => {
+                if reason == DropReason::UdpChecksum {
+                    self.count(Counter::UdpInCsumErrors, Counter::Udp6InCsumErrors);
+                }
+                self.count(Counter::UdpInErrors, Counter::Udp6InErrors);
+            }
+        }
+        Verdict::Dropped(packet, reason)
+    }
+}
+
+/// The header, if its lengths are possible.
+#[inline]
+fn parse(input: &Input, packet: &PacketBuf, access: &mut AccessCounters) -> Option<Header> {
+    let mut scratch = [0; HEADER_LEN];
+    let bytes = packet.header_array::<HEADER_LEN>(input.l4, &mut scratch, access)?;
+    let available = input.len.min(packet.len().saturating_sub(input.l4));
+    let header = UdpHeader::parse(bytes, available).ok()?;
+    Some(Header {
+        src_port: header.src_port(),
+        dst_port: header.dst_port(),
+        len: header.len(),
+        has_checksum: header.checksum().is_some(),
+    })
+}
+
+/// Nobody listens. A datagram that is not even intact gets no answer (RFC 1122 section 4.1.3.4).
+#[cold]
+fn no_port(input: &Input, header: Header, packet: PacketBuf, mut tally: Tally<'_>) -> Verdict {
+    if !verifies(input, header, &packet, false) {
+        return tally.drop(packet, DropReason::UdpChecksum);
+    }
+    tally.count(Counter::UdpNoPorts, Counter::Udp6NoPorts);
+    Verdict::PortUnreachable(packet)
+}
+
+/// Whether the checksum is right, or there is none and none is needed.
+#[inline]
+fn verifies(input: &Input, header: Header, packet: &PacketBuf, zero_allowed: bool) -> bool {
+    if !header.has_checksum && packet.checksum_state() != ChecksumState::Partial {
+        return zero_allowed || input.dst_addr.is_ipv4();
+    }
+    if packet.checksum_state() != ChecksumState::Unverified {
+        return true;
+    }
+    let pseudo = match (input.src_addr, input.dst_addr) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            pseudo_header_v4(src, dst, PROTOCOL, header.len as u16)
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            pseudo_header_v6(src, dst, PROTOCOL, header.len as u32)
+        }
+        _ => return false,
+    };
+    match packet.first().get(input.l4..input.l4 + header.len) {
+        Some(bytes) => pseudo.add(floodwall_checksum::sum(bytes)).verifies(),
+        None => chain_verifies(pseudo, packet, input.l4, header.len),
+    }
+}
+
+#[cold]
+fn chain_verifies(pseudo: Sum, packet: &PacketBuf, off: usize, len: usize) -> bool {
+    let mut sum = Accumulator::with(pseudo);
+    for bytes in packet.chunks_in(off, len) {
+        sum.add(bytes);
+    }
+    sum.verifies()
+}
+
+/// A copy in memory of its own, cut to the datagram, for one more socket.
+fn copy(input: &Input, packet: &PacketBuf, pool: &Pool) -> Option<PacketBuf> {
+    let mut copy = match pool.alloc_for(packet.len()) {
+        Some(mut copy) => {
+            packet.copy_out(0, copy.extend(packet.len())?);
+            copy
+        }
+        None => pool.packet_from_chunks(packet.chunks())?,
+    };
+    copy.set_iface(input.iface);
+    copy.set_layers(input.l3, input.l4, input.l4 + HEADER_LEN);
+    copy.set_checksum_state(packet.checksum_state());
+    copy.set_link_group(packet.is_link_group());
+    Some(copy)
+}

@@ -1,0 +1,103 @@
+//! The seam between the worker that finds a socket and whoever reads from it.
+//!
+//! One [`Intake`] belongs to one socket. `input.rs` asks it for room before it spends anything on
+//! the datagram, and hands it over once it is known to be good. [`LocalIntake`] is for one worker:
+//! a list and an account. Intakes for many workers, with a queue per memory node and fair shares
+//! per source, have the same contract (`contract.rs`).
+//!
+//! # Under flood
+//! Reachable by anyone. Bound: `UDP_RECEIVE_BYTES` true bytes a socket, and one datagram more
+//! where it was empty. Worst work per refused datagram: two loads and a compare, before any byte
+//! of the payload is read. When full the newcomer is refused; what waits stays. Honest traffic to
+//! the same socket shares that fate, to other sockets nothing. Counter: `UdpRcvbufErrors`.
+
+use core::net::IpAddr;
+
+use floodwall_packet::{PacketBuf, PacketList, Pool};
+
+use crate::allowance::Allowance;
+
+/// A socket's receive queue.
+pub trait Intake: Sized {
+    /// A queue for `limit` true bytes; `None` where the pool has no account left.
+    fn open(pool: &Pool, limit: u64) -> Option<Self>;
+
+    /// Whether a packet of `true_size` from `source` would be taken. Called before the checksum.
+    fn admits(&self, true_size: u32, source: IpAddr) -> bool;
+
+    /// Charges and queues a packet; tells whether the queue was empty.
+    ///
+    /// # Errors
+    /// Gives the packet back, uncharged, where there is no room.
+    fn offer(&mut self, packet: PacketBuf, source: IpAddr) -> Result<bool, PacketBuf>;
+
+    /// Takes the oldest packet, still charged: its drop releases the charge.
+    fn take(&mut self) -> Option<PacketBuf>;
+
+    /// The oldest packet.
+    fn first(&self) -> Option<&PacketBuf>;
+
+    /// How many packets wait.
+    fn len(&self) -> usize;
+
+    /// Whether none waits.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// True bytes charged, those that were taken and still live included.
+    fn charged(&self) -> u64;
+
+    /// Changes the limit. What waits stays.
+    fn set_limit(&mut self, limit: u64);
+}
+
+/// The intake of a stack with one worker.
+#[derive(Debug)]
+pub struct LocalIntake {
+    queue: PacketList,
+    allowance: Allowance,
+}
+
+impl Intake for LocalIntake {
+    fn open(pool: &Pool, limit: u64) -> Option<Self> {
+        Some(Self { queue: PacketList::new(), allowance: Allowance::open(pool, limit)? })
+    }
+
+    #[inline]
+    fn admits(&self, true_size: u32, _source: IpAddr) -> bool {
+        self.allowance.admits(true_size)
+    }
+
+    #[inline]
+    fn offer(&mut self, mut packet: PacketBuf, _source: IpAddr) -> Result<bool, PacketBuf> {
+        if !self.allowance.charge(&mut packet) {
+            return Err(packet);
+        }
+        let was_empty = self.queue.is_empty();
+        self.queue.push_back(packet);
+        Ok(was_empty)
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<PacketBuf> {
+        self.queue.pop_front()
+    }
+
+    fn first(&self) -> Option<&PacketBuf> {
+        self.queue.iter().next()
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn charged(&self) -> u64 {
+        self.allowance.used()
+    }
+
+    fn set_limit(&mut self, limit: u64) {
+        self.allowance.set_limit(limit);
+    }
+}

@@ -1,0 +1,235 @@
+//! A payload becomes a packet with its UDP header, ready for the network layer.
+//!
+//! Called by `stack` for its applications, with the source address that its routes chose.
+//! Invariants: the checksum is made while the bytes are copied, and a result of zero is sent as
+//! all ones; the packet is charged to the socket until it has left; headroom for IP and link
+//! remains. Read first: RFC 768, RFC 8085 section 3, RFC 6935.
+
+use core::net::{IpAddr, SocketAddr};
+
+use floodwall_base::{Counter, Counters};
+use floodwall_checksum::{Accumulator, Sum, copy_sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
+use floodwall_wire::UdpFields;
+use thiserror::Error;
+
+use crate::demux::{Kind, V4, V6, canonical};
+use crate::icmp_error::IcmpError;
+use crate::id::{SocketClosed, SocketId};
+use crate::input::{HEADER_LEN, PROTOCOL};
+use crate::intake::Intake;
+use crate::sockets::Udp;
+
+/// Bytes of payload that one IPv4 packet carries.
+const PAYLOAD_MAX_V4: usize = 65_535 - 20 - HEADER_LEN;
+/// The same for IPv6, whose header does not count.
+const PAYLOAD_MAX_V6: usize = 65_535 - HEADER_LEN;
+
+/// Why a datagram was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The destination is not of a family that the socket speaks from where it is bound, or the
+    /// source is of another family.
+    #[error("the address is not of the socket's family")]
+    AddressFamily,
+    /// The destination is everybody, and the socket did not say that it means it.
+    #[error("sending to a broadcast address needs the socket's broadcast setting")]
+    BroadcastRefused,
+    /// The socket is closed.
+    #[error(transparent)]
+    Closed(#[from] SocketClosed),
+    /// An earlier datagram came to nothing. Given once; this one was not sent.
+    #[error(transparent)]
+    Icmp(#[from] IcmpError),
+    /// Destination or its port is zero.
+    #[error("neither address nor port of the destination may be zero")]
+    InvalidDestination,
+    /// More bytes than a datagram can have.
+    #[error("a datagram has at most {max} bytes of payload here")]
+    MessageTooLong {
+        /// The most of this family.
+        max: usize,
+    },
+    /// The packet pool is empty.
+    #[error("the packet pool is empty")]
+    NoBuffer,
+    /// The socket has no port: bind it first.
+    #[error("the socket has no port yet")]
+    NotBound,
+    /// As many bytes as allowed are on their way out.
+    #[error("the socket's send limit is reached")]
+    WouldBlock,
+}
+
+impl<I: Intake> Udp<I> {
+    /// Makes one datagram: the packet begins with its UDP header. `src_addr` is the address that
+    /// it will leave from. Routing, hop limit and the like are the caller's, by
+    /// [`Udp::settings`]; whether `to` is a subnet's broadcast address too.
+    ///
+    /// # Errors
+    /// See [`SendError`]; nothing is sent then.
+    #[inline]
+    pub fn output(
+        &mut self,
+        pool: &Pool,
+        id: SocketId,
+        to: SocketAddr,
+        src_addr: IpAddr,
+        payload: &[u8],
+        counters: &mut Counters,
+    ) -> Result<PacketBuf, SendError> {
+        self.output_gather(pool, id, to, src_addr, &[payload], counters)
+    }
+
+    /// As [`Udp::output`] for a payload in several pieces.
+    ///
+    /// # Errors
+    /// As [`Udp::output`].
+    #[inline]
+    pub fn output_gather(
+        &mut self,
+        pool: &Pool,
+        id: SocketId,
+        to: SocketAddr,
+        src_addr: IpAddr,
+        payload: &[&[u8]],
+        counters: &mut Counters,
+    ) -> Result<PacketBuf, SendError> {
+        let (to, src_addr) = (canonical(to), canonical(SocketAddr::new(src_addr, 0)).ip());
+        let src_port = self.may_send(id, to, src_addr)?;
+        let body = self.body_mut(id)?;
+        if let Some(error) = body.error.take() {
+            return Err(error.into());
+        }
+        let len: usize = payload.iter().map(|piece| piece.len()).sum();
+        let max = if to.is_ipv4() { PAYLOAD_MAX_V4 } else { PAYLOAD_MAX_V6 };
+        if len > max {
+            return Err(SendError::MessageTooLong { max });
+        }
+        // One byte more must fit, or nothing was charged: a cheap refusal before any copy.
+        if !body.send.admits(1) {
+            return Err(SendError::WouldBlock);
+        }
+        let (mut packet, sum) = fill(pool, payload, len).ok_or(SendError::NoBuffer)?;
+        let fields = UdpFields { src_port, dst_port: to.port(), len: (len + HEADER_LEN) as u16 };
+        let header = packet.prepend_array::<HEADER_LEN>().ok_or(SendError::NoBuffer)?;
+        if body.settings.zero_checksum_tx {
+            fields.emit_without_checksum(header);
+        } else {
+            fields.emit(pseudo_header(src_addr, to.ip(), fields.len)?, sum, header);
+        }
+        packet.set_layers(0, 0, HEADER_LEN);
+        if !body.send.charge(&mut packet) {
+            return Err(SendError::WouldBlock);
+        }
+        counters.count(match to {
+            SocketAddr::V4(_) => Counter::UdpOutDatagrams,
+            SocketAddr::V6(_) => Counter::Udp6OutDatagrams,
+        });
+        Ok(packet)
+    }
+
+    /// Makes many datagrams, appending them to `out`, until one fails; returns how many were
+    /// made, and why the next one was not.
+    pub fn output_burst<'a>(
+        &mut self,
+        pool: &Pool,
+        id: SocketId,
+        datagrams: impl IntoIterator<Item = (SocketAddr, IpAddr, &'a [u8])>,
+        out: &mut PacketList,
+        counters: &mut Counters,
+    ) -> (usize, Option<SendError>) {
+        let mut count = 0;
+        for (to, src_addr, payload) in datagrams {
+            match self.output(pool, id, to, src_addr, payload, counters) {
+                Ok(packet) => out.push_back(packet),
+                Err(error) => return (count, Some(error)),
+            }
+            count += 1;
+        }
+        (count, None)
+    }
+
+    /// The socket's port, if it may send from and to these addresses.
+    #[inline]
+    fn may_send(&self, id: SocketId, to: SocketAddr, src_addr: IpAddr) -> Result<u16, SendError> {
+        let settings = &self.body(id)?.settings;
+        let key = self.demux.key(id.index);
+        if key.kind == Kind::Unbound {
+            return Err(SendError::NotBound);
+        }
+        if to.port() == 0 || to.ip().is_unspecified() {
+            return Err(SendError::InvalidDestination);
+        }
+        let family = if to.is_ipv4() { V4 } else { V6 };
+        if key.families & family == 0 || src_addr.is_ipv4() != to.is_ipv4() {
+            return Err(SendError::AddressFamily);
+        }
+        let everybody = matches!(to.ip(), IpAddr::V4(addr) if addr.is_broadcast());
+        if everybody && !settings.broadcast {
+            return Err(SendError::BroadcastRefused);
+        }
+        Ok(key.local_port)
+    }
+}
+
+/// The sum of the pseudo-header.
+#[inline]
+fn pseudo_header(src_addr: IpAddr, dst_addr: IpAddr, len: u16) -> Result<Sum, SendError> {
+    match (src_addr, dst_addr) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Ok(pseudo_header_v4(src, dst, PROTOCOL, len)),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            Ok(pseudo_header_v6(src, dst, PROTOCOL, u32::from(len)))
+        }
+        _ => Err(SendError::AddressFamily),
+    }
+}
+
+/// A packet with the payload, in the smallest class that holds it, and the payload's sum.
+#[inline]
+fn fill(pool: &Pool, payload: &[&[u8]], len: usize) -> Option<(PacketBuf, Sum)> {
+    let Some(mut packet) = pool.alloc_for(len) else { return fill_chain(pool, payload) };
+    let mut room = packet.extend(len)?;
+    if let [whole] = payload {
+        let sum = copy_sum(room, whole);
+        return Some((packet, sum));
+    }
+    let mut sum = Accumulator::new();
+    for piece in payload {
+        let (here, rest) = room.split_at_mut_checked(piece.len())?;
+        sum.append(copy_sum(here, piece), piece.len());
+        room = rest;
+    }
+    Some((packet, sum.sum()))
+}
+
+/// The same in a chain of frames.
+#[cold]
+fn fill_chain(pool: &Pool, payload: &[&[u8]]) -> Option<(PacketBuf, Sum)> {
+    let mut packet = pool.alloc(Class::Frame)?;
+    let mut sum = Accumulator::new();
+    let mut last: Option<PacketBuf> = None;
+    for piece in payload {
+        let mut piece = *piece;
+        while !piece.is_empty() {
+            let chunk = match &mut last {
+                Some(chunk) if chunk.tailroom() > 0 => chunk,
+                full => {
+                    if let Some(full) = full.take() {
+                        packet.append(full).ok()?;
+                    }
+                    full.insert(pool.alloc(Class::Frame)?)
+                }
+            };
+            let here = chunk.tailroom().min(piece.len());
+            let (now, later) = piece.split_at_checked(here)?;
+            sum.append(copy_sum(chunk.extend(here)?, now), here);
+            piece = later;
+        }
+    }
+    if let Some(last) = last {
+        packet.append(last).ok()?;
+    }
+    Some((packet, sum.sum()))
+}

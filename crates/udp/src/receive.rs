@@ -1,0 +1,245 @@
+//! What applications read: copied out, handed out whole, or looked at.
+//!
+//! Called by `stack` for its applications. Nothing is stored beside the queued packet: sender,
+//! destination and length are read from its own headers. Invariants: an error is given once and
+//! before any datagram; a datagram counts as received when it is read, as in Linux; its charge is
+//! released when its memory is.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::ops::Range;
+
+use floodwall_base::{Counter, Counters, IfIndex};
+use floodwall_packet::PacketBuf;
+use thiserror::Error;
+
+use crate::icmp_error::IcmpError;
+use crate::id::{SocketClosed, SocketId};
+use crate::input::HEADER_LEN;
+use crate::intake::Intake;
+use crate::sockets::{Body, Udp};
+
+/// Why there is nothing to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum RecvError {
+    /// The socket is closed.
+    #[error(transparent)]
+    Closed(#[from] SocketClosed),
+    /// An earlier datagram of ours came to nothing. Given once.
+    #[error(transparent)]
+    Icmp(#[from] IcmpError),
+    /// Nothing waits.
+    #[error("no datagram waits")]
+    WouldBlock,
+}
+
+/// One datagram that was copied out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// Bytes copied.
+    pub len: usize,
+    /// The sender. A link-local one is to be understood on `iface`.
+    pub from: SocketAddr,
+    /// The address that it was sent to.
+    pub to: IpAddr,
+    /// Where it arrived.
+    pub iface: IfIndex,
+    /// The datagram had more bytes than the buffer; they are lost.
+    pub truncated: bool,
+}
+
+/// One datagram, handed out without a copy. It stays charged to the socket until dropped.
+#[derive(Debug)]
+pub struct ReceivedPacket {
+    /// The whole packet, headers included.
+    pub packet: PacketBuf,
+    /// Where in it the payload lies.
+    pub payload: Range<usize>,
+    /// The sender.
+    pub from: SocketAddr,
+    /// The address that it was sent to.
+    pub to: IpAddr,
+    /// Where it arrived.
+    pub iface: IfIndex,
+}
+
+/// One place of [`Udp::recv_burst`].
+#[derive(Debug)]
+pub struct ReceiveSlot<'a> {
+    /// Where the payload goes.
+    pub buffer: &'a mut [u8],
+    /// What was put there.
+    pub received: Option<Received>,
+}
+
+/// What a queued packet's headers say.
+struct Datagram {
+    from: SocketAddr,
+    to: IpAddr,
+    payload: Range<usize>,
+}
+
+impl<I: Intake> Udp<I> {
+    /// Copies the oldest datagram into `out`. Bytes beyond are lost, and said so. A datagram
+    /// without payload is one of length 0.
+    ///
+    /// # Errors
+    /// A pending ICMP error comes first, once; else nothing waits, or the socket is closed.
+    #[inline]
+    pub fn recv(
+        &mut self,
+        id: SocketId,
+        out: &mut [u8],
+        counters: &mut Counters,
+    ) -> Result<Received, RecvError> {
+        let body = self.readable(id)?;
+        next(body, out, counters).ok_or(RecvError::WouldBlock)
+    }
+
+    /// Copies as many datagrams as there are slots and datagrams; returns how many.
+    ///
+    /// # Errors
+    /// As [`Udp::recv`]; none of it where at least one datagram was copied.
+    pub fn recv_burst(
+        &mut self,
+        id: SocketId,
+        slots: &mut [ReceiveSlot<'_>],
+        counters: &mut Counters,
+    ) -> Result<usize, RecvError> {
+        let body = self.readable(id)?;
+        let mut count = 0;
+        for slot in slots.iter_mut() {
+            slot.received = next(body, slot.buffer, counters);
+            if slot.received.is_none() {
+                break;
+            }
+            count += 1;
+        }
+        if count == 0 && !slots.is_empty() { Err(RecvError::WouldBlock) } else { Ok(count) }
+    }
+
+    /// Hands out the oldest datagram's packet. No byte is copied.
+    ///
+    /// # Errors
+    /// As [`Udp::recv`].
+    pub fn recv_packet(
+        &mut self,
+        id: SocketId,
+        counters: &mut Counters,
+    ) -> Result<ReceivedPacket, RecvError> {
+        let body = self.readable(id)?;
+        let (packet, datagram) = take(body).ok_or(RecvError::WouldBlock)?;
+        count(&datagram, counters);
+        let Datagram { from, to, payload } = datagram;
+        Ok(ReceivedPacket { iface: packet.iface(), packet, payload, from, to })
+    }
+
+    /// Copies the oldest datagram into `out` and leaves it where it is.
+    ///
+    /// # Errors
+    /// As [`Udp::recv`]: a pending error is taken.
+    pub fn peek(&mut self, id: SocketId, out: &mut [u8]) -> Result<Received, RecvError> {
+        let body = self.readable(id)?;
+        let packet = body.intake.first().ok_or(RecvError::WouldBlock)?;
+        let datagram = Datagram::of(packet).ok_or(RecvError::WouldBlock)?;
+        Ok(datagram.copy_out(packet, out))
+    }
+
+    /// Takes the pending ICMP error, as `SO_ERROR` does.
+    ///
+    /// # Errors
+    /// The socket is closed.
+    pub fn take_error(&mut self, id: SocketId) -> Result<Option<IcmpError>, SocketClosed> {
+        Ok(self.body_mut(id)?.error.take())
+    }
+
+    #[inline]
+    fn readable(&mut self, id: SocketId) -> Result<&mut Body<I>, RecvError> {
+        let body = self.body_mut(id)?;
+        match body.error.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(body),
+        }
+    }
+}
+
+/// The oldest packet and what it says. `input` has checked all this; what does not say it all the
+/// same is dropped.
+#[inline]
+fn take<I: Intake>(body: &mut Body<I>) -> Option<(PacketBuf, Datagram)> {
+    loop {
+        let packet = body.intake.take()?;
+        if let Some(datagram) = Datagram::of(&packet) {
+            return Some((packet, datagram));
+        }
+        debug_assert!(false, "a queued datagram has no headers");
+    }
+}
+
+#[inline]
+fn next<I: Intake>(
+    body: &mut Body<I>,
+    out: &mut [u8],
+    counters: &mut Counters,
+) -> Option<Received> {
+    let (packet, datagram) = take(body)?;
+    count(&datagram, counters);
+    Some(datagram.copy_out(&packet, out))
+}
+
+#[inline]
+fn count(datagram: &Datagram, counters: &mut Counters) {
+    counters.count(match datagram.to {
+        IpAddr::V4(_) => Counter::UdpInDatagrams,
+        IpAddr::V6(_) => Counter::Udp6InDatagrams,
+    });
+}
+
+impl Datagram {
+    #[inline]
+    fn of(packet: &PacketBuf) -> Option<Self> {
+        let (l3, l4) = (packet.l3(), packet.l4());
+        let [p0, p1, _, _, n0, n1, ..] = read::<HEADER_LEN>(packet, l4)?;
+        let [first] = read::<1>(packet, l3)?;
+        let (src_addr, to) = if first >> 4 == 4 {
+            let [a, b, c, d, e, f, g, h] = read::<8>(packet, l3 + 12)?;
+            (IpAddr::V4(Ipv4Addr::new(a, b, c, d)), IpAddr::V4(Ipv4Addr::new(e, f, g, h)))
+        } else {
+            let (src, dst) = (read::<16>(packet, l3 + 8)?, read::<16>(packet, l3 + 24)?);
+            (IpAddr::V6(Ipv6Addr::from_octets(src)), IpAddr::V6(Ipv6Addr::from_octets(dst)))
+        };
+        let from = SocketAddr::new(src_addr, u16::from_be_bytes([p0, p1]));
+        let end = l4 + usize::from(u16::from_be_bytes([n0, n1]));
+        let start = l4 + HEADER_LEN;
+        (start <= end && end <= packet.len()).then_some(Self { from, to, payload: start..end })
+    }
+
+    #[inline]
+    fn copy_out(&self, packet: &PacketBuf, out: &mut [u8]) -> Received {
+        let len = self.payload.len().min(out.len());
+        let start = self.payload.start;
+        let room = out.get_mut(..len).unwrap_or_default();
+        match packet.first().get(start..start + len) {
+            Some(bytes) => room.copy_from_slice(bytes),
+            None => {
+                packet.copy_out(start, room);
+            }
+        }
+        let truncated = len < self.payload.len();
+        Received { len, from: self.from, to: self.to, iface: packet.iface(), truncated }
+    }
+}
+
+/// `N` bytes of a packet.
+#[inline]
+fn read<const N: usize>(packet: &PacketBuf, off: usize) -> Option<[u8; N]> {
+    match packet.first().get(off..).and_then(|rest| rest.first_chunk()) {
+        Some(bytes) => Some(*bytes),
+        None => read_beyond(packet, off),
+    }
+}
+
+#[cold]
+fn read_beyond<const N: usize>(packet: &PacketBuf, off: usize) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    (packet.copy_out(off, &mut bytes) == N).then_some(bytes)
+}

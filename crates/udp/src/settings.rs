@@ -1,0 +1,83 @@
+//! What a table of sockets and what one socket can be told.
+//!
+//! Used by `stack`, which maps its configuration and its applications' options here. Defaults are
+//! those of `limits.rs` and of Linux.
+
+use core::ops::RangeInclusive;
+
+use floodwall_base::{Family, limits};
+
+/// Ports from which unnamed sockets get theirs (Linux's `ip_local_port_range`).
+pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
+/// Sockets that one datagram to a group or broadcast address reaches at most.
+pub const GROUP_SOCKETS_MAX: usize = 64;
+/// Groups that one socket may join (Linux's `igmp_max_memberships`).
+pub const GROUPS_MAX: usize = 20;
+
+/// Of all sockets of one [`crate::Udp`].
+#[derive(Clone, Debug)]
+pub struct UdpConfig {
+    /// Sockets at most; their tables are allocated at the start.
+    pub sockets_max: usize,
+    /// Ports for unnamed sockets.
+    pub ephemeral_ports: RangeInclusive<u16>,
+}
+
+impl Default for UdpConfig {
+    fn default() -> Self {
+        Self { sockets_max: limits::UDP_SOCKETS_MAX, ephemeral_ports: EPHEMERAL_PORTS }
+    }
+}
+
+/// Of one socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketSettings {
+    /// An IPv6 socket takes IPv4 too, unless `v6_only`. Fixed when opened.
+    pub family: Family,
+    /// True bytes that may wait to be read. An empty socket takes one datagram of any size.
+    pub receive_bytes: u64,
+    /// True bytes that may be on their way out.
+    pub send_bytes: u64,
+    /// No IPv4 on an IPv6 socket. Fixed when bound.
+    pub v6_only: bool,
+    /// Shares address and port with sockets that say the same. Fixed when bound.
+    pub reuse_address: bool,
+    /// May send to a broadcast address.
+    pub broadcast: bool,
+    /// TTL or hop limit of what is sent to one host; `None` is the stack's default.
+    pub hop_limit: Option<u8>,
+    /// TTL or hop limit of what is sent to a group.
+    pub group_hop_limit: u8,
+    /// TOS or traffic class of what is sent.
+    pub traffic_class: u8,
+    /// Sends without a checksum: IPv4, or IPv6 where the peer opted in too (RFC 6935).
+    pub zero_checksum_tx: bool,
+    /// Takes IPv6 datagrams without a checksum (RFC 6935, 6936). IPv4 ones are always taken.
+    pub zero_checksum_rx: bool,
+    /// Wants ICMP errors even where unconnected, and soft ones too (Linux's `IP_RECVERR`).
+    pub recv_errors: bool,
+    /// Takes datagrams to groups that it has not joined itself (Linux's `IP_MULTICAST_ALL`).
+    pub all_groups: bool,
+}
+
+impl SocketSettings {
+    /// The defaults for one family.
+    #[must_use]
+    pub const fn new(family: Family) -> Self {
+        Self {
+            family,
+            receive_bytes: limits::UDP_RECEIVE_BYTES as u64,
+            send_bytes: limits::UDP_SEND_BYTES as u64,
+            v6_only: false,
+            reuse_address: false,
+            broadcast: false,
+            hop_limit: None,
+            group_hop_limit: 1,
+            traffic_class: 0,
+            zero_checksum_tx: false,
+            zero_checksum_rx: false,
+            recv_errors: false,
+            all_groups: true,
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! `Udp`: the sockets of one stack, and what applications do with them beside moving datagrams.
+//!
+//! Called by `stack` for its applications. Invariants: a place is used again only under another
+//! generation; a closed socket leaves nothing behind, not in the tables, not in the accounts.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use floodwall_base::{Family, IfIndex, SecretRandom};
+use floodwall_packet::Pool;
+use thiserror::Error;
+
+use crate::allowance::Allowance;
+use crate::demux::{
+    Demux, Hold, Key, Kind, Probe, TableFull, V4, V6, addr, bits, canonical, is_group,
+    is_link_scope, zone_of,
+};
+use crate::ephemeral;
+use crate::icmp_error::{IcmpError, IcmpVerdict, Quote};
+use crate::id::{SocketClosed, SocketId};
+use crate::intake::{Intake, LocalIntake};
+use crate::ready::Ready;
+use crate::settings::{GROUPS_MAX, SocketSettings, UdpConfig};
+
+/// All sockets of one stack.
+///
+/// # Under flood
+/// Reachable by anyone. Bounds: `sockets_max` places, allocated at construction, which only
+/// applications take; per socket the intake's (`intake.rs`). Worst work per datagram: two table
+/// probes and one pass over its bytes. When a socket is full the newcomer is refused before its
+/// bytes are read; a flood of one socket costs the others nothing. Counters: `UdpNoPorts`,
+/// `UdpRcvbufErrors`, `UdpInErrors` and those of IPv6.
+#[derive(Debug)]
+pub struct Udp<I: Intake = LocalIntake> {
+    pub(crate) demux: Demux,
+    pub(crate) sockets: Vec<Socket<I>>,
+    pub(crate) ready: Ready,
+    free: Vec<u32>,
+    config: UdpConfig,
+}
+
+/// One place.
+#[derive(Debug)]
+pub(crate) struct Socket<I> {
+    pub(crate) generation: u32,
+    pub(crate) body: Option<Body<I>>,
+}
+
+/// An open socket. What it listens to is in the demux.
+#[derive(Debug)]
+pub(crate) struct Body<I> {
+    pub(crate) intake: I,
+    pub(crate) send: Allowance,
+    pub(crate) settings: SocketSettings,
+    pub(crate) error: Option<IcmpError>,
+    pub(crate) drops: u64,
+    groups: Vec<(u128, u32)>,
+}
+
+/// Why a socket cannot be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum OpenError {
+    /// `sockets_max` are open.
+    #[error("all {0} UDP sockets are open: raise sockets_max")]
+    TooMany(usize),
+    /// The pool has no two accounts left.
+    #[error("the packet pool has no account left: raise accounts, two for each UDP socket")]
+    NoAccount,
+}
+
+/// Why a socket cannot be bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Another socket holds the address and port, or a wildcard that covers it.
+    #[error("the address is in use")]
+    AddrInUse,
+    /// The address is of a family that the socket does not speak.
+    #[error("the address is not of the socket's family")]
+    AddressFamily,
+    /// A socket is bound once.
+    #[error("the socket is bound already")]
+    AlreadyBound,
+    /// The socket is closed.
+    #[error(transparent)]
+    Closed(#[from] SocketClosed),
+    /// Every ephemeral port is taken.
+    #[error("every ephemeral port is in use")]
+    PortsExhausted,
+    /// The tables have no room near the socket's key. Practically never; another port works.
+    #[error("the socket table is full at this place")]
+    TableFull,
+    /// A link-local address needs its interface.
+    #[error("a link-local address needs its interface")]
+    ZoneMissing,
+}
+
+/// Why a socket cannot be connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The unbound socket could not be given a port, or the address needs its interface.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The peer or our address is unspecified, or the port is 0.
+    #[error("neither address nor port may be zero")]
+    Unspecified,
+}
+
+/// Why a socket cannot join or leave a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The socket is closed.
+    #[error(transparent)]
+    Closed(#[from] SocketClosed),
+    /// It is no group address of the socket's families.
+    #[error("not a group address that the socket can hear")]
+    NotGroup,
+    /// Joined before, or not joined when leaving.
+    #[error("the socket is a member already, or was none")]
+    Membership,
+    /// The socket has joined as many groups as it may.
+    #[error("a socket can join {GROUPS_MAX} groups at most")]
+    TooMany,
+}
+
+impl From<TableFull> for BindError {
+    fn from(_: TableFull) -> Self {
+        Self::TableFull
+    }
+}
+
+impl Udp<LocalIntake> {
+    /// No sockets yet, and memory for all that are allowed. `random` gives the tables' keys.
+    #[must_use]
+    pub fn new(config: &UdpConfig, random: &mut SecretRandom) -> Self {
+        Self::with_intake(config, random)
+    }
+}
+
+impl<I: Intake> Udp<I> {
+    /// As [`Udp::new`], for another kind of intake.
+    #[must_use]
+    pub fn with_intake(config: &UdpConfig, random: &mut SecretRandom) -> Self {
+        let max = config.sockets_max;
+        Self {
+            demux: Demux::new(max, random),
+            sockets: Vec::with_capacity(max),
+            ready: Ready::new(max),
+            free: Vec::with_capacity(max),
+            config: config.clone(),
+        }
+    }
+
+    /// Opens an unbound socket. Takes two accounts of the pool.
+    ///
+    /// # Errors
+    /// Too many sockets, or no account.
+    pub fn open(&mut self, pool: &Pool, settings: SocketSettings) -> Result<SocketId, OpenError> {
+        if self.open_sockets() >= self.config.sockets_max {
+            return Err(OpenError::TooMany(self.config.sockets_max));
+        }
+        let intake = I::open(pool, settings.receive_bytes).ok_or(OpenError::NoAccount)?;
+        let send = Allowance::open(pool, settings.send_bytes).ok_or(OpenError::NoAccount)?;
+        let body = Body { intake, send, settings, error: None, drops: 0, groups: Vec::new() };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.sockets.push(Socket { generation: 1, body: None });
+            self.demux.grow();
+            self.ready.grow();
+            self.sockets.len() as u32 - 1
+        });
+        let generation = self.sockets.get_mut(index as usize).map_or(0, |socket| {
+            socket.body = Some(body);
+            socket.generation
+        });
+        Ok(SocketId { index, generation })
+    }
+
+    /// How many sockets are open.
+    #[must_use]
+    pub fn open_sockets(&self) -> usize {
+        self.sockets.len() - self.free.len()
+    }
+
+    /// Closes a socket; what waits in it dies, and its charges are released. Returns how many
+    /// datagrams that were: the caller counts them as `ApplicationClosed`.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn close(&mut self, id: SocketId) -> Result<usize, SocketClosed> {
+        let waiting = self.body(id)?.intake.len();
+        self.demux.leave(id.index);
+        self.ready.remove(id.index);
+        if let Some(socket) = self.sockets.get_mut(id.index()) {
+            socket.generation = socket.generation.wrapping_add(1);
+            socket.body = None;
+        }
+        self.free.push(id.index);
+        Ok(waiting)
+    }
+
+    /// Binds a socket to an address of ours (the caller has checked that it is) or to all of
+    /// them, and to a port, or to an ephemeral one for port 0. `zone` is the interface of a
+    /// link-local address. Returns what it is bound to.
+    ///
+    /// # Errors
+    /// See [`BindError`]. Without `reuse_address` on both, sockets may not overlap: neither equal
+    /// addresses nor a wildcard beside a specific one, IPv4 beside `::` included.
+    pub fn bind(
+        &mut self,
+        id: SocketId,
+        local: SocketAddr,
+        zone: Option<IfIndex>,
+        random: &mut SecretRandom,
+    ) -> Result<SocketAddr, BindError> {
+        let hold = self.hold_for(id, canonical(local), zone)?;
+        if self.demux.key(id.index).kind != Kind::Unbound {
+            return Err(BindError::AlreadyBound);
+        }
+        let hold = self.with_port(hold, random)?;
+        self.demux.enter(id.index, Key::bound(&hold), hold)?;
+        Ok(SocketAddr::new(canonical(local).ip(), hold.port))
+    }
+
+    /// What a socket would hold if it were bound to `local`.
+    fn hold_for(
+        &self,
+        id: SocketId,
+        local: SocketAddr,
+        zone: Option<IfIndex>,
+    ) -> Result<Hold, BindError> {
+        let settings = &self.body(id)?.settings;
+        let families = match (settings.family, local.ip()) {
+            (Family::V4, IpAddr::V4(_)) => V4,
+            (Family::V6, IpAddr::V4(_)) if !settings.v6_only => V4,
+            (Family::V6, IpAddr::V6(a)) if a.is_unspecified() && !settings.v6_only => V4 | V6,
+            (Family::V6, IpAddr::V6(_)) => V6,
+            _ => return Err(BindError::AddressFamily),
+        };
+        let address = if local.ip().is_unspecified() { 0 } else { bits(local.ip()) };
+        let zone = match zone {
+            None if is_link_scope(address) => return Err(BindError::ZoneMissing),
+            Some(iface) if is_link_scope(address) || is_group(address) => zone_of(iface),
+            _ => 0,
+        };
+        let reuse = settings.reuse_address;
+        Ok(Hold { local: address, zone, port: local.port(), families, reuse })
+    }
+
+    /// The hold with a port that it may have.
+    fn with_port(&self, hold: Hold, random: &mut SecretRandom) -> Result<Hold, BindError> {
+        if hold.port == 0 {
+            let port = ephemeral::pick(&self.demux, hold, &self.config.ephemeral_ports, random)
+                .ok_or(BindError::PortsExhausted)?;
+            return Ok(Hold { port, ..hold });
+        }
+        if self.demux.refuses(&hold) { Err(BindError::AddrInUse) } else { Ok(hold) }
+    }
+
+    /// Lets a socket hear one peer only, and send to it by default. An unbound socket gets an
+    /// ephemeral port. `src_addr` is our address towards the peer, for sockets that are bound to
+    /// none; `zone` is the interface of a link-local address. May be called again.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]; the socket is unchanged then.
+    pub fn connect(
+        &mut self,
+        id: SocketId,
+        remote: SocketAddr,
+        src_addr: IpAddr,
+        zone: Option<IfIndex>,
+        random: &mut SecretRandom,
+    ) -> Result<(), ConnectError> {
+        let remote = canonical(remote);
+        if remote.ip().is_unspecified() || remote.port() == 0 {
+            return Err(ConnectError::Unspecified);
+        }
+        let unbound = self.demux.key(id.index).kind == Kind::Unbound;
+        let hold = if unbound {
+            let wildcard = self.wildcard(id)?;
+            self.with_port(self.hold_for(id, wildcard, None)?, random)?
+        } else {
+            self.body(id).map_err(BindError::from)?;
+            self.demux.hold(id.index)
+        };
+        let src_addr = bits(canonical(SocketAddr::new(src_addr, 0)).ip());
+        let local = if hold.is_wildcard() { src_addr } else { hold.local };
+        let remote_bits = bits(remote.ip());
+        let iface = zone.map_or(hold.zone, zone_of);
+        if addr(local).is_unspecified() {
+            return Err(ConnectError::Unspecified);
+        }
+        let key = Key::connected(local, hold.port, remote_bits, remote.port(), iface);
+        if hold.families & key.families == 0 || addr(local).is_ipv4() != remote.is_ipv4() {
+            return Err(BindError::AddressFamily.into());
+        }
+        if iface == 0 && (is_link_scope(local) || is_link_scope(remote_bits)) {
+            return Err(BindError::ZoneMissing.into());
+        }
+        let done = if unbound {
+            self.demux.enter(id.index, key, hold)
+        } else {
+            self.demux.rekey(id.index, key)
+        };
+        Ok(done.map_err(BindError::from)?)
+    }
+
+    /// Every address, as the socket's family writes it.
+    fn wildcard(&self, id: SocketId) -> Result<SocketAddr, BindError> {
+        Ok(match self.body(id)?.settings.family {
+            Family::V4 => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            Family::V6 => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        })
+    }
+
+    /// Lets a connected socket hear everybody again, at what it was bound to. It keeps its port.
+    ///
+    /// # Errors
+    /// It is closed, or (practically never) the table is full at the place.
+    pub fn disconnect(&mut self, id: SocketId) -> Result<(), BindError> {
+        self.body(id)?;
+        if self.demux.key(id.index).kind == Kind::Connected {
+            self.demux.rekey(id.index, Key::bound(&self.demux.hold(id.index)))?;
+        }
+        Ok(())
+    }
+
+    /// Our end: `None` where the socket is unbound. The address is the wildcard of the socket's
+    /// family where it is neither bound to one nor connected.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn local_addr(&self, id: SocketId) -> Result<Option<SocketAddr>, SocketClosed> {
+        let (body, key) = (self.body(id)?, self.demux.key(id.index));
+        let ip = match key.kind {
+            Kind::Unbound => return Ok(None),
+            Kind::Wildcard if body.settings.family == Family::V4 || key.families == V4 => {
+                Ipv4Addr::UNSPECIFIED.into()
+            }
+            Kind::Wildcard => Ipv6Addr::UNSPECIFIED.into(),
+            Kind::Bound | Kind::Connected => addr(key.local),
+        };
+        Ok(Some(SocketAddr::new(ip, key.local_port)))
+    }
+
+    /// The peer of a connected socket.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn peer_addr(&self, id: SocketId) -> Result<Option<SocketAddr>, SocketClosed> {
+        self.body(id)?;
+        let key = self.demux.key(id.index);
+        let connected = key.kind == Kind::Connected;
+        Ok(connected.then(|| SocketAddr::new(addr(key.remote), key.remote_port)))
+    }
+
+    /// The interface that the socket's link-local address belongs to.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn zone(&self, id: SocketId) -> Result<Option<IfIndex>, SocketClosed> {
+        self.body(id)?;
+        Ok(self.demux.key(id.index).zone.checked_sub(1).map(|iface| IfIndex(iface as u16)))
+    }
+
+    /// What the socket was told.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn settings(&self, id: SocketId) -> Result<&SocketSettings, SocketClosed> {
+        Ok(&self.body(id)?.settings)
+    }
+
+    /// Tells the socket something else. `family` never changes, and `v6_only` and
+    /// `reuse_address` do not once it is bound: those are left as they are.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn set_settings(&mut self, id: SocketId, new: SocketSettings) -> Result<(), SocketClosed> {
+        let bound = self.demux.key(id.index).kind != Kind::Unbound;
+        let body = self.body_mut(id)?;
+        let old = &body.settings;
+        let fixed = (old.family, old.v6_only, old.reuse_address);
+        body.intake.set_limit(new.receive_bytes);
+        body.send.set_limit(new.send_bytes);
+        body.settings = new;
+        body.settings.family = fixed.0;
+        if bound {
+            (body.settings.v6_only, body.settings.reuse_address) = (fixed.1, fixed.2);
+        }
+        Ok(())
+    }
+
+    /// Datagrams that wait, true bytes charged to the receive limit, and datagrams dropped for
+    /// want of room since the socket was opened.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn queue(&self, id: SocketId) -> Result<(usize, u64, u64), SocketClosed> {
+        let body = self.body(id)?;
+        Ok((body.intake.len(), body.intake.charged(), body.drops))
+    }
+
+    /// True bytes of the socket that are on their way out.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn sending(&self, id: SocketId) -> Result<u64, SocketClosed> {
+        Ok(self.body(id)?.send.used())
+    }
+
+    /// Joins a group on an interface. The caller makes the network layer hear it.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn join(&mut self, id: SocketId, group: IpAddr, iface: IfIndex) -> Result<(), GroupError> {
+        let entry = (bits(canonical(SocketAddr::new(group, 0)).ip()), zone_of(iface));
+        let body = self.body_mut(id)?;
+        if !addr(entry.0).is_multicast() || (body.settings.family == Family::V4 && group.is_ipv6())
+        {
+            return Err(GroupError::NotGroup);
+        }
+        if body.groups.contains(&entry) {
+            return Err(GroupError::Membership);
+        }
+        if body.groups.len() == GROUPS_MAX {
+            return Err(GroupError::TooMany);
+        }
+        body.groups.push(entry);
+        Ok(())
+    }
+
+    /// Leaves a group.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn leave(&mut self, id: SocketId, group: IpAddr, iface: IfIndex) -> Result<(), GroupError> {
+        let entry = (bits(canonical(SocketAddr::new(group, 0)).ip()), zone_of(iface));
+        let groups = &mut self.body_mut(id)?.groups;
+        let at = groups.iter().position(|g| *g == entry).ok_or(GroupError::Membership)?;
+        groups.swap_remove(at);
+        Ok(())
+    }
+
+    /// The groups that the socket has joined: to leave them in the network layer before closing.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn groups(
+        &self,
+        id: SocketId,
+    ) -> Result<impl Iterator<Item = (IpAddr, IfIndex)> + '_, SocketClosed> {
+        let groups = &self.body(id)?.groups;
+        Ok(groups.iter().map(|(group, zone)| (addr(*group), IfIndex((zone - 1) as u16))))
+    }
+
+    /// Takes an ICMP error about a datagram that may be ours. The caller has parsed the quote and
+    /// answers for nothing: only a socket that could have sent it hears of it (RFC 8085 section
+    /// 5.2). Connected sockets hear hard errors, others only with `recv_errors`. A later error
+    /// replaces one that nobody has read.
+    pub fn icmp_error(&mut self, quote: &Quote, error: IcmpError) -> IcmpVerdict {
+        let probe = Probe {
+            local: bits(canonical(quote.local).ip()),
+            remote: bits(canonical(quote.remote).ip()),
+            iface: zone_of(quote.iface),
+            local_port: quote.local.port(),
+            remote_port: quote.remote.port(),
+        };
+        let Some(index) = self.demux.lookup(&probe) else { return IcmpVerdict::NoFlow };
+        let connected = self.demux.key(index).kind == Kind::Connected;
+        let Some(socket) = self.sockets.get_mut(index as usize) else { return IcmpVerdict::NoFlow };
+        let id = SocketId { index, generation: socket.generation };
+        let Some(body) = &mut socket.body else { return IcmpVerdict::NoFlow };
+        if !(body.settings.recv_errors || connected && error.is_hard()) {
+            return IcmpVerdict::Ignored(id);
+        }
+        body.error = Some(error);
+        self.ready.mark(index);
+        IcmpVerdict::Delivered(id)
+    }
+
+    /// Takes the next socket that has news: a datagram or an error since it was last taken.
+    /// Each is given once, however much has arrived; constant time.
+    pub fn next_ready(&mut self) -> Option<SocketId> {
+        let index = self.ready.take()?;
+        let generation = self.sockets.get(index as usize)?.generation;
+        Some(SocketId { index, generation })
+    }
+
+    /// Whether some socket has news.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn body(&self, id: SocketId) -> Result<&Body<I>, SocketClosed> {
+        match self.sockets.get(id.index()) {
+            Some(socket) if socket.generation == id.generation => {
+                socket.body.as_ref().ok_or(SocketClosed)
+            }
+            _ => Err(SocketClosed),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn body_mut(&mut self, id: SocketId) -> Result<&mut Body<I>, SocketClosed> {
+        match self.sockets.get_mut(id.index()) {
+            Some(socket) if socket.generation == id.generation => {
+                socket.body.as_mut().ok_or(SocketClosed)
+            }
+            _ => Err(SocketClosed),
+        }
+    }
+}
+
+impl<I> Body<I> {
+    /// Whether the socket wants what was sent to this group on this interface.
+    pub(crate) fn wants_group(&self, group: u128, zone: u32) -> bool {
+        self.settings.all_groups
+            || !addr(group).is_multicast()
+            || self.groups.contains(&(group, zone))
+    }
+}
