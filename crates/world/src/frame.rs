@@ -1,0 +1,95 @@
+//! From packet to bytes and back: what a network card does on either side of the wire.
+//!
+//! Called by `world.rs` and `node.rs`. Out: the packet's chunks are copied together and a partial
+//! checksum is finished, as hardware would. In: the bytes are copied into fresh frames of the
+//! receiver's pool. So memory stays attributable: a packet on the way belongs to nobody's pool,
+//! a packet in a ring to the receiver's.
+
+use floodwall_packet::{ChecksumState, Class, PacketBuf, Pool};
+
+/// Copies the packet's bytes to `frame`, its checksum finished. False where this wire cannot
+/// finish it: a super-frame, or a partial checksum without its place.
+pub(crate) fn copy_out(packet: &PacketBuf, frame: &mut Vec<u8>) -> bool {
+    for chunk in packet.chunks() {
+        frame.extend_from_slice(chunk);
+    }
+    let offload = packet.offload();
+    if offload.is_some_and(|o| o.gso_type != 0) {
+        return false;
+    }
+    if packet.checksum_state() != ChecksumState::Partial {
+        return true;
+    }
+    let Some(offload) = offload else { return false };
+    let start = usize::from(offload.checksum_start);
+    let place = start + usize::from(offload.checksum_offset);
+    let check = packet.sum(start, packet.len().saturating_sub(start)).finish();
+    // All ones and zero are the same number; UDP reads zero as "none" (RFC 768).
+    let check = if check == 0 { 0xffff } else { check };
+    match frame.get_mut(place..).and_then(|rest| rest.first_chunk_mut::<2>()) {
+        Some(field) => {
+            *field = check.to_be_bytes();
+            true
+        }
+        None => false,
+    }
+}
+
+/// A packet with a copy of `frame`: one frame of the pool, or a chain where it is longer. `None`
+/// where the pool is empty.
+pub(crate) fn copy_in(pool: &Pool, frame: &[u8]) -> Option<PacketBuf> {
+    let mut packet = pool.alloc(Class::Frame)?;
+    let (first, rest) = frame.split_at(frame.len().min(pool.frame_capacity()));
+    if !packet.extend_from_slice(first) {
+        return None;
+    }
+    for bytes in rest.chunks(pool.frame_capacity()) {
+        let mut chunk = pool.alloc(Class::Frame)?;
+        if !chunk.extend_from_slice(bytes) {
+            return None;
+        }
+        packet.append(chunk).ok()?;
+    }
+    Some(packet)
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_packet::{Offload, PoolConfig};
+
+    use super::*;
+
+    #[test]
+    fn a_partial_checksum_is_finished_on_the_wire() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let mut packet = pool.packet_from_chunks([&[9; 14][..], &[1, 2, 0, 5, 7]]).unwrap();
+        packet.set_checksum_state(ChecksumState::Partial);
+        let mut frame = Vec::new();
+        assert!(!copy_out(&packet, &mut frame), "nobody said where the sum goes");
+        let (checksum_start, checksum_offset) = (14, 2);
+        packet.set_offload(Offload {
+            flags: 1,
+            checksum_start,
+            checksum_offset,
+            ..Offload::default()
+        });
+        frame.clear();
+        assert!(copy_out(&packet, &mut frame));
+        assert_eq!(frame[..16], [9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 1, 2]);
+        // The field held 5, as a pseudo header's sum: ~(0x0102 + 0x0005 + 0x0700).
+        assert_eq!(frame[16..], [0xf7, 0xf8, 7]);
+        packet.set_offload(Offload { gso_type: 1, ..Offload::default() });
+        assert!(!copy_out(&packet, &mut Vec::new()), "a wire cuts nothing");
+    }
+
+    #[test]
+    fn a_long_frame_becomes_a_chain_of_the_receivers_frames() {
+        let pool = Pool::new(&PoolConfig { small: 0, frames: 3, ..PoolConfig::default() }).unwrap();
+        let bytes: Vec<u8> = (0..4000).map(|n| n as u8).collect();
+        let packet = copy_in(&pool, &bytes).unwrap();
+        let mut out = Vec::new();
+        assert!(copy_out(&packet, &mut out));
+        assert_eq!((out == bytes, pool.available().frames), (true, 0));
+        assert!(copy_in(&pool, &bytes).is_none());
+    }
+}

@@ -1,0 +1,325 @@
+//! A node: an engine with a core, memory, randomness and a device ring of its own.
+//!
+//! Called by `world.rs`. A turn of a node is what a worker's round is on a real core: up to
+//! `BURST_MAX` packets from the ring, `round`; where the engine's deadline has come, `work`; then
+//! the price of all that, during which the node is busy and its arrivals wait in the ring. What
+//! the turn sends leaves when the turn has been paid for. Invariant: `round` and `work` are never
+//! called while the node is busy.
+//!
+//! # Under flood
+//! Reachable by anyone who can send to the node. Bound: the ring (`NodeConfig::ring`), and the
+//! node's own pool. When full the newcomer is dropped and counted by the lane that brought it
+//! (`ring_full`, `no_buffer`).
+
+use core::any::Any;
+use core::time::Duration;
+
+use floodwall_base::limits::{INTERFACES_MAX, WORK_UNITS};
+use floodwall_base::{IfIndex, Instant, Randomness, Units};
+use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, Round};
+
+use crate::cost::{CostTable, Spent};
+use crate::error::WorldError;
+use crate::frame;
+use crate::lane::LaneDrop;
+use crate::link::{LinkId, Side};
+
+/// How long an engine must wait that asks to be called at once and then does nothing.
+const FRUITLESS_PAUSE: Duration = Duration::from_micros(1);
+/// The least time between two calls of `work`, so that no engine can stop the clock.
+const WORK_PAUSE: Duration = Duration::from_nanos(1);
+
+/// A node of one world.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub(crate) usize);
+
+/// What a node's core and device are like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeConfig {
+    /// What the core's work costs.
+    pub costs: CostTable,
+    /// Packets that wait in the device ring while the core is busy; 4096 is a usual card's most.
+    pub ring: usize,
+    /// Units of work granted to one call of the engine.
+    pub budget: Units,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self { costs: CostTable::default(), ring: 1024, budget: Units(WORK_UNITS) }
+    }
+}
+
+impl NodeConfig {
+    /// A node whose work costs nothing: for generators and others that are not under test.
+    #[must_use]
+    pub fn free() -> Self {
+        Self { costs: CostTable::FREE, ..Self::default() }
+    }
+}
+
+/// What a node did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeStats {
+    /// Turns of its worker.
+    pub turns: u64,
+    /// Calls of [`Engine::round`].
+    pub rounds: u64,
+    /// Calls of [`Engine::work`].
+    pub works: u64,
+    /// Calls of [`Engine::work`] that were asked for at once and did nothing.
+    pub fruitless: u64,
+    /// Packets handed to the engine.
+    pub packets_in: u64,
+    /// Packets that the engine sent.
+    pub packets_out: u64,
+    /// Of these, how many named an interface without a link, and died.
+    pub unlinked: u64,
+    /// Units that the engine says it spent.
+    pub units: u64,
+    /// Time during which the node was busy.
+    pub busy: Duration,
+    /// The longest turn.
+    pub turn_max: Duration,
+    /// The most packets that ever waited in the ring.
+    pub ring_peak: usize,
+}
+
+/// An engine that can be asked for its own type again.
+pub(crate) trait AnyEngine: Engine + Any {}
+
+impl<E: Engine + Any> AnyEngine for E {}
+
+/// See the file's head.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    engine: Box<dyn AnyEngine>,
+    random: Randomness,
+    config: NodeConfig,
+    /// The link of each interface; index 0 stays empty.
+    ports: Vec<Option<(LinkId, Side)>>,
+    ring: PacketList,
+    arrived: Burst,
+    departing: PacketList,
+    busy_until: Instant,
+    /// Earliest next call of `work` for its deadline's sake.
+    work_from: Instant,
+    /// Picoseconds of work that rounding has not charged yet.
+    owed: u64,
+    /// When the world will call next, as it has noted.
+    pub(crate) wake_at: Option<Instant>,
+    pub(crate) stats: NodeStats,
+    /// Last, so that it is dropped after everything that may hold its packets.
+    pub(crate) pool: Pool,
+}
+
+impl Node {
+    pub(crate) fn new(
+        name: &str,
+        engine: Box<dyn AnyEngine>,
+        pool: Pool,
+        seed: u64,
+        config: NodeConfig,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            engine,
+            pool,
+            random: Randomness::from_number(seed),
+            config,
+            ports: Vec::new(),
+            ring: PacketList::new(),
+            arrived: Burst::new(),
+            departing: PacketList::new(),
+            busy_until: Instant::ORIGIN,
+            work_from: Instant::ORIGIN,
+            owed: 0,
+            wake_at: None,
+            stats: NodeStats::default(),
+        }
+    }
+
+    pub(crate) fn engine_mut<E: Engine + 'static>(&mut self) -> Option<&mut E> {
+        let engine: &mut dyn Any = &mut *self.engine;
+        engine.downcast_mut()
+    }
+
+    pub(crate) fn engine_ref<E: Engine + 'static>(&self) -> Option<&E> {
+        let engine: &dyn Any = &*self.engine;
+        engine.downcast_ref()
+    }
+
+    pub(crate) const fn set_costs(&mut self, costs: CostTable) {
+        self.config.costs = costs;
+    }
+
+    /// The link behind an interface.
+    pub(crate) fn port(&self, iface: IfIndex) -> Option<(LinkId, Side)> {
+        self.ports.get(usize::from(iface.0)).copied().flatten()
+    }
+
+    /// Whether a link could be attached to `iface`.
+    pub(crate) fn check_port(&self, id: NodeId, iface: IfIndex) -> Result<(), WorldError> {
+        if iface == IfIndex::LOOPBACK {
+            return Err(WorldError::Loopback);
+        }
+        if usize::from(iface.0) >= INTERFACES_MAX {
+            return Err(WorldError::InterfaceBeyondLimit(iface));
+        }
+        match self.port(iface) {
+            Some(_) => Err(WorldError::InterfaceTaken { node: id, iface }),
+            None => Ok(()),
+        }
+    }
+
+    /// Attaches a link to an interface that [`Node::check_port`] has found free.
+    pub(crate) fn set_port(&mut self, iface: IfIndex, link: LinkId, side: Side) {
+        let at = usize::from(iface.0);
+        if self.ports.len() <= at {
+            self.ports.resize(at + 1, None);
+        }
+        if let Some(port) = self.ports.get_mut(at) {
+            *port = Some((link, side));
+        }
+    }
+
+    /// Puts a frame that arrives on `iface` into the device ring.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        iface: IfIndex,
+        bytes: &[u8],
+    ) -> Result<(), LaneDrop> {
+        if self.ring.len() >= self.config.ring {
+            return Err(LaneDrop::RingFull);
+        }
+        let mut packet = frame::copy_in(&self.pool, bytes).ok_or(LaneDrop::NoBuffer)?;
+        packet.set_iface(iface);
+        packet.set_timestamp(now);
+        self.ring.push_back(packet);
+        self.stats.ring_peak = self.stats.ring_peak.max(self.ring.len());
+        Ok(())
+    }
+
+    /// Whether the node has nothing waiting and asks for nothing.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ring.is_empty() && self.departing.is_empty() && self.engine.deadline().is_none()
+    }
+
+    /// When the node must be called next.
+    pub(crate) fn next_turn(&self) -> Option<Instant> {
+        if !self.departing.is_empty() || !self.ring.is_empty() {
+            return Some(self.busy_until);
+        }
+        let at = self.engine.deadline().filter(|at| *at != Instant::FAR)?;
+        Some(at.max(self.busy_until).max(self.work_from))
+    }
+
+    /// Whether what was sent has been paid for and may leave.
+    pub(crate) fn take_departure(&mut self, now: Instant) -> Option<PacketBuf> {
+        if self.busy_until > now {
+            return None;
+        }
+        let packet = self.departing.pop_front();
+        self.stats.packets_out += u64::from(packet.is_some());
+        packet
+    }
+
+    /// One turn, where something waits or is due.
+    pub(crate) fn turn(&mut self, now: Instant) {
+        let due = self.engine.deadline().is_some_and(|at| at <= now) && self.work_from <= now;
+        if self.busy_until > now || (self.ring.is_empty() && !due) {
+            return;
+        }
+        let sent_before = self.departing.len();
+        let mut spent = self.take_burst();
+        if !self.arrived.is_empty() {
+            self.stats.rounds += 1;
+            spent.units = self.call(now, |engine, round| engine.round(round));
+        }
+        if self.engine.deadline().is_some_and(|at| at <= now) && self.work_from <= now {
+            let units = self.work(now);
+            spent.units = spent.units.plus(units);
+        }
+        self.stats.turns += 1;
+        self.pay(now, spent, sent_before);
+    }
+
+    /// Lets `caller` use the engine with a round of its own, at the price of the packets it sends.
+    pub(crate) fn visit<E: Engine + 'static, R>(
+        &mut self,
+        now: Instant,
+        caller: impl FnOnce(&mut E, &mut Round<'_>) -> R,
+    ) -> Option<R> {
+        let Self { engine, pool, random, config, arrived, departing, .. } = self;
+        let engine: &mut dyn Any = &mut **engine;
+        let engine: &mut E = engine.downcast_mut()?;
+        let (budget, sent_before) = (config.budget, departing.len());
+        let answer = caller(engine, &mut Round { now, pool, random, arrived, departing, budget });
+        drop(self.arrived.drain());
+        self.pay(now, Spent::default(), sent_before);
+        Some(answer)
+    }
+
+    fn take_burst(&mut self) -> Spent {
+        let mut spent = Spent { wake_ups: 1, ..Spent::default() };
+        while self.arrived.room() > 0 {
+            let Some(packet) = self.ring.pop_front() else { break };
+            spent.packets += 1;
+            spent.bytes += packet.len() as u64;
+            if self.arrived.push(packet).is_err() {
+                break;
+            }
+        }
+        self.stats.packets_in += spent.packets;
+        spent
+    }
+
+    fn call(
+        &mut self,
+        now: Instant,
+        what: impl FnOnce(&mut dyn AnyEngine, &mut Round<'_>) -> Units,
+    ) -> Units {
+        let units = what(
+            &mut *self.engine,
+            &mut Round {
+                now,
+                pool: &self.pool,
+                random: &mut self.random,
+                arrived: &mut self.arrived,
+                departing: &mut self.departing,
+                budget: self.config.budget,
+            },
+        );
+        // What the engine left is dropped here, and its ledger will not balance: its own fault.
+        drop(self.arrived.drain());
+        units
+    }
+
+    fn work(&mut self, now: Instant) -> Units {
+        let before = self.departing.len();
+        self.stats.works += 1;
+        let units = self.call(now, |engine, round| engine.work(round));
+        let fruitless = units.is_zero() && self.departing.len() == before;
+        let again = self.engine.deadline().is_some_and(|at| at <= now);
+        self.stats.fruitless += u64::from(fruitless && again);
+        self.work_from = now + if fruitless && again { FRUITLESS_PAUSE } else { WORK_PAUSE };
+        units
+    }
+
+    /// Makes the node busy for as long as it cost what was spent, and what was sent beyond the
+    /// first `sent_before` packets that wait to depart.
+    fn pay(&mut self, now: Instant, mut spent: Spent, sent_before: usize) {
+        for packet in self.departing.iter().skip(sent_before) {
+            spent.packets += 1;
+            spent.bytes += packet.len() as u64;
+        }
+        let price = self.config.costs.price(&spent).0.saturating_add(self.owed);
+        self.owed = price % 1000;
+        let length = Duration::from_nanos(price / 1000);
+        self.busy_until = self.busy_until.max(now) + length;
+        self.stats.units += u64::from(spent.units.0);
+        self.stats.busy += length;
+        self.stats.turn_max = self.stats.turn_max.max(length);
+    }
+}
