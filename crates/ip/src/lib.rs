@@ -9,8 +9,15 @@
 
 mod action;
 pub mod icmp;
+pub mod iface;
 pub mod input;
+pub mod neighbor;
 pub mod output;
 
 pub use action::{IcmpError, Refusal};
+pub use iface::{AddressState, Interface, InterfaceAddress, InterfaceError, LinkMedium};
 pub use input::{Heading, Upper};
+pub use neighbor::{
+    AdvertisementFlags, Neighbor, NeighborCache, NeighborConfig, NeighborEvent, NeighborState,
+    Resolution,
+};

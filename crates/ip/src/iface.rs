@@ -1,0 +1,389 @@
+//! An interface as the network layer sees it: link, addresses, groups.
+//!
+//! Called by `stack` (configuration, and for every packet whether it is ours), by `arp.rs`,
+//! `ndp.rs` and `source_address.rs`. Invariants: at most [`ADDRESSES_MAX`] addresses of each family
+//! and [`GROUPS_MAX`] joined groups, memory taken at construction; no address twice; an Ethernet
+//! interface with IPv6 has a link-local address from the start. Nothing here is changed by a
+//! stranger's packet, so nothing here can be flooded. Read first: RFC 4291 section 2.8 (what a host
+//! must recognise), RFC 1122 section 3.2.1.3, RFC 4862 section 5.3. Not here: timers of addresses
+//! (`dad.rs`).
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::limits::ADDRESSES_MAX;
+use floodwall_base::{Address, IfIndex, IpCidr, MacAddr, solicited_node};
+use thiserror::Error;
+
+/// Groups that may be joined on one interface, beside those that every host is in.
+pub const GROUPS_MAX: usize = 64;
+/// The hop limit of what we send, until something else is configured (RFC 1700's 64).
+pub const HOP_LIMIT: u8 = 64;
+
+/// What the interface's frames look like.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LinkMedium {
+    /// Ethernet frames, with our own link address: neighbours must be resolved.
+    Ethernet(MacAddr),
+    /// Bare IP packets to one peer or network behind: nothing to resolve.
+    Ip,
+    /// Bare IP packets that come back to ourselves.
+    Loopback,
+}
+
+/// How far an address may be used (RFC 4862 section 2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AddressState {
+    /// Its uniqueness is being verified: not ours yet.
+    Tentative,
+    /// For everything.
+    Preferred,
+    /// For what exists already, not for new flows.
+    Deprecated,
+    /// Somebody else has it: not ours.
+    Duplicate,
+}
+
+impl AddressState {
+    /// Whether packets to the address are for us, and may be sent from it.
+    #[must_use]
+    #[inline]
+    pub const fn is_assigned(self) -> bool {
+        matches!(self, Self::Preferred | Self::Deprecated)
+    }
+
+    /// iproute2's word, empty for an address in ordinary use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tentative => "tentative",
+            Self::Preferred => "",
+            Self::Deprecated => "deprecated",
+            Self::Duplicate => "dadfailed",
+        }
+    }
+}
+
+/// One address of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct InterfaceAddress {
+    /// The address.
+    pub addr: IpAddr,
+    /// How many leading bits the link's other addresses share.
+    pub prefix_len: u8,
+    /// How far it may be used.
+    pub state: AddressState,
+}
+
+impl InterfaceAddress {
+    /// Address and prefix length together.
+    #[must_use]
+    pub fn cidr(&self) -> Option<IpCidr> {
+        IpCidr::new(self.addr, self.prefix_len)
+    }
+}
+
+/// Why an interface refuses an address or a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum InterfaceError {
+    /// It has this address already.
+    #[error("the interface has {0} already")]
+    AddressExists(IpAddr),
+    /// It has as many of this family as it may.
+    #[error("the interface has {ADDRESSES_MAX} addresses of this family already")]
+    AddressesFull,
+    /// No host can have this address.
+    #[error("{0} cannot be a host's address")]
+    AddressInvalid(IpAddr),
+    /// It has not this address.
+    #[error("the interface does not have {0}")]
+    AddressUnknown(IpAddr),
+    /// The group is none.
+    #[error("{0} is not a multicast group")]
+    GroupInvalid(IpAddr),
+    /// It has joined as many as it may.
+    #[error("the interface has joined {GROUPS_MAX} groups already")]
+    GroupsFull,
+}
+
+/// An address of one family, packed for the walk that every packet causes.
+#[derive(Clone, Copy, Debug)]
+struct Assigned<A> {
+    addr: A,
+    prefix_len: u8,
+    state: AddressState,
+}
+
+impl<A: Address> Assigned<A> {
+    fn shown(&self) -> InterfaceAddress {
+        InterfaceAddress { addr: self.addr.to_ip(), prefix_len: self.prefix_len, state: self.state }
+    }
+
+    fn covers(&self, addr: A) -> bool {
+        floodwall_base::Prefix::new(self.addr, self.prefix_len).is_some_and(|p| p.contains(addr))
+    }
+}
+
+/// See the file's head.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Its number.
+    pub index: IfIndex,
+    /// Its name, for humans.
+    pub name: String,
+    /// Its frames, and our link address.
+    pub medium: LinkMedium,
+    /// Largest IP packet in bytes.
+    pub mtu: u32,
+    /// Whether packets may pass.
+    pub up: bool,
+    /// The hop limit of what we send here.
+    pub hop_limit: u8,
+    v4: Vec<Assigned<Ipv4Addr>>,
+    v6: Vec<Assigned<Ipv6Addr>>,
+    /// Groups that somebody joined, and how many did.
+    groups: Vec<(IpAddr, u32)>,
+}
+
+impl Interface {
+    /// An interface that is up. Loopback gets 127.0.0.1/8 and ::1/128; Ethernet gets its IPv6
+    /// link-local address, [`AddressState::Tentative`], where `ipv6` is wanted. Allocates all that
+    /// it ever needs.
+    #[must_use]
+    pub fn new(
+        index: IfIndex,
+        name: impl Into<String>,
+        medium: LinkMedium,
+        mtu: u32,
+        ipv6: bool,
+    ) -> Self {
+        let mut iface = Self {
+            index,
+            name: name.into(),
+            medium,
+            mtu,
+            up: true,
+            hop_limit: HOP_LIMIT,
+            v4: Vec::with_capacity(ADDRESSES_MAX),
+            v6: Vec::with_capacity(ADDRESSES_MAX),
+            groups: Vec::with_capacity(GROUPS_MAX),
+        };
+        let (tentative, preferred) = (AddressState::Tentative, AddressState::Preferred);
+        match medium {
+            LinkMedium::Ethernet(link_addr) if ipv6 => {
+                let addr = link_local(link_addr);
+                iface.v6.push(Assigned { addr, prefix_len: 64, state: tentative });
+            }
+            LinkMedium::Loopback => {
+                let (addr, state) = (Ipv4Addr::LOCALHOST, preferred);
+                iface.v4.push(Assigned { addr, prefix_len: 8, state });
+                if ipv6 {
+                    let addr = Ipv6Addr::LOCALHOST;
+                    iface.v6.push(Assigned { addr, prefix_len: 128, state });
+                }
+            }
+            LinkMedium::Ethernet(_) | LinkMedium::Ip => {}
+        }
+        iface
+    }
+
+    /// Our link address, where the link has them.
+    #[must_use]
+    #[inline]
+    pub const fn link_addr(&self) -> Option<MacAddr> {
+        match self.medium {
+            LinkMedium::Ethernet(link_addr) => Some(link_addr),
+            LinkMedium::Ip | LinkMedium::Loopback => None,
+        }
+    }
+
+    /// Whether this IPv4 address is one of ours here, and how far. All of 127/8 is the loopback's
+    /// (RFC 1122 section 3.2.1.3 (g)). One compare an address.
+    #[must_use]
+    #[inline]
+    pub fn owns_v4(&self, addr: Ipv4Addr) -> Option<AddressState> {
+        if addr.is_loopback() && self.medium == LinkMedium::Loopback {
+            return Some(AddressState::Preferred);
+        }
+        self.v4.iter().find(|a| a.addr == addr).map(|a| a.state)
+    }
+
+    /// Whether this IPv6 address is one of ours here, and how far. One compare an address.
+    #[must_use]
+    #[inline]
+    pub fn owns_v6(&self, addr: Ipv6Addr) -> Option<AddressState> {
+        self.v6.iter().find(|a| a.addr == addr).map(|a| a.state)
+    }
+
+    /// As [`Interface::owns_v4`] or [`Interface::owns_v6`].
+    #[must_use]
+    #[inline]
+    pub fn owns(&self, addr: IpAddr) -> Option<AddressState> {
+        match addr {
+            IpAddr::V4(addr) => self.owns_v4(addr),
+            IpAddr::V6(addr) => self.owns_v6(addr),
+        }
+    }
+
+    /// Whether this address means everybody on the link: 255.255.255.255, or all ones behind one
+    /// of our prefixes (RFC 1122 section 3.2.1.3 (d)); prefixes of 31 and 32 bits have no such
+    /// address (RFC 3021).
+    #[must_use]
+    #[inline]
+    pub fn is_broadcast_v4(&self, addr: Ipv4Addr) -> bool {
+        addr == Ipv4Addr::BROADCAST
+            || self.v4.iter().any(|a| {
+                let host = u32::MAX.checked_shr(u32::from(a.prefix_len)).unwrap_or(0);
+                host > 1 && addr.to_bits() == a.addr.to_bits() | host
+            })
+    }
+
+    /// Whether we are in this group: every host is in 224.0.0.1, ff01::1, ff02::1 and the
+    /// solicited-node group of each of its addresses, tentative ones included (RFC 4291 section
+    /// 2.8); others must have been joined.
+    #[must_use]
+    #[inline]
+    pub fn is_member(&self, group: IpAddr) -> bool {
+        let always = match group {
+            IpAddr::V4(group) => group == Ipv4Addr::new(224, 0, 0, 1),
+            IpAddr::V6(group) => {
+                group == ALL_NODES
+                    || group == ALL_NODES_HERE
+                    || self.v6.iter().any(|a| solicited_node(a.addr) == group)
+            }
+        };
+        always || self.groups.iter().any(|(joined, _)| *joined == group)
+    }
+
+    /// Whether the address lies in the prefix of one of our addresses, or is link-local: such a
+    /// neighbour is reached without a router.
+    #[must_use]
+    pub fn is_on_link(&self, addr: IpAddr) -> bool {
+        match addr {
+            IpAddr::V4(addr) => self.v4.iter().any(|a| a.covers(addr)),
+            IpAddr::V6(addr) => addr.is_link_scope() || self.v6.iter().any(|a| a.covers(addr)),
+        }
+    }
+
+    /// Every address, IPv4 first, in the order in which they came.
+    pub fn addresses(&self) -> impl Iterator<Item = InterfaceAddress> + '_ {
+        self.v4.iter().map(Assigned::shown).chain(self.v6.iter().map(Assigned::shown))
+    }
+
+    /// Our link-local IPv6 address, where it may be used.
+    #[must_use]
+    pub fn link_local_addr(&self) -> Option<Ipv6Addr> {
+        let mut assigned = self.v6.iter().filter(|a| a.state.is_assigned());
+        assigned.find(|a| a.addr.is_link_scope()).map(|a| a.addr)
+    }
+
+    /// Adds an address in a state.
+    ///
+    /// # Errors
+    /// It is there already, cannot be a host's, or there are [`ADDRESSES_MAX`] of its family.
+    pub fn add_address(&mut self, cidr: IpCidr, state: AddressState) -> Result<(), InterfaceError> {
+        let (addr, prefix_len) = (cidr.addr(), cidr.prefix_len());
+        if addr.is_unspecified() || addr.is_multicast() || addr == Ipv4Addr::BROADCAST {
+            return Err(InterfaceError::AddressInvalid(addr));
+        }
+        if self.addresses().any(|a| a.addr == addr) {
+            return Err(InterfaceError::AddressExists(addr));
+        }
+        match addr {
+            IpAddr::V4(addr) if self.v4.len() < ADDRESSES_MAX => {
+                self.v4.push(Assigned { addr, prefix_len, state });
+            }
+            IpAddr::V6(addr) if self.v6.len() < ADDRESSES_MAX => {
+                self.v6.push(Assigned { addr, prefix_len, state });
+            }
+            _ => return Err(InterfaceError::AddressesFull),
+        }
+        Ok(())
+    }
+
+    /// Takes an address away.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn remove_address(&mut self, addr: IpAddr) -> Result<(), InterfaceError> {
+        let before = self.v4.len() + self.v6.len();
+        match addr {
+            IpAddr::V4(addr) => self.v4.retain(|a| a.addr != addr),
+            IpAddr::V6(addr) => self.v6.retain(|a| a.addr != addr),
+        }
+        let gone = self.v4.len() + self.v6.len() < before;
+        if gone { Ok(()) } else { Err(InterfaceError::AddressUnknown(addr)) }
+    }
+
+    /// Says how far an address may be used from now on.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn set_address_state(
+        &mut self,
+        addr: IpAddr,
+        state: AddressState,
+    ) -> Result<(), InterfaceError> {
+        let slot = match addr {
+            IpAddr::V4(addr) => self.v4.iter_mut().find(|a| a.addr == addr).map(|a| &mut a.state),
+            IpAddr::V6(addr) => self.v6.iter_mut().find(|a| a.addr == addr).map(|a| &mut a.state),
+        };
+        *slot.ok_or(InterfaceError::AddressUnknown(addr))? = state;
+        Ok(())
+    }
+
+    /// Joins a group once more; true where nobody was in it before.
+    ///
+    /// # Errors
+    /// It is no group, or [`GROUPS_MAX`] others are joined.
+    pub fn join(&mut self, group: IpAddr) -> Result<bool, InterfaceError> {
+        if !group.is_multicast() {
+            return Err(InterfaceError::GroupInvalid(group));
+        }
+        if let Some((_, joins)) = self.groups.iter_mut().find(|(joined, _)| *joined == group) {
+            *joins = joins.saturating_add(1);
+            return Ok(false);
+        }
+        if self.groups.len() >= GROUPS_MAX {
+            return Err(InterfaceError::GroupsFull);
+        }
+        self.groups.push((group, 1));
+        Ok(true)
+    }
+
+    /// Leaves a group once; true where nobody is in it any more.
+    pub fn leave(&mut self, group: IpAddr) -> bool {
+        let Some(at) = self.groups.iter().position(|(joined, _)| *joined == group) else {
+            return false;
+        };
+        let last = self.groups.get_mut(at).is_some_and(|(_, joins)| {
+            *joins = joins.saturating_sub(1);
+            *joins == 0
+        });
+        if last {
+            self.groups.swap_remove(at);
+        }
+        last
+    }
+
+    /// The groups that somebody joined.
+    pub fn groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.groups.iter().map(|(group, _)| *group)
+    }
+}
+
+/// Every IPv6 node of the link (RFC 4291 section 2.7.1).
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// Every IPv6 node of the interface, which is ourselves.
+const ALL_NODES_HERE: Ipv6Addr = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0, 1);
+
+/// The link-local address of a link address: fe80::/64 and the modified EUI-64 (RFC 4291 appendix
+/// A, RFC 2464 section 5).
+#[must_use]
+pub const fn link_local(link_addr: MacAddr) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = link_addr.0;
+    Ipv6Addr::from_octets([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 0x02, b, c, 0xff, 0xfe, d, e, f])
+}
+
+#[cfg(test)]
+#[path = "iface/tests.rs"]
+mod tests;

@@ -1,0 +1,594 @@
+//! The neighbour cache: from a neighbour's IP address to its link address, RFC 4861's states.
+//!
+//! Called by `stack` before it writes a link header, by `arp.rs` and `ndp.rs` with what neighbours
+//! say, and by transports that know that a peer hears us. One cache serves all interfaces of one
+//! family; both families run the same code. It never sends: [`Resolution::Waiting`] and
+//! [`NeighborEvent::Solicit`] say when somebody must ask.
+//!
+//! Invariants: all memory is taken at construction; a packet given to the cache comes back exactly
+//! once (released, dropped with a reason, or in an event); nothing evicted ever holds a packet;
+//! resolved neighbours never give way to unresolved ones. Read first: RFC 4861 sections 7.2, 7.3
+//! and 10, RFC 6583 section 7. Not here: the tables of states (`neighbor/state.rs`), who may be
+//! believed (`arp.rs`, `ndp.rs`).
+//!
+//! # Under flood
+//! Each interface has three shares that cannot take from each other's worth:
+//!
+//! - *Unresolved* neighbours ([`NeighborConfig::unresolved`]), reachable by whoever makes us send to
+//!   addresses that nobody has: a scan through us, spoofed sources. When full, the neighbour that
+//!   failed longest ago goes; where all are still being asked for, the newcomer's packet dies as
+//!   `NeighborTableFull`. Honest traffic loses first contact with new neighbours, for at most three
+//!   seconds a slot; those that are resolved lose nothing.
+//! - *Strangers* ([`NeighborConfig::strangers`]), reachable by anyone on the link: neighbours that
+//!   asked for us and have never answered us. When full, the longest known stranger goes. An evicted
+//!   honest one costs one more question of ours.
+//! - *Proven* neighbours, the rest: when full, the stale one that is unused for longest goes; where
+//!   none is stale, the newcomer's waiting packets leave and the newcomer is not kept.
+//!
+//! At most [`NeighborConfig::pending`] packets wait for one neighbour; the oldest dies as
+//! `NeighborPendingFull`. Worst work per packet: one keyed hash, at most 64 cells, one eviction.
+
+mod index;
+mod state;
+mod table;
+
+use core::time::Duration;
+
+use floodwall_base::limits::{NEIGHBOR_PENDING_MAX, NEIGHBORS_INCOMPLETE_MAX, NEIGHBORS_MAX};
+use floodwall_base::{
+    Address, DropReason, HashKey, IfIndex, Instant, MacAddr, PublicRandom, Units,
+};
+use floodwall_packet::{PacketBuf, PacketList};
+use thiserror::Error;
+
+pub use self::state::{AdvertisementFlags, NeighborState};
+use self::state::{on_advertisement, on_solicitation};
+use self::table::{Entry, Table};
+
+/// Strangers that one interface remembers (security bar, row 64).
+pub const NEIGHBOR_STRANGERS_MAX: usize = 64;
+/// How often the link is asked for an address (RFC 4861 section 10, MAX_MULTICAST_SOLICIT).
+pub const MULTICAST_SOLICIT_MAX: u8 = 3;
+/// How often a neighbour is asked whether it hears us (RFC 4861 section 10, MAX_UNICAST_SOLICIT).
+pub const UNICAST_SOLICIT_MAX: u8 = 3;
+/// Between two questions (RFC 4861 section 10, RETRANS_TIMER).
+pub const RETRANS_TIMER: Duration = Duration::from_secs(1);
+/// How long a sign of life counts, before it is randomised (RFC 4861 section 10, REACHABLE_TIME).
+pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
+/// How long somebody else may tell us that a neighbour hears us, before we ask (RFC 4861 section
+/// 10, DELAY_FIRST_PROBE_TIME).
+pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
+/// How long a neighbour that did not answer is not asked again.
+pub const FAILED_HOLD: Duration = Duration::from_secs(1);
+/// How long such a neighbour is shown.
+pub const FAILED_KEEP: Duration = Duration::from_secs(60);
+
+/// How large a cache is. Every number but the first is per interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeighborConfig {
+    /// Interfaces: those whose index is below this.
+    pub interfaces: usize,
+    /// Neighbours in all.
+    pub entries: usize,
+    /// Of these, unresolved ones: being asked for, or failed.
+    pub unresolved: usize,
+    /// Of the resolved ones, those that have never answered us.
+    pub strangers: usize,
+    /// Packets that wait for one neighbour.
+    pub pending: usize,
+}
+
+impl NeighborConfig {
+    /// The defaults of `limits.rs` for this many interfaces.
+    #[must_use]
+    pub const fn for_interfaces(interfaces: usize) -> Self {
+        Self {
+            interfaces,
+            entries: NEIGHBORS_MAX,
+            unresolved: NEIGHBORS_INCOMPLETE_MAX,
+            strangers: NEIGHBOR_STRANGERS_MAX,
+            pending: NEIGHBOR_PENDING_MAX,
+        }
+    }
+
+    /// Resolved neighbours of one interface.
+    const fn resolved(&self) -> usize {
+        self.entries.saturating_sub(self.unresolved)
+    }
+}
+
+/// What became of a packet that needs a link address.
+#[derive(Debug)]
+pub enum Resolution {
+    /// It may leave, to this link address.
+    Known(PacketBuf, MacAddr),
+    /// It waits.
+    Waiting {
+        /// Whether the link must be asked now, by a multicast solicitation or a broadcast request.
+        solicit: bool,
+        /// The packet that had to make room: it dies as [`DropReason::NeighborPendingFull`].
+        dropped: Option<PacketBuf>,
+    },
+    /// It dies, for this reason.
+    Refused(PacketBuf, DropReason),
+}
+
+/// What timed work asks of its caller.
+#[derive(Debug)]
+pub enum NeighborEvent<A> {
+    /// Ask for a neighbour's link address.
+    Solicit {
+        /// On this interface.
+        iface: IfIndex,
+        /// For this address.
+        addr: A,
+        /// The neighbour itself, where it is being asked whether it still hears us; else all.
+        unicast: Option<MacAddr>,
+    },
+    /// A neighbour did not answer.
+    Unreachable {
+        /// On this interface.
+        iface: IfIndex,
+        /// This neighbour.
+        addr: A,
+        /// What waited for it, oldest first: each dies as [`DropReason::NeighborUnreachable`], and
+        /// its sender may be told (RFC 4861 section 7.2.2).
+        packets: PacketList,
+    },
+}
+
+/// One neighbour, for showing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbor<A> {
+    /// Its address.
+    pub addr: A,
+    /// On this interface.
+    pub iface: IfIndex,
+    /// Its link address, where it is known.
+    pub link_addr: Option<MacAddr>,
+    /// What is known of it.
+    pub state: NeighborState,
+    /// Whether it says that it is a router.
+    pub is_router: bool,
+    /// Packets that wait for it.
+    pub pending: usize,
+}
+
+/// The cache has no room for a neighbour that the operator wants kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("the interface's neighbours fill its table and none is stale: raise the bound")]
+pub struct NeighborTableFull;
+
+/// See the file's head.
+pub struct NeighborCache<A> {
+    table: Table<A>,
+    random: PublicRandom,
+}
+
+impl<A: Address> NeighborCache<A> {
+    /// An empty cache. Takes about 200 bytes an entry, of which there are `entries` for each of
+    /// `interfaces`. `random` spreads the times for which neighbours count as reachable.
+    #[must_use]
+    pub fn new(config: NeighborConfig, key: HashKey, random: PublicRandom, now: Instant) -> Self {
+        Self { table: Table::new(config, key, now), random }
+    }
+
+    /// The neighbour's link address, where it may be used. A reachable or permanent neighbour costs
+    /// one keyed hash and a read; a stale one is watched from now on (RFC 4861 section 7.3.3).
+    #[inline]
+    pub fn lookup(&mut self, iface: IfIndex, addr: A, now: Instant) -> Option<MacAddr> {
+        let at = self.table.find(iface, addr)?;
+        let entry = self.table.entry(at)?;
+        match entry.state {
+            Some(NeighborState::Permanent) => Some(entry.link_addr),
+            Some(NeighborState::Reachable) if now < entry.until => Some(entry.link_addr),
+            _ => self.use_entry(at, now),
+        }
+    }
+
+    /// As [`NeighborCache::lookup`], and where the link address is not known the packet waits.
+    #[inline]
+    pub fn resolve(
+        &mut self,
+        iface: IfIndex,
+        addr: A,
+        now: Instant,
+        packet: PacketBuf,
+    ) -> Resolution {
+        match self.lookup(iface, addr, now) {
+            Some(link_addr) => Resolution::Known(packet, link_addr),
+            None => self.wait(iface, addr, now, packet),
+        }
+    }
+
+    /// Whether the neighbour was asked and has not answered: an answer is expected.
+    #[must_use]
+    pub fn is_asked(&self, iface: IfIndex, addr: A) -> bool {
+        let state = self.table.find(iface, addr).and_then(|at| self.table.entry(at)?.state);
+        matches!(state, Some(NeighborState::Incomplete | NeighborState::Probe))
+    }
+
+    /// An advertisement about `addr` arrived, checked (RFC 4861 section 7.2.5). It creates nothing.
+    /// Packets that waited go to `released`, and leave to the link address that is returned; `None`
+    /// where the cache knows nothing of the neighbour, or the advertisement changed nothing.
+    pub fn advertised(
+        &mut self,
+        iface: IfIndex,
+        addr: A,
+        link_addr: Option<MacAddr>,
+        flags: AdvertisementFlags,
+        now: Instant,
+        released: &mut PacketList,
+    ) -> Option<MacAddr> {
+        let at = self.table.find(iface, addr)?;
+        let entry = self.table.entry(at)?;
+        let change = on_advertisement(entry.state?, entry.supplied(link_addr), flags)?;
+        // An answer that we did not ask for proves nothing.
+        let proves = change.state == NeighborState::Reachable;
+        self.take_pending(at, released);
+        if !self.make_room_to_become(at, proves) {
+            self.table.discard(at);
+            return link_addr;
+        }
+        let entry = self.table.entry_mut(at)?;
+        if let (true, Some(link_addr)) = (change.take_link_addr, link_addr) {
+            entry.link_addr = link_addr;
+        }
+        if change.take_router {
+            entry.is_router = flags.router;
+        }
+        let known = entry.link_addr;
+        // A sign of life prolongs; anything else leaves a running timer alone.
+        if entry.state != Some(change.state) || proves {
+            self.enter(at, change.state, now);
+        }
+        Some(known)
+    }
+
+    /// A checked solicitation for one of our own addresses arrived from an on-link `addr` with its
+    /// link address (RFC 4861 section 7.2.3; an ARP request): the neighbour is remembered as stale.
+    /// Packets that waited go to `released`, and leave to the link address that is returned; `None`
+    /// where nothing is kept.
+    pub fn solicited_by(
+        &mut self,
+        iface: IfIndex,
+        addr: A,
+        link_addr: MacAddr,
+        now: Instant,
+        released: &mut PacketList,
+    ) -> Option<MacAddr> {
+        let Some(at) = self.table.find(iface, addr) else {
+            return self.remember_stranger(iface, addr, link_addr, now);
+        };
+        let entry = self.table.entry(at)?;
+        let state = entry.state?;
+        let Some(after) = on_solicitation(state, entry.supplied(Some(link_addr))) else {
+            return Some(entry.link_addr);
+        };
+        if state == NeighborState::Failed {
+            self.table.discard(at);
+            return self.remember_stranger(iface, addr, link_addr, now);
+        }
+        self.take_pending(at, released);
+        if !self.make_room_to_become(at, false) {
+            self.table.discard(at);
+            return Some(link_addr);
+        }
+        self.table.entry_mut(at)?.link_addr = link_addr;
+        self.enter(at, after, now);
+        Some(link_addr)
+    }
+
+    /// An upper protocol knows that the neighbour hears us: something new that we sent was
+    /// acknowledged (RFC 4861 section 7.3.1). Costs a keyed hash; call once a round and flow.
+    pub fn confirm(&mut self, iface: IfIndex, addr: A, now: Instant) {
+        let Some(at) = self.table.find(iface, addr) else {
+            return;
+        };
+        let state = self.table.entry(at).and_then(|e| e.state);
+        match state {
+            // The timer notices when it rings that there is time left.
+            Some(NeighborState::Reachable) => {
+                let until = now + self.reachable_time();
+                if let Some(entry) = self.table.entry_mut(at) {
+                    entry.until = entry.until.max(until);
+                }
+            }
+            Some(NeighborState::Stale | NeighborState::Delay | NeighborState::Probe) => {
+                self.enter(at, NeighborState::Reachable, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Does timed work, one unit a neighbour at most eight times over, while units last; returns
+    /// what was spent.
+    pub fn work(
+        &mut self,
+        now: Instant,
+        budget: Units,
+        mut emit: impl FnMut(NeighborEvent<A>),
+    ) -> Units {
+        let mut left = budget;
+        while let Some(at) = self.table.wheel.pop_due(now, &mut left) {
+            if let Some(event) = self.ring(at, now) {
+                emit(event);
+            }
+        }
+        budget.minus(left)
+    }
+
+    /// When [`NeighborCache::work`] must be called at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.table.wheel.deadline()
+    }
+
+    /// Keeps a neighbour for ever, with this link address. Packets that waited go to `released`.
+    ///
+    /// # Errors
+    /// The interface does not exist, or its table is full of neighbours that are in use.
+    pub fn set_permanent(
+        &mut self,
+        iface: IfIndex,
+        addr: A,
+        link_addr: MacAddr,
+        now: Instant,
+        released: &mut PacketList,
+    ) -> Result<(), NeighborTableFull> {
+        self.remove(iface, addr, released);
+        let made =
+            self.table.room_for_resolved(iface).then(|| self.table.create(iface, addr)).flatten();
+        let at = made.ok_or(NeighborTableFull)?;
+        if let Some(entry) = self.table.entry_mut(at) {
+            entry.link_addr = link_addr;
+        }
+        self.enter(at, NeighborState::Permanent, now);
+        Ok(())
+    }
+
+    /// Forgets a neighbour, whatever its state; what waited goes to `pending`. False where it was
+    /// not known.
+    pub fn remove(&mut self, iface: IfIndex, addr: A, pending: &mut PacketList) -> bool {
+        let Some(at) = self.table.find(iface, addr) else {
+            return false;
+        };
+        self.take_pending(at, pending);
+        self.table.discard(at);
+        true
+    }
+
+    /// Forgets all neighbours of an interface, permanent ones too; what waited goes to `pending`.
+    /// Visits every entry: for the operator, and for links that go down.
+    pub fn flush(&mut self, iface: IfIndex, pending: &mut PacketList) {
+        for at in 0..self.table.capacity() {
+            let entry = self.table.entry(at);
+            if entry.is_some_and(|e| e.state.is_some() && e.iface == iface) {
+                self.take_pending(at, pending);
+                self.table.discard(at);
+            }
+        }
+    }
+
+    /// What is known of one neighbour.
+    #[must_use]
+    pub fn neighbor(&self, iface: IfIndex, addr: A) -> Option<Neighbor<A>> {
+        shown(self.table.entry(self.table.find(iface, addr)?)?)
+    }
+
+    /// Every neighbour, in no order. Visits every entry: for showing.
+    pub fn iter(&self) -> impl Iterator<Item = Neighbor<A>> + '_ {
+        self.table.iter().filter_map(shown)
+    }
+}
+
+/// What happens to one entry.
+impl<A: Address> NeighborCache<A> {
+    /// The neighbour is sent to: a stale one is watched (RFC 4861 section 7.3.3).
+    #[cold]
+    fn use_entry(&mut self, at: u32, now: Instant) -> Option<MacAddr> {
+        let entry = self.table.entry(at)?;
+        let link_addr = entry.link_addr;
+        match entry.state? {
+            NeighborState::Incomplete | NeighborState::Failed => None,
+            // Reachable only until a moment that has passed, before the timer could say so.
+            NeighborState::Stale | NeighborState::Reachable => {
+                self.enter(at, NeighborState::Delay, now);
+                Some(link_addr)
+            }
+            _ => Some(link_addr),
+        }
+    }
+
+    /// A packet for a neighbour that is not resolved.
+    #[cold]
+    fn wait(&mut self, iface: IfIndex, addr: A, now: Instant, packet: PacketBuf) -> Resolution {
+        let found = self.table.find(iface, addr);
+        let state = found.and_then(|at| self.table.entry(at));
+        match (found, state.and_then(|e| Some((e.state?, e.until)))) {
+            (Some(at), Some((NeighborState::Incomplete, _))) => self.queue(at, packet),
+            (Some(_), Some((NeighborState::Failed, until))) if now < until => {
+                Resolution::Refused(packet, DropReason::NeighborUnreachable)
+            }
+            (Some(at), Some(_)) => self.ask(at, now, packet),
+            _ => {
+                if usize::from(iface.0) >= self.table.config.interfaces {
+                    return Resolution::Refused(packet, DropReason::InterfaceUnknown);
+                }
+                let made =
+                    self.table.room_for_unresolved(iface).then(|| self.table.create(iface, addr));
+                match made.flatten() {
+                    Some(at) => self.ask(at, now, packet),
+                    None => Resolution::Refused(packet, DropReason::NeighborTableFull),
+                }
+            }
+        }
+    }
+
+    /// Starts to ask for a neighbour, with the first packet that waits for it.
+    fn ask(&mut self, at: u32, now: Instant, packet: PacketBuf) -> Resolution {
+        if let Some(entry) = self.table.entry_mut(at) {
+            entry.solicits = 1;
+            entry.pending.push_back(packet);
+        }
+        self.enter(at, NeighborState::Incomplete, now);
+        Resolution::Waiting { solicit: true, dropped: None }
+    }
+
+    /// Lets a packet wait; the oldest makes room (RFC 4861 section 7.2.2).
+    fn queue(&mut self, at: u32, packet: PacketBuf) -> Resolution {
+        let max = self.table.config.pending;
+        let Some(entry) = self.table.entry_mut(at).filter(|_| max > 0) else {
+            return Resolution::Refused(packet, DropReason::NeighborPendingFull);
+        };
+        let full = entry.pending.len() >= max;
+        let dropped = if full { entry.pending.pop_front() } else { None };
+        entry.pending.push_back(packet);
+        Resolution::Waiting { solicit: false, dropped }
+    }
+
+    /// A neighbour's timer rang.
+    fn ring(&mut self, at: u32, now: Instant) -> Option<NeighborEvent<A>> {
+        let entry = self.table.entry_mut(at)?;
+        let (iface, addr, link_addr) = (entry.iface, entry.addr, entry.link_addr);
+        let asked_enough = match entry.state? {
+            NeighborState::Incomplete => entry.solicits >= MULTICAST_SOLICIT_MAX,
+            NeighborState::Probe => entry.solicits >= UNICAST_SOLICIT_MAX,
+            NeighborState::Delay => {
+                entry.solicits = 0;
+                false
+            }
+            NeighborState::Reachable if now < entry.until => {
+                let until = entry.until;
+                self.table.wheel.insert(at, until);
+                return None;
+            }
+            NeighborState::Reachable => {
+                self.enter(at, NeighborState::Stale, now);
+                return None;
+            }
+            NeighborState::Failed => {
+                self.table.discard(at);
+                return None;
+            }
+            NeighborState::Stale | NeighborState::Permanent => return None,
+        };
+        if asked_enough {
+            let packets = entry.pending.take();
+            self.fail(at, now);
+            return Some(NeighborEvent::Unreachable { iface, addr, packets });
+        }
+        entry.solicits = entry.solicits.saturating_add(1);
+        let unicast = (entry.state != Some(NeighborState::Incomplete)).then_some(link_addr);
+        let state =
+            if unicast.is_some() { NeighborState::Probe } else { NeighborState::Incomplete };
+        self.enter(at, state, now);
+        Some(NeighborEvent::Solicit { iface, addr, unicast })
+    }
+
+    /// A neighbour did not answer: it is kept as failed where there is room for another unresolved
+    /// one, and forgotten else.
+    fn fail(&mut self, at: u32, now: Instant) {
+        let Some(entry) = self.table.entry(at) else {
+            return;
+        };
+        let resolved = entry.state.is_some_and(NeighborState::is_resolved);
+        if resolved && !self.table.room_for_unresolved(entry.iface) {
+            self.table.discard(at);
+        } else {
+            self.enter(at, NeighborState::Failed, now);
+        }
+    }
+
+    /// A neighbour that nobody here asked for, and that asked for us.
+    fn remember_stranger(
+        &mut self,
+        iface: IfIndex,
+        addr: A,
+        link_addr: MacAddr,
+        now: Instant,
+    ) -> Option<MacAddr> {
+        if !self.table.room_for_stranger(iface) {
+            return None;
+        }
+        let at = self.table.create(iface, addr)?;
+        self.table.entry_mut(at)?.link_addr = link_addr;
+        self.enter(at, NeighborState::Stale, now);
+        Some(link_addr)
+    }
+
+    /// Makes room for what an entry becomes. It never makes room by evicting that entry.
+    fn make_room_to_become(&mut self, at: u32, proven: bool) -> bool {
+        let Some((iface, state)) = self.table.entry(at).map(|e| (e.iface, e.state)) else {
+            return false;
+        };
+        match state {
+            Some(state) if state.is_resolved() => true,
+            _ if proven => self.table.room_for_resolved(iface),
+            _ => self.table.room_for_stranger(iface),
+        }
+    }
+
+    /// Takes what waits for a neighbour.
+    fn take_pending(&mut self, at: u32, released: &mut PacketList) {
+        if let Some(entry) = self.table.entry_mut(at) {
+            released.append(&mut entry.pending);
+        }
+    }
+
+    /// Puts an entry into a state, with the timer of that state.
+    fn enter(&mut self, at: u32, state: NeighborState, now: Instant) {
+        let reachable_until = match state {
+            NeighborState::Reachable => now + self.reachable_time(),
+            _ => now,
+        };
+        let Some(entry) = self.table.entry_mut(at) else {
+            return;
+        };
+        let mut proven = entry.proven;
+        let timer = match state {
+            NeighborState::Incomplete | NeighborState::Probe => Some(now + RETRANS_TIMER),
+            NeighborState::Delay => Some(now + DELAY_FIRST_PROBE_TIME),
+            NeighborState::Failed => {
+                entry.until = now + FAILED_HOLD;
+                entry.is_router = false;
+                proven = false;
+                Some(now + FAILED_KEEP)
+            }
+            NeighborState::Reachable => {
+                entry.until = reachable_until;
+                proven = true;
+                Some(reachable_until)
+            }
+            NeighborState::Permanent => {
+                proven = true;
+                None
+            }
+            NeighborState::Stale => None,
+        };
+        self.table.set_state(at, state, proven, timer);
+    }
+
+    /// Between half and one and a half of [`REACHABLE_TIME`], uniformly (RFC 4861 section 6.3.2).
+    fn reachable_time(&mut self) -> Duration {
+        let nanos = REACHABLE_TIME.as_nanos() as u64;
+        Duration::from_nanos(nanos / 2 + self.random.below(nanos))
+    }
+}
+
+/// An entry as others see it.
+fn shown<A: Address>(entry: &Entry<A>) -> Option<Neighbor<A>> {
+    let state = entry.state?;
+    Some(Neighbor {
+        addr: entry.addr,
+        iface: entry.iface,
+        link_addr: state.is_resolved().then_some(entry.link_addr),
+        state,
+        is_router: entry.is_router,
+        pending: entry.pending.len(),
+    })
+}
+
+#[cfg(test)]
+#[path = "neighbor/tests.rs"]
+mod tests;

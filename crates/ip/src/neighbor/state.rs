@@ -1,0 +1,121 @@
+//! The states of a neighbour, and what an advertisement changes: RFC 4861's tables as functions.
+//!
+//! Called by `neighbor.rs` alone, which acts on the answer. Invariant: no memory and no time here,
+//! so that the tests can compare every case with the RFC. Read first: RFC 4861 sections 7.3.2
+//! (states), 7.2.5 (advertisements), appendix C (the table).
+
+/// What is known of a neighbour (RFC 4861 section 7.3.2, and two that every system has beside).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NeighborState {
+    /// Its link address was asked for, and no answer has come.
+    Incomplete,
+    /// It has shown a moment ago that it hears us.
+    Reachable,
+    /// Its link address is known, and it has not been used since it was last known to hear us.
+    Stale,
+    /// It is being used, and somebody may yet tell us that it hears us.
+    Delay,
+    /// It is being asked whether it still hears us.
+    Probe,
+    /// It did not answer; for a while nobody asks again.
+    Failed,
+    /// The operator said what its link address is: nothing changes it.
+    Permanent,
+}
+
+impl NeighborState {
+    /// iproute2's word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Incomplete => "INCOMPLETE",
+            Self::Reachable => "REACHABLE",
+            Self::Stale => "STALE",
+            Self::Delay => "DELAY",
+            Self::Probe => "PROBE",
+            Self::Failed => "FAILED",
+            Self::Permanent => "PERMANENT",
+        }
+    }
+
+    /// Whether its link address is known.
+    #[must_use]
+    #[inline]
+    pub const fn is_resolved(self) -> bool {
+        !matches!(self, Self::Incomplete | Self::Failed)
+    }
+}
+
+/// What an advertisement says of itself (RFC 4861 section 4.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AdvertisementFlags {
+    /// R: the sender is a router.
+    pub router: bool,
+    /// S: it answers a solicitation of ours.
+    pub solicited: bool,
+    /// O: it replaces what was known.
+    pub overriding: bool,
+}
+
+/// The link address that an advertisement supplies, against what is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Supplied {
+    /// None.
+    Nothing,
+    /// The one that is known.
+    Same,
+    /// Another one.
+    Different,
+}
+
+/// What is to be done with the entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    /// Its state from now on.
+    pub(crate) state: NeighborState,
+    /// Whether the supplied link address replaces the known one.
+    pub(crate) take_link_addr: bool,
+    /// Whether the router flag is stored.
+    pub(crate) take_router: bool,
+}
+
+/// What an advertisement does to an entry in `state` (RFC 4861 section 7.2.5); `None` where it
+/// changes nothing. Failed counts as no entry: it was deleted in the RFC's words.
+pub(crate) fn on_advertisement(
+    state: NeighborState,
+    supplied: Supplied,
+    flags: AdvertisementFlags,
+) -> Option<Change> {
+    use NeighborState::{Failed, Incomplete, Permanent, Reachable, Stale};
+    let answered = |otherwise| if flags.solicited { Reachable } else { otherwise };
+    match state {
+        Failed | Permanent => None,
+        // "If the link layer has addresses and no Target Link-Layer Address option is included,
+        // the receiving node SHOULD silently discard."
+        Incomplete if supplied == Supplied::Nothing => None,
+        Incomplete => {
+            Some(Change { state: answered(Stale), take_link_addr: true, take_router: true })
+        }
+        // Case I: another address, and it does not say that it overrides.
+        Reachable if supplied == Supplied::Different && !flags.overriding => {
+            Some(Change { state: Stale, take_link_addr: false, take_router: false })
+        }
+        _ if supplied == Supplied::Different && !flags.overriding => None,
+        // Case II: it overrides, or tells nothing new of the address.
+        _ => {
+            let take_link_addr = supplied == Supplied::Different;
+            let otherwise = if take_link_addr { Stale } else { state };
+            Some(Change { state: answered(otherwise), take_link_addr, take_router: true })
+        }
+    }
+}
+
+/// What a solicitation (or router message) with a source link address does to an entry (RFC 4861
+/// section 7.2.3, appendix C); `None` where it changes nothing.
+pub(crate) fn on_solicitation(state: NeighborState, supplied: Supplied) -> Option<NeighborState> {
+    match state {
+        NeighborState::Permanent => None,
+        NeighborState::Incomplete | NeighborState::Failed => Some(NeighborState::Stale),
+        _ => (supplied == Supplied::Different).then_some(NeighborState::Stale),
+    }
+}

@@ -1,0 +1,285 @@
+//! The neighbour cache's memory: entries, who may be evicted first, and their timers.
+//!
+//! Called by `neighbor.rs` alone, which decides what an entry becomes. Invariants: an entry is in
+//! the list that its state and history say, or in the list of free ones; an interface's counts are
+//! those of its entries; what is in no list of a share is never evicted; what is evicted holds no
+//! packet. Evicting and making an entry cost constant time.
+
+use floodwall_base::{Address, HashKey, IfIndex, IndexLists, Instant, MacAddr, TimerWheel};
+use floodwall_packet::PacketList;
+
+use super::NeighborConfig;
+use super::index::Index;
+use super::state::{NeighborState, Supplied};
+
+/// One neighbour.
+pub(super) struct Entry<A> {
+    pub(super) addr: A,
+    pub(super) iface: IfIndex,
+    /// `None`: the entry is free.
+    pub(super) state: Option<NeighborState>,
+    pub(super) link_addr: MacAddr,
+    pub(super) is_router: bool,
+    /// It has answered us once.
+    pub(super) proven: bool,
+    /// Questions asked since it became incomplete or probed.
+    pub(super) solicits: u8,
+    hash: u32,
+    /// Reachable: how long. Failed: how long it is not asked again.
+    pub(super) until: Instant,
+    pub(super) pending: PacketList,
+}
+
+impl<A: Address> Entry<A> {
+    const fn free() -> Self {
+        Self {
+            addr: A::UNSPECIFIED,
+            iface: IfIndex::LOOPBACK,
+            state: None,
+            link_addr: MacAddr::ZERO,
+            is_router: false,
+            proven: false,
+            solicits: 0,
+            hash: 0,
+            until: Instant::ORIGIN,
+            pending: PacketList::new(),
+        }
+    }
+
+    /// What a message supplies, against what is known.
+    pub(super) fn supplied(&self, link_addr: Option<MacAddr>) -> Supplied {
+        match link_addr {
+            None => Supplied::Nothing,
+            Some(new) if new == self.link_addr => Supplied::Same,
+            Some(_) => Supplied::Different,
+        }
+    }
+
+    const fn standing(&self) -> Standing {
+        let share = match self.state {
+            Some(NeighborState::Failed) => Some(Share::Failed),
+            Some(NeighborState::Stale | NeighborState::Delay | NeighborState::Probe)
+                if !self.proven =>
+            {
+                Some(Share::Strangers)
+            }
+            Some(NeighborState::Stale) => Some(Share::Stale),
+            _ => None,
+        };
+        Standing { state: self.state, share }
+    }
+}
+
+/// Entries that may be evicted, in lists per interface: longest there first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    /// Did not answer.
+    Failed = 0,
+    /// Proven and unused.
+    Stale = 1,
+    /// Never answered us.
+    Strangers = 2,
+}
+
+/// Lists of one interface.
+const SHARES: u32 = 3;
+
+/// What an entry counts as.
+#[derive(Clone, Copy)]
+struct Standing {
+    state: Option<NeighborState>,
+    share: Option<Share>,
+}
+
+/// How many entries of each sort an interface has.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    unresolved: usize,
+    resolved: usize,
+    strangers: usize,
+}
+
+impl Counts {
+    const fn add(&mut self, standing: Standing, n: usize) {
+        match standing.state {
+            Some(state) if state.is_resolved() => self.resolved = self.resolved.wrapping_add(n),
+            Some(_) => self.unresolved = self.unresolved.wrapping_add(n),
+            None => {}
+        }
+        if matches!(standing.share, Some(Share::Strangers)) {
+            self.strangers = self.strangers.wrapping_add(n);
+        }
+    }
+}
+
+/// See the file's head.
+pub(super) struct Table<A> {
+    pub(super) config: NeighborConfig,
+    entries: Box<[Entry<A>]>,
+    index: Index,
+    /// [`SHARES`] lists of each interface, then the list of free entries.
+    lists: IndexLists,
+    counts: Box<[Counts]>,
+    pub(super) wheel: TimerWheel,
+    key: HashKey,
+}
+
+impl<A: Address> Table<A> {
+    pub(super) fn new(config: NeighborConfig, key: HashKey, now: Instant) -> Self {
+        let capacity = config.interfaces.saturating_mul(config.entries);
+        let free = config.interfaces as u32 * SHARES;
+        let mut lists = IndexLists::new(capacity, free as usize + 1);
+        (0..lists.items()).for_each(|at| lists.push_back(free, at));
+        Self {
+            config,
+            entries: (0..capacity).map(|_| Entry::free()).collect(),
+            index: Index::new(capacity),
+            lists,
+            counts: vec![Counts::default(); config.interfaces].into(),
+            wheel: TimerWheel::new(capacity, now),
+            key,
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, iface: IfIndex, addr: A) -> Option<u32> {
+        self.index.find(self.hash(iface, addr), |at| {
+            self.entry(at).is_some_and(|e| e.addr == addr && e.iface == iface)
+        })
+    }
+
+    #[inline]
+    fn hash(&self, iface: IfIndex, addr: A) -> u32 {
+        self.key.addr(addr.to_ip(), u32::from(iface.0)) as u32
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, at: u32) -> Option<&Entry<A>> {
+        self.entries.get(at as usize)
+    }
+
+    #[inline]
+    pub(super) fn entry_mut(&mut self, at: u32) -> Option<&mut Entry<A>> {
+        self.entries.get_mut(at as usize)
+    }
+
+    /// Every entry in use, with its place.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<A>> {
+        self.entries.iter().filter(|e| e.state.is_some())
+    }
+
+    /// How many places there are.
+    pub(super) const fn capacity(&self) -> u32 {
+        self.lists.items()
+    }
+
+    /// A place for a neighbour that is not known. It has no state yet: [`Table::set_state`] must
+    /// follow. Room must have been made.
+    pub(super) fn create(&mut self, iface: IfIndex, addr: A) -> Option<u32> {
+        let hash = self.hash(iface, addr);
+        let at = self.lists.first(self.free_list())?;
+        if !self.index.insert(hash, at) {
+            return None;
+        }
+        self.lists.unlink(at);
+        let entry = self.entry_mut(at)?;
+        *entry = Entry { addr, iface, hash, ..Entry::free() };
+        Some(at)
+    }
+
+    /// Forgets a neighbour. Its packets must have been taken.
+    pub(super) fn discard(&mut self, at: u32) {
+        let Some(entry) = self.entry_mut(at) else {
+            return;
+        };
+        debug_assert!(entry.pending.is_empty());
+        let (hash, iface, before) = (entry.hash, entry.iface, entry.standing());
+        entry.state = None;
+        self.count(iface, before, usize::MAX);
+        self.index.remove(hash, at);
+        self.wheel.cancel(at);
+        self.lists.push_back(self.free_list(), at);
+    }
+
+    /// Puts a neighbour into a state, with its timer.
+    pub(super) fn set_state(
+        &mut self,
+        at: u32,
+        state: NeighborState,
+        proven: bool,
+        timer: Option<Instant>,
+    ) {
+        let Some(entry) = self.entry_mut(at) else {
+            return;
+        };
+        let before = entry.standing();
+        entry.state = Some(state);
+        entry.proven = proven;
+        let (iface, after) = (entry.iface, entry.standing());
+        self.count(iface, before, usize::MAX);
+        self.count(iface, after, 1);
+        // A stranger keeps its place in the queue, whatever happens to it.
+        if before.share != after.share {
+            match after.share {
+                Some(share) => self.lists.push_back(list_of(iface, share), at),
+                None => self.lists.unlink(at),
+            }
+        }
+        match timer {
+            Some(deadline) => self.wheel.insert(at, deadline),
+            None => self.wheel.cancel(at),
+        }
+    }
+
+    /// Makes room for another unresolved neighbour: the one that failed longest ago may go.
+    pub(super) fn room_for_unresolved(&mut self, iface: IfIndex) -> bool {
+        let Some(counts) = self.counts.get(usize::from(iface.0)) else {
+            return false;
+        };
+        counts.unresolved < self.config.unresolved || self.evict(iface, Share::Failed)
+    }
+
+    /// Makes room for another resolved neighbour: a stranger may go, then the stale one that is
+    /// unused for longest.
+    pub(super) fn room_for_resolved(&mut self, iface: IfIndex) -> bool {
+        let Some(counts) = self.counts.get(usize::from(iface.0)) else {
+            return false;
+        };
+        counts.resolved < self.config.resolved()
+            || self.evict(iface, Share::Strangers)
+            || self.evict(iface, Share::Stale)
+    }
+
+    /// Makes room for another stranger: where there are enough, one of them goes.
+    pub(super) fn room_for_stranger(&mut self, iface: IfIndex) -> bool {
+        let Some(counts) = self.counts.get(usize::from(iface.0)) else {
+            return false;
+        };
+        if counts.strangers >= self.config.strangers && !self.evict(iface, Share::Strangers) {
+            return false;
+        }
+        self.room_for_resolved(iface)
+    }
+
+    fn evict(&mut self, iface: IfIndex, share: Share) -> bool {
+        let first = self.lists.first(list_of(iface, share));
+        if let Some(at) = first {
+            self.discard(at);
+        }
+        first.is_some()
+    }
+
+    fn count(&mut self, iface: IfIndex, standing: Standing, n: usize) {
+        if let Some(counts) = self.counts.get_mut(usize::from(iface.0)) {
+            counts.add(standing, n);
+        }
+    }
+
+    const fn free_list(&self) -> u32 {
+        self.config.interfaces as u32 * SHARES
+    }
+}
+
+const fn list_of(iface: IfIndex, share: Share) -> u32 {
+    iface.0 as u32 * SHARES + share as u32
+}

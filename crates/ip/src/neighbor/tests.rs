@@ -1,0 +1,1 @@
+//! What the cache promises, in virtual time, for both families.
