@@ -437,7 +437,7 @@ fn true_size(d: &Descriptor) -> u32 {
 
 /// A reference to `len` bytes from `from` of the chunk `d`, as a packet.
 pub(crate) fn reference_to(pool: &Pool, d: &Descriptor, from: u32, len: u32) -> Option<PacketBuf> {
-    let reference = pool.alloc(Class::Reference)?;
+    let reference = pool.take(Class::Reference)?;
     // SAFETY: a reference's owner is alive: the reference counts as one of its owners.
     let owner = unsafe { d.owner.get().as_ref() }.filter(|_| d.class.get() == Class::Reference);
     let owner = owner.unwrap_or(d);
@@ -474,8 +474,9 @@ fn release_one(d: &Descriptor) {
 
 #[cold]
 fn release_reference(d: &Descriptor) {
-    // SAFETY: the owner is alive until this reference's count is given up, just below.
-    let owner = unsafe { d.owner.get().as_ref() };
+    // SAFETY: the owner is alive until this reference's count is given up, just below. A descriptor
+    // that is home names no owner, so that this can happen once only.
+    let owner = unsafe { d.owner.replace(core::ptr::null()).as_ref() };
     go_home(d);
     if let Some(owner) = owner {
         release_frame(owner);

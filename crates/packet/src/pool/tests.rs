@@ -95,3 +95,17 @@ fn a_header_is_pushed_before_a_packet_without_headroom() {
     drop(packet);
     assert_eq!((account.used(), pool.available().small), (0, 4));
 }
+
+#[test]
+fn references_are_made_by_sharing_alone() {
+    let pool = small_pool();
+    let packet = pool.packet_from(b"bytes").unwrap();
+    drop(packet.share(&pool, 0, 5).unwrap());
+    drop(packet);
+    let before = pool.available();
+    // A descriptor that once was a reference must not give its old owner back once more.
+    drop(pool.alloc(Class::Reference));
+    assert_eq!(pool.available(), before);
+    assert!(pool.alloc(Class::Reference).is_none());
+    assert_eq!(pool.failures(), 0);
+}
