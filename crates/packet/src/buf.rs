@@ -126,13 +126,16 @@ impl PacketBuf {
     #[inline]
     pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
         let d = self.descriptor();
+        if n == 0 {
+            return Some(&mut []);
+        }
         if n > self.headroom() {
             return None;
         }
         d.off.set(d.off.get() - n as u32);
         d.len.set(d.len.get() + n as u32);
         d.total.set(d.total.get() + n as u32);
-        // SAFETY: exclusive, or the headroom would have been 0 (for `n` = 0 the slice is empty).
+        // SAFETY: exclusive, or the headroom would have been 0.
         let bytes = unsafe { chunk_bytes_mut(d) };
         Some(&mut bytes[..n])
     }
@@ -189,6 +192,9 @@ impl PacketBuf {
         let d = self.descriptor();
         if !d.chain.get().is_null() || n > tailroom(d) {
             return None;
+        }
+        if n == 0 {
+            return Some(&mut []);
         }
         let before = d.len.get() as usize;
         d.len.set(d.len.get() + n as u32);
@@ -400,6 +406,7 @@ pub(crate) fn chunk_bytes(d: &Descriptor) -> &[u8] {
 #[inline]
 #[expect(clippy::mut_from_ref, reason = "the caller holds the packet's `&mut`, as documented")]
 pub(crate) unsafe fn chunk_bytes_mut(d: &Descriptor) -> &mut [u8] {
+    debug_assert!(is_exclusive(d), "a mutable slice of shared bytes");
     // SAFETY: as in `chunk_bytes`; exclusiveness by the caller's promise.
     unsafe {
         slice::from_raw_parts_mut(d.frame.get().add(d.off.get() as usize), d.len.get() as usize)
@@ -500,3 +507,6 @@ fn go_home(d: &Descriptor) {
         None => debug_assert!(false, "a descriptor outlived its home"),
     }
 }
+
+#[cfg(test)]
+mod tests;

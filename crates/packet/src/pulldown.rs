@@ -50,13 +50,17 @@ impl PacketBuf {
             access.failures += 1;
             return Err(PulldownError::TooShort);
         }
+        if len == 0 {
+            access.borrows += 1;
+            return Ok(&mut []);
+        }
         let (chunk, within) = self.chunk_at(off);
         let whole = within + len <= chunk.len.get() as usize;
-        if len == 0 || (whole && is_exclusive(chunk)) {
+        if whole && is_exclusive(chunk) {
             access.borrows += 1;
-            // SAFETY: exclusive (or empty), and `self` is mutably borrowed for the result's life.
+            // SAFETY: exclusive, and `self` is mutably borrowed for the result's life.
             let bytes = unsafe { chunk_bytes_mut(chunk) };
-            return Ok(&mut bytes[within.min(chunk.len.get() as usize)..][..len]);
+            return Ok(&mut bytes[within..][..len]);
         }
         access.pulldowns += 1;
         let place = match self.gather(pool, chunk, within, len, access) {
@@ -72,7 +76,7 @@ impl PacketBuf {
         Ok(&mut bytes[place.within..][..len])
     }
 
-    /// The chunk that holds byte `off`, and where in it. For the packet's end: its last chunk.
+    /// The chunk that holds byte `off`, which exists, and where in it.
     fn chunk_at<'a>(&self, off: usize) -> (&'a Descriptor, usize) {
         let (mut found, mut left) = (ptr::from_ref(self.descriptor()), off);
         for d in Links::of(self.descriptor()) {
