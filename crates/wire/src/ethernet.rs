@@ -136,6 +136,7 @@ impl<'a> EthernetHeader<'a> {
     }
 
     #[cold]
+    #[inline(never)]
     fn parse_tags(fixed: &'a [u8; HEADER_LEN], rest: &'a [u8]) -> Result<Self, EthernetError> {
         let (all, _) = rest.as_chunks::<TAG_LEN>();
         let outer = all.first().ok_or(EthernetError::TagTruncated)?;

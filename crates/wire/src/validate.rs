@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::{
     EtherType, EthernetError, EthernetHeader, ExtensionError, ExtensionLimits, ExtensionWalk,
     IpProtocol, Ipv4Error, Ipv4Header, Ipv6Error, Ipv6Header, TcpError, TcpHeader, UdpError,
-    UdpHeader, WalkEnd,
+    UdpHeader, WalkEnd, ethernet, field, ipv4, ipv6, udp,
 };
 
 /// Why a frame was refused.
@@ -52,6 +52,10 @@ pub struct Validated {
     pub payload: u32,
     /// Where the payload ends: before Ethernet padding and UDP options.
     pub end: u32,
+    /// The ports of TCP or UDP; zeros if the protocol is neither, or in a fragment.
+    pub src_port: u16,
+    /// See `src_port`.
+    pub dst_port: u16,
     /// The upper-layer protocol.
     pub protocol: IpProtocol,
     /// Whether this is a fragment, whose upper layer was not looked at.
@@ -61,9 +65,64 @@ pub struct Validated {
 /// Checks `frame`, an Ethernet frame with an IPv4 or IPv6 packet.
 ///
 /// # Errors
-/// See [`FrameError`]. Cost: about 5 ns for TCP or UDP without extension headers.
+/// See [`FrameError`]. Cost: 1 to 4 ns for TCP or UDP without tags, options and extension
+/// headers; tens for the rest.
 #[inline]
 pub fn validate(frame: &[u8]) -> Result<Validated, FrameError> {
+    validate_plain(frame).map_or_else(|| validate_any(frame), Ok)
+}
+
+/// The frames that floods are made of: no tag, no option, no extension header, no fragment, TCP
+/// or UDP, and nothing wrong. Same parts as the other level, but no reason to carry along.
+#[inline]
+fn validate_plain(frame: &[u8]) -> Option<Validated> {
+    let (link, packet) = frame.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
+    match EtherType(field::word::<12, _>(link)) {
+        EtherType::IPV6 => {
+            let header = Ipv6Header::parse(packet, packet.len()).ok()?;
+            let behind = packet.get(ipv6::HEADER_LEN..)?;
+            plain_upper(header.next_header(), behind.get(..header.payload_len())?, 54)
+        }
+        EtherType::IPV4 if packet.first() == Some(&0x45) => {
+            let header = Ipv4Header::parse(packet, packet.len()).ok()?;
+            let behind = packet.get(ipv4::HEADER_LEN..)?;
+            if header.is_fragment() {
+                return None;
+            }
+            plain_upper(header.protocol(), behind.get(..header.payload_len())?, 34)
+        }
+        _ => None,
+    }
+}
+
+/// Checks a TCP or UDP header in `bytes`, which begin at `transport` of the frame.
+#[inline(always)]
+fn plain_upper(protocol: IpProtocol, bytes: &[u8], transport: u16) -> Option<Validated> {
+    let (header_len, len, src_port, dst_port) = if protocol == IpProtocol::UDP {
+        let header = UdpHeader::parse(bytes, bytes.len()).ok()?;
+        (udp::HEADER_LEN, header.len(), header.src_port(), header.dst_port())
+    } else if protocol == IpProtocol::TCP {
+        let header = TcpHeader::parse(bytes, bytes.len()).ok()?;
+        (header.header_len(), bytes.len(), header.src_port(), header.dst_port())
+    } else {
+        return None;
+    };
+    Some(Validated {
+        network: ethernet::HEADER_LEN as u16,
+        transport,
+        payload: u32::from(transport) + header_len as u32,
+        end: u32::from(transport) + len as u32,
+        src_port,
+        dst_port,
+        protocol,
+        is_fragment: false,
+    })
+}
+
+/// All other frames, and the reasons why some are refused.
+#[cold]
+#[inline(never)]
+fn validate_any(frame: &[u8]) -> Result<Validated, FrameError> {
     let ethernet = EthernetHeader::parse(frame)?;
     let network = ethernet.header_len();
     let packet = frame.get(network..).unwrap_or_default();
@@ -74,31 +133,15 @@ pub fn validate(frame: &[u8]) -> Result<Validated, FrameError> {
     }
 }
 
-#[inline]
 fn validate_ipv4(network: usize, packet: &[u8]) -> Result<Validated, FrameError> {
     let header = Ipv4Header::parse(packet, packet.len())?;
     let place = Place { network, protocol: header.protocol(), is_fragment: header.is_fragment() };
     upper(place, packet, header.header_len(), header.total_len())
 }
 
-#[inline]
 fn validate_ipv6(network: usize, packet: &[u8]) -> Result<Validated, FrameError> {
     let header = Ipv6Header::parse(packet, packet.len())?;
-    let protocol = header.next_header();
-    if protocol == IpProtocol::UDP || protocol == IpProtocol::TCP {
-        let place = Place { network, protocol, is_fragment: false };
-        return upper(place, packet, header.header_len(), header.total_len());
-    }
-    validate_chain(network, packet, &header)
-}
-
-#[cold]
-fn validate_chain(
-    network: usize,
-    packet: &[u8],
-    header: &Ipv6Header<'_>,
-) -> Result<Validated, FrameError> {
-    let walk = ExtensionWalk::of_packet(header, packet.len(), ExtensionLimits::default());
+    let walk = ExtensionWalk::of_packet(&header, packet.len(), ExtensionLimits::default());
     let (end, fragment) = walk.run(packet, |_, _| {})?;
     let (protocol, offset) = match end {
         WalkEnd::UpperLayer { protocol, offset, .. } => (protocol, offset),
@@ -117,24 +160,28 @@ struct Place {
 }
 
 /// Checks the upper layer in `packet[from..to]`; `from <= to <= packet.len()`.
-#[inline]
 fn upper(place: Place, packet: &[u8], from: usize, to: usize) -> Result<Validated, FrameError> {
     let Place { network, protocol, is_fragment } = place;
     let bytes = packet.get(from..to).unwrap_or_default();
-    let (header_len, end) = match protocol {
-        _ if is_fragment => (0, to),
+    let (header_len, end, src_port, dst_port) = match protocol {
+        _ if is_fragment => (0, to, 0, 0),
         IpProtocol::UDP => {
-            let udp = UdpHeader::parse(bytes, bytes.len())?;
-            (crate::udp::HEADER_LEN, from + udp.len())
+            let header = UdpHeader::parse(bytes, bytes.len())?;
+            (udp::HEADER_LEN, from + header.len(), header.src_port(), header.dst_port())
         }
-        IpProtocol::TCP => (TcpHeader::parse(bytes, bytes.len())?.header_len(), to),
-        _ => (0, to),
+        IpProtocol::TCP => {
+            let header = TcpHeader::parse(bytes, bytes.len())?;
+            (header.header_len(), to, header.src_port(), header.dst_port())
+        }
+        _ => (0, to, 0, 0),
     };
     Ok(Validated {
         network: network as u16,
         transport: (network + from) as u16,
         payload: (network + from + header_len) as u32,
         end: (network + end) as u32,
+        src_port,
+        dst_port,
         protocol,
         is_fragment,
     })
