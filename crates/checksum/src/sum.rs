@@ -142,13 +142,23 @@ fn split8(bytes: &[u8]) -> (u64, &[u8]) {
 /// first-level cache.
 #[inline]
 pub fn copy_sum(dst: &mut [u8], src: &[u8]) -> Sum {
-    let mut total = Sum::ZERO;
-    for (to, from) in dst.chunks_mut(COPY_BLOCK).zip(src.chunks(COPY_BLOCK)) {
-        let len = to.len().min(from.len());
-        if let (Some(to), Some(from)) = (to.get_mut(..len), from.get(..len)) {
+    if src.len() <= COPY_BLOCK { copy_block(dst, src) } else { copy_blocks(dst, src) }
+}
+
+fn copy_blocks(dst: &mut [u8], src: &[u8]) -> Sum {
+    let blocks = dst.chunks_mut(COPY_BLOCK).zip(src.chunks(COPY_BLOCK));
+    blocks.fold(Sum::ZERO, |total, (to, from)| total.add(copy_block(to, from)))
+}
+
+/// Sums the source and not the copy: loads need not wait for stores just made.
+#[inline]
+fn copy_block(dst: &mut [u8], src: &[u8]) -> Sum {
+    let len = dst.len().min(src.len());
+    match (dst.get_mut(..len), src.get(..len)) {
+        (Some(to), Some(from)) => {
             to.copy_from_slice(from);
-            total = total.add(sum(to));
+            sum(from)
         }
+        _ => Sum::ZERO,
     }
-    total
 }

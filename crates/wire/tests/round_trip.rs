@@ -287,7 +287,12 @@ proptest! {
     }
 
     #[test]
-    fn icmpv4(kind: u8, code: u8, rest: [u8; 4], body in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn icmpv4(
+        kind: u8,
+        code: u8,
+        rest: [u8; 4],
+        body in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
         // Reading what was written is exact; reading anything and writing it keeps the kind.
         let message = Icmpv4Message::Unknown { kind: Icmpv4Type(kind), code, rest };
         let mut out = [0; 8];
