@@ -1,1 +1,33 @@
 //! The worker loop that runs engines on devices.
+//!
+//! A [`Worker`] owns an engine, its packet memory and its [`Port`]s. One turn: receive a burst,
+//! let the engine have it, transmit, do a slice of timed work; then on, or asleep until a device,
+//! the engine's deadline or the bell calls. Other threads reach it in three ways only: a [`Stop`],
+//! a bounded [`Control`] mailbox, and the snapshot that it publishes ([`PublishedReader`]).
+//!
+//! Invariants: this is the only place where real time is read ([`Clock`]) and where real
+//! randomness enters ([`entropy`]); a worker takes no lock that another thread may hold and
+//! allocates nothing in its loop; at rest it makes no system call. Start reading at `worker.rs`.
+#![forbid(unsafe_code)]
+
+mod bell;
+mod clock;
+mod control;
+pub mod entropy;
+mod facts;
+pub mod pin;
+mod port;
+mod publish;
+mod sleep;
+mod stop;
+mod worker;
+
+pub use bell::Bell;
+pub use clock::Clock;
+pub use control::{Command, Control, ControlError, Desk};
+pub use facts::{Fact, Facts};
+pub use pin::{PinError, pin_to_core};
+pub use port::{Port, PortReport};
+pub use publish::{Publish, Published, PublishedReader, WORDS_MAX};
+pub use stop::Stop;
+pub use worker::{Ended, Event, Worker, WorkerConfig, WorkerError};

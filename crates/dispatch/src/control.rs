@@ -1,0 +1,131 @@
+//! `Control`: how another thread asks something of a running engine.
+//!
+//! Called by the control socket's thread and by tests. A request is a closure; it waits in a
+//! bounded mailbox and is carried out by the worker between two bursts, off the packets' path. So
+//! nobody but the worker ever touches the engine, and no lock is shared with it.
+//!
+//! # Under flood
+//! Reachable by threads of this process only. Bound: [`MAILBOX`] waiting requests, of which
+//! [`COMMANDS_MAX`] are carried out a turn. When full, the asker is told so at once.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::time::Duration;
+
+use floodwall_base::Instant;
+use thiserror::Error;
+
+use crate::bell::Bell;
+use crate::port::{Port, PortReport};
+
+/// Requests that may wait.
+const MAILBOX: usize = 64;
+/// Requests that are carried out in one turn.
+pub(crate) const COMMANDS_MAX: usize = 4;
+
+/// What a request sees of the worker.
+#[derive(Debug)]
+pub struct Desk<'a, E> {
+    /// The time of this turn.
+    pub now: Instant,
+    /// The engine, between two bursts.
+    pub engine: &'a mut E,
+    pub(crate) ports: &'a [Port],
+}
+
+impl<E> Desk<'_, E> {
+    /// What the devices have carried and lost. May cost a system call for each.
+    #[must_use]
+    pub fn ports(&self) -> Vec<PortReport> {
+        self.ports.iter().map(Port::report).collect()
+    }
+}
+
+/// One request. It must be short: packets wait while it is carried out.
+#[expect(clippy::type_complexity, reason = "one closure; a second name would hide it")]
+pub struct Command<E>(Box<dyn FnOnce(&mut Desk<'_, E>) + Send>);
+
+impl<E> Command<E> {
+    /// A request out of a closure.
+    pub fn new(what: impl FnOnce(&mut Desk<'_, E>) + Send + 'static) -> Self {
+        Self(Box::new(what))
+    }
+
+    pub(crate) fn carry_out(self, desk: &mut Desk<'_, E>) {
+        (self.0)(desk);
+    }
+}
+
+impl<E> std::fmt::Debug for Command<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Command")
+    }
+}
+
+/// Why a request was not carried out, or is not known to have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ControlError {
+    /// Too many requests wait already.
+    #[error("the worker has too many requests waiting; ask again later")]
+    Full,
+    /// The worker has ended.
+    #[error("the worker has ended")]
+    Ended,
+    /// No answer came in time.
+    #[error("the worker did not answer in time")]
+    Late,
+}
+
+/// See the file's head. Clones ask the same worker.
+#[derive(Debug)]
+pub struct Control<E> {
+    sender: SyncSender<Command<E>>,
+    bell: Bell,
+}
+
+impl<E> Clone for Control<E> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), bell: self.bell.clone() }
+    }
+}
+
+impl<E: 'static> Control<E> {
+    /// Posts a request and returns at once.
+    ///
+    /// # Errors
+    /// The mailbox is full, or the worker has ended.
+    pub fn post(&self, command: Command<E>) -> Result<(), ControlError> {
+        self.sender.try_send(command).map_err(|refused| match refused {
+            TrySendError::Full(_) => ControlError::Full,
+            TrySendError::Disconnected(_) => ControlError::Ended,
+        })?;
+        self.bell.ring();
+        Ok(())
+    }
+
+    /// Posts a request and waits for its answer, `patience` at most.
+    ///
+    /// # Errors
+    /// As [`Control::post`]; or no answer came in time, and then nobody knows whether the request
+    /// was or will be carried out.
+    pub fn ask<R: Send + 'static>(
+        &self,
+        patience: Duration,
+        what: impl FnOnce(&mut Desk<'_, E>) -> R + Send + 'static,
+    ) -> Result<R, ControlError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.post(Command::new(move |desk| {
+            // Who asked may have lost patience; the answer is dropped then.
+            let _ = answer.try_send(what(desk));
+        }))?;
+        answered.recv_timeout(patience).map_err(|missing| match missing {
+            RecvTimeoutError::Timeout => ControlError::Late,
+            RecvTimeoutError::Disconnected => ControlError::Ended,
+        })
+    }
+}
+
+/// The mailbox's two ends.
+pub(crate) fn mailbox<E>(bell: &Bell) -> (Control<E>, Receiver<Command<E>>) {
+    let (sender, receiver) = mpsc::sync_channel(MAILBOX);
+    (Control { sender, bell: bell.clone() }, receiver)
+}

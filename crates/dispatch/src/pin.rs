@@ -1,0 +1,97 @@
+//! Threads to cores.
+//!
+//! Called by a program on the thread that will be a worker, before it makes its pool, so that the
+//! memory is touched first by the core that will use it.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use thiserror::Error;
+
+/// Why a thread was not pinned.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PinError {
+    /// There is no such core for this process.
+    #[error(
+        "core {core} is not among those that this process may use ({allowed}); choose one of \
+             these, or widen the set (taskset, cpuset of the container)"
+    )]
+    NotAllowed {
+        /// The core that was asked for.
+        core: usize,
+        /// The cores that the process may use.
+        allowed: String,
+    },
+    /// The system refused for another reason.
+    #[error("cannot pin the worker to core {core}: {reason}")]
+    System {
+        /// The core that was asked for.
+        core: usize,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// Pins the calling thread to `core`, as the system numbers them from 0.
+///
+/// # Errors
+/// The core does not exist, the process may not use it, or the system refuses.
+pub fn pin_to_core(core: usize) -> Result<(), PinError> {
+    let system = |error: rustix::io::Errno| PinError::System { core, reason: error.to_string() };
+    let allowed = sched_getaffinity(None).map_err(system)?;
+    if core >= CpuSet::MAX_CPU || !allowed.is_set(core) {
+        return Err(PinError::NotAllowed { core, allowed: ranges(&allowed) });
+    }
+    let mut one = CpuSet::new();
+    one.set(core);
+    sched_setaffinity(None, &one).map_err(system)
+}
+
+/// The set in words: `0-3,8`.
+fn ranges(set: &CpuSet) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for core in (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)) {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == core => *last = core,
+            _ => parts.push((core, core)),
+        }
+    }
+    let word = |(first, last): &(usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    parts.iter().map(word).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a thread of its own is what is pinned")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_runs_on_the_core_that_it_was_pinned_to() {
+        std::thread::spawn(|| {
+            let allowed = sched_getaffinity(None).unwrap();
+            let core = (0..CpuSet::MAX_CPU).rfind(|core| allowed.is_set(*core)).unwrap();
+            pin_to_core(core).unwrap();
+            assert_eq!(rustix::thread::sched_getcpu(), core);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_refused_with_those_that_are() {
+        for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU, usize::MAX] {
+            let text = pin_to_core(core).unwrap_err().to_string();
+            assert!(text.contains(&format!("core {core} is not among")), "{text}");
+            assert!(text.contains("may use ("), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_set_of_cores_reads_as_ranges() {
+        let mut set = CpuSet::new();
+        for core in [0, 1, 2, 5, 7, 8] {
+            set.set(core);
+        }
+        assert_eq!(ranges(&set), "0-2,5,7-8");
+    }
+}

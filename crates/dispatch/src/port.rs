@@ -1,0 +1,249 @@
+//! `Port`: one device in the hands of a worker, with what waits to leave through it.
+//!
+//! Called by the worker's turn. It names the interface of what arrives, keeps in order what the
+//! device has no room for, and ends in good order when the device vanishes.
+//!
+//! # Under flood
+//! Who makes us answer faster than the device sends fills the backlog. Bound: [`BACKLOG_MAX`]
+//! packets; work per packet: one move. When full the newcomer goes, counted as `DeviceFull`, after
+//! one more try to transmit a turn. Honest traffic through the same device loses as the flood
+//! does; other devices lose nothing.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use floodwall_base::{DropReason, IfIndex, Instant};
+use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
+
+use crate::facts::{Fact, Facts};
+
+/// Packets that wait for one device.
+pub(crate) const BACKLOG_MAX: usize = 256;
+/// How soon a refused backlog is tried again, at first and at the latest.
+const RETRY: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(50));
+/// Calls in a row for nothing, after which a descriptor is not believed for a while.
+const EMPTY_CALLS_MAX: u32 = 8;
+/// That while.
+const MUTED: Duration = Duration::from_millis(20);
+
+/// See the file's head.
+pub struct Port {
+    iface: IfIndex,
+    device: Option<Box<dyn Device>>,
+    info: DeviceInfo,
+    backlog: PacketList,
+    /// The device refused something in this turn: it is not asked again before the next.
+    refused: bool,
+    retry: Duration,
+    /// Poll said that something is there, and nothing was, so often in a row.
+    empty_calls: u32,
+    muted_until: Instant,
+    /// What the device had carried when it vanished, and why it did.
+    ended: Option<(DeviceStats, DeviceError)>,
+}
+
+/// What a port has carried and lost.
+#[derive(Clone, Debug)]
+pub struct PortReport {
+    /// The interface that it serves.
+    pub iface: IfIndex,
+    /// What the device is.
+    pub info: DeviceInfo,
+    /// What the device carried and lost.
+    pub stats: DeviceStats,
+    /// Packets that wait for it.
+    pub backlog: usize,
+    /// Why it is out of service, where it is.
+    pub error: Option<String>,
+}
+
+impl Port {
+    /// A device that serves the interface `iface`. The queues of one interface are one port each.
+    #[must_use]
+    pub fn new(iface: IfIndex, device: Box<dyn Device>) -> Self {
+        Self {
+            iface,
+            info: device.info().clone(),
+            device: Some(device),
+            backlog: PacketList::new(),
+            refused: false,
+            retry: RETRY.0,
+            empty_calls: 0,
+            muted_until: Instant::ORIGIN,
+            ended: None,
+        }
+    }
+
+    /// What the port has carried and lost. May cost a system call.
+    #[must_use]
+    pub fn report(&self) -> PortReport {
+        let gone = self.ended.as_ref();
+        PortReport {
+            iface: self.iface,
+            info: self.info.clone(),
+            stats: match &self.device {
+                Some(device) => device.stats(),
+                None => gone.map(|(stats, _)| *stats).unwrap_or_default(),
+            },
+            backlog: self.backlog.len(),
+            error: gone.map(|(_, error)| error.to_string()),
+        }
+    }
+
+    pub(crate) const fn iface(&self) -> IfIndex {
+        self.iface
+    }
+
+    pub(crate) const fn is_live(&self) -> bool {
+        self.device.is_some()
+    }
+
+    pub(crate) const fn backlog(&self) -> usize {
+        self.backlog.len()
+    }
+
+    pub(crate) const fn begin_turn(&mut self) {
+        self.refused = false;
+    }
+
+    /// Appends what has arrived, its interface named. True where the device vanished over it.
+    pub(crate) fn receive(&mut self, pool: &Pool, burst: &mut Burst, facts: &mut Facts) -> bool {
+        let before = burst.len();
+        let outcome = match &mut self.device {
+            Some(device) if burst.room() > 0 => device.receive(pool, burst),
+            _ => return false,
+        };
+        for packet in burst.iter_mut().skip(before) {
+            packet.set_iface(self.iface);
+        }
+        if burst.len() > before {
+            self.empty_calls = 0;
+        }
+        match outcome {
+            Ok(_) => false,
+            Err(error) => self.close(error, facts),
+        }
+    }
+
+    /// Takes one packet that is to leave. True where the device vanished over it.
+    pub(crate) fn send(&mut self, packet: PacketBuf, facts: &mut Facts) -> bool {
+        let mut vanished = false;
+        if self.backlog.len() >= BACKLOG_MAX {
+            vanished = self.flush(facts);
+        }
+        let loss = if self.device.is_none() {
+            DropReason::DeviceGone
+        } else if self.backlog.len() >= BACKLOG_MAX {
+            DropReason::DeviceFull
+        } else {
+            self.backlog.push_back(packet);
+            return vanished;
+        };
+        facts.add(fact_of(loss), 1);
+        vanished
+    }
+
+    /// Transmits what waits, once a turn after the device has refused. True where the device
+    /// vanished over it.
+    pub(crate) fn flush(&mut self, facts: &mut Facts) -> bool {
+        let Some(device) = &mut self.device else { return false };
+        if self.backlog.is_empty() || self.refused {
+            return false;
+        }
+        let before = self.backlog.len();
+        let outcome = device.transmit(&mut self.backlog);
+        let left = before.saturating_sub(self.backlog.len());
+        facts.add(Fact::TxPackets, left as u64);
+        if left > 0 {
+            self.retry = RETRY.0;
+        }
+        self.refused = !self.backlog.is_empty();
+        match outcome {
+            Ok(_) => false,
+            Err(error) => self.close(error, facts),
+        }
+    }
+
+    /// The device vanished: what waits dies by name, the descriptor is closed.
+    #[cold]
+    fn close(&mut self, error: DeviceError, facts: &mut Facts) -> bool {
+        let stats = self.device.take().map(|device| device.stats()).unwrap_or_default();
+        facts.add(fact_of(DropReason::DeviceGone), self.backlog.take().len() as u64);
+        self.ended = Some((stats, error));
+        true
+    }
+
+    /// Why it is out of service; the reason is kept for reports.
+    pub(crate) fn end(&self) -> Option<&DeviceError> {
+        self.ended.as_ref().map(|(_, error)| error)
+    }
+
+    /// As [`Port::end`], given away.
+    pub(crate) fn take_end(&mut self) -> Option<DeviceError> {
+        self.ended.take().map(|(_, error)| error)
+    }
+
+    /// Whether something waits that poll(2) would not tell of.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.pending())
+    }
+
+    /// Whether it has a device without a descriptor, which must be looked at from time to time.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.readiness().is_none())
+    }
+
+    /// What to sleep on: nothing while the descriptor calls for nothing all the time.
+    pub(crate) fn readiness(&self, now: Instant) -> Option<BorrowedFd<'_>> {
+        if self.muted_until > now {
+            return None;
+        }
+        self.device.as_ref()?.readiness()
+    }
+
+    /// When the port wants to be looked at without being called, where that is so.
+    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+        let retry = (!self.backlog.is_empty() && self.is_live()).then(|| now + self.retry);
+        let muted = (self.muted_until > now).then_some(self.muted_until);
+        [retry, muted].into_iter().flatten().min()
+    }
+
+    /// The worker goes to sleep over a backlog: the next try comes later.
+    pub(crate) fn back_off(&mut self) {
+        if !self.backlog.is_empty() {
+            self.retry = (self.retry * 2).min(RETRY.1);
+        }
+    }
+
+    /// Poll said that something is there; the next [`Port::receive`] that finds something takes
+    /// this back. After too many calls for nothing, as of a broken descriptor that is always
+    /// ready, the descriptor is left out for a while: the core is not spent on it.
+    pub(crate) fn called(&mut self, now: Instant) {
+        self.empty_calls = self.empty_calls.saturating_add(1);
+        if self.empty_calls > EMPTY_CALLS_MAX {
+            self.muted_until = now + MUTED;
+        }
+    }
+}
+
+/// Under which fact a loss is counted.
+pub(crate) const fn fact_of(reason: DropReason) -> Fact {
+    match reason {
+        DropReason::DeviceFull => Fact::DropsDeviceFull,
+        DropReason::DeviceGone => Fact::DropsDeviceGone,
+        _ => Fact::DropsInterfaceUnknown,
+    }
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port")
+            .field("iface", &self.iface)
+            .field("info", &self.info)
+            .field("live", &self.is_live())
+            .field("backlog", &self.backlog.len())
+            .finish_non_exhaustive()
+    }
+}

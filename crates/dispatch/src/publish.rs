@@ -1,0 +1,73 @@
+//! What a worker shows of itself and of its engine: one snapshot, never torn.
+//!
+//! The worker publishes once a round at most, and before it sleeps; programs read it from any
+//! thread without disturbing it (decision D19). Sums that must be conserved are checked on one
+//! snapshot: the facts of the loop and the words of the engine in it belong together.
+
+use floodwall_base::Instant;
+use floodwall_sync::snapshot::{self, SnapshotReader, SnapshotWriter};
+
+use crate::facts::{Fact, Facts};
+
+/// Words that an engine may publish.
+pub const WORDS_MAX: usize = 480;
+/// Words of a snapshot: the time, the facts, the engine's.
+const ALL: usize = 1 + Fact::ALL.len() + WORDS_MAX;
+
+/// An engine that can show its counters.
+pub trait Publish {
+    /// Writes the counters to the front of `out`, which has [`WORDS_MAX`] words and still holds
+    /// those of the last time. Called once a round at most; must cost no more than the copy.
+    fn words(&self, out: &mut [u64]);
+}
+
+/// One snapshot.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// When it was taken.
+    pub at: Instant,
+    /// What the loop has counted.
+    pub facts: Facts,
+    /// What the engine wrote.
+    pub words: Vec<u64>,
+}
+
+/// Reads snapshots, on any thread.
+#[derive(Clone, Debug)]
+pub struct PublishedReader(SnapshotReader<ALL>);
+
+impl PublishedReader {
+    /// The newest snapshot. Copies 4 KiB; never waits for the worker.
+    #[must_use]
+    pub fn read(&self) -> Published {
+        let [at, words @ ..] = self.0.read().words;
+        let (facts, words) = words.split_at(Fact::ALL.len());
+        Published {
+            at: Instant::from_nanos(at),
+            facts: Facts::from_words(facts),
+            words: words.to_vec(),
+        }
+    }
+}
+
+/// The worker's end.
+pub(crate) struct Publisher {
+    writer: SnapshotWriter<ALL>,
+    words: [u64; ALL],
+}
+
+impl Publisher {
+    pub(crate) fn new() -> (Self, PublishedReader) {
+        let (writer, reader) = snapshot::cell([0; ALL]);
+        (Self { writer, words: [0; ALL] }, PublishedReader(reader))
+    }
+
+    pub(crate) fn publish(&mut self, now: Instant, facts: &Facts, engine: &impl Publish) {
+        let [at, words @ ..] = &mut self.words;
+        *at = now.as_nanos();
+        let (loop_words, engine_words) = words.split_at_mut(Fact::ALL.len());
+        loop_words.copy_from_slice(facts.as_words());
+        engine.words(engine_words);
+        self.writer.publish(self.words);
+    }
+}

@@ -1,0 +1,69 @@
+//! Waiting: the one place where a worker gives up its core.
+//!
+//! Called by the worker when a turn left nothing to do. It waits for the stop, the bell, any
+//! device, or the moment given; all of them stay ready until they are seen to, so nothing that
+//! happened before the call is missed.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use floodwall_base::Instant;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::bell::Bell;
+use crate::port::Port;
+use crate::stop::Stop;
+
+/// Ports that one worker may have.
+pub(crate) const PORTS_MAX: usize = 64;
+
+/// What ended a sleep.
+pub(crate) struct Woken {
+    /// The bell or the stop.
+    pub(crate) rung: bool,
+    /// The ports that have something, as bits.
+    pub(crate) ports: u64,
+}
+
+/// Sleeps until something happens, or until `until`; for ever where that is `None`.
+pub(crate) fn sleep(
+    stop: &Stop,
+    bell: &Bell,
+    ports: &[Port],
+    now: Instant,
+    until: Option<Instant>,
+) -> Result<Woken, Errno> {
+    let quiet = PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN);
+    let mut waited = [const { None }; PORTS_MAX + 2].map(|_: Option<()>| quiet.clone());
+    let mut whose = [0_u8; PORTS_MAX + 2];
+    waited[1] = PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN);
+    let mut count = 2;
+    for (index, port) in ports.iter().enumerate().take(PORTS_MAX) {
+        if let Some(descriptor) = port.readiness(now) {
+            waited[count] = PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
+            whose[count] = index as u8;
+            count += 1;
+        }
+    }
+    let timeout = until.map(|until| timespec(until - now));
+    match poll(&mut waited[..count], timeout.as_ref()) {
+        Ok(_) => {}
+        // A signal on this thread: look around and come back.
+        Err(Errno::INTR) => return Ok(Woken { rung: true, ports: 0 }),
+        Err(error) => return Err(error),
+    }
+    let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    let mut woken = Woken { rung: waited[..2].iter().any(is_ready), ports: 0 };
+    for (fd, index) in waited[2..count].iter().zip(&whose[2..count]) {
+        woken.ports |= u64::from(is_ready(fd)) << index;
+    }
+    Ok(woken)
+}
+
+fn timespec(length: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(length.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(length.subsec_nanos()),
+    }
+}

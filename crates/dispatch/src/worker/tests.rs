@@ -1,0 +1,562 @@
+//! The worker over devices made here: a switchboard that tests fill, refuse and cut.
+#![expect(clippy::disallowed_methods, reason = "a worker under test has a thread of its own")]
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use floodwall_base::{DropReason, IfIndex};
+use floodwall_device::{Device, DeviceInfo, DeviceStats, Medium};
+use floodwall_packet::{PoolConfig, Triage};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::*;
+use crate::port::{BACKLOG_MAX, fact_of};
+
+/// Patience of the tests with another thread: none of them asserts how long something took.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+struct Inside {
+    incoming: VecDeque<Vec<u8>>,
+    sent: Vec<Vec<u8>>,
+    /// Packets that the device has room for.
+    room: usize,
+    gone: bool,
+    /// Transmit calls so far.
+    transmits: usize,
+}
+
+/// The far side of a device.
+#[derive(Clone)]
+struct Far {
+    state: Arc<Mutex<Inside>>,
+    called: Arc<OwnedFd>,
+}
+
+struct Fake {
+    info: DeviceInfo,
+    far: Far,
+    stats: DeviceStats,
+    has_descriptor: bool,
+    lies: bool,
+}
+
+fn fake(name: &str) -> (Fake, Far) {
+    let called = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let state = Inside { room: usize::MAX, ..Inside::default() };
+    let far = Far { state: Arc::new(Mutex::new(state)), called: Arc::new(called) };
+    let info = DeviceInfo {
+        name: name.to_owned(),
+        medium: Medium::Ip,
+        mtu: 1500,
+        mac: None,
+        offload: false,
+    };
+    let stats = DeviceStats::default();
+    (Fake { info, far: far.clone(), stats, has_descriptor: true, lies: false }, far)
+}
+
+impl Far {
+    fn push(&self, bytes: &[u8]) {
+        self.push_many(1, bytes);
+    }
+
+    fn push_many(&self, n: usize, bytes: &[u8]) {
+        self.state.lock().unwrap().incoming.extend((0..n).map(|_| bytes.to_vec()));
+        self.call();
+    }
+
+    fn call(&self) {
+        rustix::io::write(&*self.called, &1_u64.to_ne_bytes()).unwrap();
+    }
+
+    fn cut(&self) {
+        self.state.lock().unwrap().gone = true;
+        self.call();
+    }
+
+    fn sent(&self) -> usize {
+        self.state.lock().unwrap().sent.len()
+    }
+
+    fn wait_for_sent(&self, n: usize) {
+        wait_until(|| self.sent() >= n);
+    }
+}
+
+fn wait_until(mut happened: impl FnMut() -> bool) {
+    let clock = Clock::new();
+    let end = clock.now() + PATIENCE;
+    while !happened() {
+        assert!(clock.now() < end, "it never happened");
+        thread::yield_now();
+    }
+}
+
+impl Device for Fake {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        let mut state = self.far.state.lock().unwrap();
+        if state.gone {
+            return Err(DeviceError::Gone { device: self.info.name.clone() });
+        }
+        let mut count = 0;
+        while burst.room() > 0
+            && let Some(bytes) = state.incoming.pop_front()
+        {
+            if let Some(packet) = pool.packet_from(&bytes) {
+                burst.push(packet).unwrap();
+                count += 1;
+            }
+        }
+        if state.incoming.is_empty() && !self.lies {
+            let _ = rustix::io::read(&*self.far.called, &mut [0; 8]);
+        }
+        self.stats.rx_packets += count as u64;
+        Ok(count)
+    }
+
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        let mut state = self.far.state.lock().unwrap();
+        if state.gone {
+            return Err(DeviceError::Gone { device: self.info.name.clone() });
+        }
+        state.transmits += 1;
+        let mut count = 0;
+        while state.room > 0
+            && let Some(packet) = packets.pop_front()
+        {
+            state.room -= 1;
+            state.sent.push(packet.first().to_vec());
+            count += 1;
+        }
+        self.stats.tx_packets += count as u64;
+        Ok(count)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.has_descriptor.then(|| self.far.called.as_fd())
+    }
+
+    fn pending(&self) -> bool {
+        !self.has_descriptor && !self.far.state.lock().unwrap().incoming.is_empty()
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.stats
+    }
+}
+
+/// Sends back what arrives; the first byte says through which interface, 0 for the same.
+#[derive(Default)]
+struct Echo {
+    seen: Vec<(IfIndex, u8)>,
+    works: u64,
+    /// Left to be done as timed work, one unit each.
+    owed: u64,
+    copies: usize,
+    deadline: Option<Instant>,
+}
+
+impl Engine for Echo {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        let mut spent = 0;
+        for mut packet in round.arrived.drain() {
+            spent += 1;
+            let [to, mark, ..] = *packet.first() else { continue };
+            self.seen.push((packet.iface(), mark));
+            if to != 0 {
+                packet.set_iface(IfIndex(to.into()));
+            }
+            for _ in 0..self.copies {
+                let mut copy = round.pool.packet_from(&[to, mark]).unwrap();
+                copy.set_iface(packet.iface());
+                round.departing.push_back(copy);
+            }
+            round.departing.push_back(packet);
+        }
+        Units(spent)
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        assert!(round.arrived.is_empty(), "timed work gets no packets");
+        self.works += 1;
+        let done = self.owed.min(round.budget.0.into());
+        self.owed -= done;
+        if self.owed == 0 {
+            self.deadline = None;
+        }
+        Units(done as u32)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    fn classify(&self, _: &Burst, _: &mut [Triage]) {}
+}
+
+impl Publish for Echo {
+    fn words(&self, out: &mut [u64]) {
+        assert_eq!(out.len(), crate::WORDS_MAX);
+        out[0] = self.seen.len() as u64;
+    }
+}
+
+fn worker(engine: Echo, devices: Vec<Fake>, config: WorkerConfig) -> Worker<Echo> {
+    let pool = Pool::new(&PoolConfig { frames: 2048, small: 2048, ..PoolConfig::default() });
+    let port = |(i, device): (usize, Fake)| Port::new(IfIndex(i as u16 + 1), Box::new(device));
+    let ports = devices.into_iter().enumerate().map(port).collect();
+    Worker::new(engine, pool.unwrap(), Randomness::from_number(1), ports, config).unwrap()
+}
+
+fn simple(devices: Vec<Fake>) -> Worker<Echo> {
+    worker(Echo::default(), devices, WorkerConfig::default())
+}
+
+/// What a test keeps of a worker that runs on a thread of its own.
+struct Running {
+    stop: Stop,
+    control: Control<Echo>,
+    reader: PublishedReader,
+    thread: thread::JoinHandle<Result<Ended, WorkerError>>,
+}
+
+/// Starts a worker on a thread of its own, where its pool must be made.
+fn start(make: impl FnOnce() -> Worker<Echo> + Send + 'static) -> Running {
+    let stop = Stop::new().unwrap();
+    let (tell, told) = mpsc::channel();
+    let stopped = stop.clone();
+    let thread = thread::spawn(move || {
+        let mut worker = make();
+        tell.send((worker.control(), worker.reader())).unwrap();
+        worker.run(&stopped)
+    });
+    let (control, reader) = told.recv().unwrap();
+    Running { stop, control, reader, thread }
+}
+
+impl Running {
+    fn end(self) -> Result<Ended, WorkerError> {
+        self.stop.trigger();
+        self.thread.join().unwrap()
+    }
+}
+
+#[test]
+fn packets_go_through_the_engine_and_leave_by_the_interface_they_name() {
+    let ((a, far_a), (b, far_b)) = (fake("a"), fake("b"));
+    let mut worker = simple(vec![a, b]);
+    far_a.push(&[0, 1]);
+    far_a.push(&[2, 2]);
+    far_b.push(&[1, 3]);
+    assert_eq!(worker.turn(Instant::ORIGIN), 3);
+    let seen = [(IfIndex(1), 1), (IfIndex(1), 2), (IfIndex(2), 3)];
+    assert_eq!(worker.engine().seen, seen);
+    assert_eq!(far_a.state.lock().unwrap().sent, [vec![0, 1], vec![1, 3]]);
+    assert_eq!(far_b.state.lock().unwrap().sent, [vec![2, 2]]);
+    let facts = worker.facts();
+    assert_eq!((facts.of(Fact::SentPackets), facts.of(Fact::TxPackets)), (3, 3));
+    assert_eq!((facts.of(Fact::Units), facts.lost()), (3, 0));
+}
+
+#[test]
+fn each_device_gets_the_first_word_in_turn_and_a_turn_has_one_burst() {
+    let ((a, far_a), (b, far_b)) = (fake("flooded"), fake("quiet"));
+    let mut worker = simple(vec![a, b]);
+    far_a.push_many(10 * BURST_MAX, &[0, 1]);
+    far_b.push(&[0, 2]);
+    assert_eq!(worker.turn(Instant::ORIGIN), BURST_MAX);
+    assert_eq!(far_b.sent(), 0);
+    assert_eq!(worker.turn(Instant::ORIGIN), BURST_MAX);
+    assert_eq!(far_b.sent(), 1, "the quiet device waits one turn at most");
+}
+
+#[test]
+fn a_device_that_is_full_keeps_a_bounded_backlog_in_order_and_loses_the_rest_by_name() {
+    let (a, far) = fake("a");
+    far.state.lock().unwrap().room = 3;
+    let mut worker = simple(vec![a]);
+    let arrivals = BACKLOG_MAX + 2 * BURST_MAX;
+    for mark in 0..arrivals {
+        far.push(&[0, mark as u8]);
+    }
+    while worker.turn(Instant::ORIGIN) > 0 {}
+    let facts = worker.facts().clone();
+    assert_eq!(facts.of(Fact::TxPackets), 3);
+    assert_eq!(facts.of(Fact::Backlog), BACKLOG_MAX as u64);
+    let lost = (arrivals - 3 - BACKLOG_MAX) as u64;
+    assert_eq!(facts.of(fact_of(DropReason::DeviceFull)), lost);
+    assert_eq!(facts.of(Fact::SentPackets), facts.of(Fact::TxPackets) + lost + BACKLOG_MAX as u64);
+
+    far.state.lock().unwrap().room = usize::MAX;
+    worker.turn(Instant::ORIGIN);
+    let sent = far.state.lock().unwrap().sent.clone();
+    assert_eq!(sent.len(), 3 + BACKLOG_MAX);
+    assert!(sent.iter().zip(0..).all(|(packet, mark)| packet[1] == mark as u8));
+    assert_eq!(worker.facts().of(Fact::Backlog), 0);
+}
+
+#[test]
+fn a_device_that_refuses_is_asked_once_a_turn() {
+    let (a, far) = fake("a");
+    far.state.lock().unwrap().room = 0;
+    let mut worker =
+        worker(Echo { copies: 9, ..Echo::default() }, vec![a], WorkerConfig::default());
+    far.push_many(BURST_MAX, &[0, 7]);
+    worker.turn(Instant::ORIGIN);
+    assert_eq!(far.state.lock().unwrap().transmits, 1);
+    assert_eq!(worker.facts().of(Fact::DropsDeviceFull), (10 * BURST_MAX - BACKLOG_MAX) as u64);
+}
+
+#[test]
+fn more_than_a_backlog_in_one_turn_leaves_whole_where_the_device_takes_it() {
+    let (a, far) = fake("a");
+    let mut worker =
+        worker(Echo { copies: 9, ..Echo::default() }, vec![a], WorkerConfig::default());
+    far.push_many(BURST_MAX, &[0, 7]);
+    worker.turn(Instant::ORIGIN);
+    assert_eq!((far.sent(), worker.facts().lost()), (10 * BURST_MAX, 0));
+}
+
+#[test]
+fn a_packet_for_an_interface_without_device_dies_by_name() {
+    let (a, far) = fake("a");
+    let mut worker = simple(vec![a]);
+    far.push(&[9, 1]);
+    far.push(&[255, 1]);
+    worker.turn(Instant::ORIGIN);
+    let unknown = fact_of(DropReason::InterfaceUnknown);
+    assert_eq!((worker.facts().of(unknown), far.sent()), (2, 0));
+}
+
+#[test]
+fn a_device_that_vanishes_takes_its_packets_along_and_the_worker_goes_on_with_the_others() {
+    let ((a, far_a), (b, far_b)) = (fake("a"), fake("b"));
+    let (events, happened) = mpsc::sync_channel(4);
+    let config = WorkerConfig { events: Some(events), ..WorkerConfig::default() };
+    let mut worker = worker(Echo::default(), vec![a, b], config);
+    far_a.state.lock().unwrap().room = 0;
+    far_a.push_many(5, &[0, 1]);
+    worker.turn(Instant::ORIGIN);
+    far_a.cut();
+    far_b.push(&[1, 2]);
+    far_b.push(&[2, 2]);
+    worker.turn(Instant::ORIGIN);
+    let gone = fact_of(DropReason::DeviceGone);
+    assert_eq!(worker.facts().of(gone), 6, "five that waited, one that was sent too late");
+    assert_eq!((worker.facts().of(Fact::DevicesLive), far_b.sent()), (1, 1));
+    let Event::DeviceLost { device, error } = happened.try_recv().unwrap();
+    assert_eq!(device, "a");
+    assert!(error.contains("gone"), "{error}");
+    let report = worker.ports[0].report();
+    assert_eq!((report.error, report.stats.rx_packets), (Some(error), 5));
+}
+
+#[test]
+fn the_worker_ends_with_the_error_of_its_last_device() {
+    let (a, far) = fake("fw0");
+    let running = start(|| simple(vec![a]));
+    far.cut();
+    let error = running.thread.join().unwrap().unwrap_err();
+    assert!(
+        matches!(&error, WorkerError::NoDeviceLeft(DeviceError::Gone { device }) if device == "fw0")
+    );
+    assert!(error.to_string().starts_with("no device is left: fw0"), "{error}");
+}
+
+#[test]
+fn an_idle_worker_sleeps_once_and_wakes_for_each_packet_once() {
+    let (a, far) = fake("a");
+    let running = start(|| simple(vec![a]));
+    wait_until(|| running.reader.read().facts.of(Fact::Sleeps) == 1);
+    thread::sleep(Duration::from_millis(100));
+    let facts = running.reader.read().facts;
+    assert_eq!((facts.of(Fact::Sleeps), facts.of(Fact::Rounds)), (1, 1), "{facts:?}");
+    for n in 1..=20 {
+        far.push(&[0, 1]);
+        far.wait_for_sent(n);
+    }
+    let facts = running.end().unwrap().facts;
+    assert!(facts.of(Fact::Sleeps) <= 22, "{facts:?}");
+    assert!(facts.of(Fact::Rounds) <= 22, "one turn each, and none for nothing: {facts:?}");
+    assert_eq!(facts.of(Fact::WakesTimer), 0);
+    assert_eq!(facts.of(Fact::TxPackets), 20);
+}
+
+#[test]
+fn a_deadline_of_the_engine_ends_the_sleep_and_timed_work_goes_on_until_it_is_done() {
+    let (a, _far) = fake("a");
+    let owed = 3 * u64::from(WORK_UNITS) + 1;
+    let running = start(move || {
+        let deadline = Some(Clock::new().now() + Duration::from_millis(20));
+        worker(Echo { owed, deadline, ..Echo::default() }, vec![a], WorkerConfig::default())
+    });
+    wait_until(|| running.reader.read().facts.of(Fact::WorkSlices) == 4);
+    let facts = running.end().unwrap().facts;
+    assert_eq!(facts.of(Fact::Units), owed);
+    assert_eq!(facts.of(Fact::WakesTimer), 1, "{facts:?}");
+}
+
+#[test]
+fn timed_work_gets_one_bounded_slice_in_every_turn_of_a_flood() {
+    let (a, far) = fake("a");
+    let engine = Echo { owed: 1000, deadline: Some(Instant::ORIGIN), ..Echo::default() };
+    let mut worker = worker(engine, vec![a], WorkerConfig::default());
+    far.push_many(5 * BURST_MAX, &[0, 1]);
+    for turn in 1..=5 {
+        assert_eq!(worker.turn(Instant::ORIGIN), BURST_MAX);
+        assert_eq!(worker.engine().works, turn);
+        assert_eq!(worker.engine().owed, 1000 - turn * u64::from(WORK_UNITS));
+    }
+}
+
+#[test]
+fn it_stops_under_load() {
+    let (a, far) = fake("a");
+    let running = start(|| simple(vec![a]));
+    let feeder = thread::spawn({
+        let stop = running.stop.clone();
+        move || {
+            while !stop.is_triggered() {
+                far.state.lock().unwrap().sent.clear();
+                far.push_many(BURST_MAX, &[0, 1]);
+            }
+        }
+    });
+    wait_until(|| running.reader.read().facts.of(Fact::TxPackets) > 10_000);
+    let ended = running.end().unwrap();
+    feeder.join().unwrap();
+    let facts = &ended.facts;
+    assert!(facts.of(Fact::TxPackets) > 10_000);
+    assert_eq!(facts.of(Fact::SentPackets), facts.of(Fact::TxPackets) + facts.lost());
+    assert_eq!(ended.ports[0].stats.tx_packets, facts.of(Fact::TxPackets));
+}
+
+#[test]
+fn requests_of_other_threads_are_answered_asleep_and_under_load() {
+    let (a, far) = fake("a");
+    let running = start(|| simple(vec![a]));
+    let seen = |desk: &mut Desk<'_, Echo>| (desk.engine.seen.len(), desk.ports().len());
+    for _ in 0..100 {
+        assert_eq!(running.control.ask(PATIENCE, seen), Ok((0, 1)));
+    }
+    let (pushed, asked) = (50 * BURST_MAX, 50);
+    far.push_many(pushed, &[0, 1]);
+    for _ in 0..asked {
+        assert!(running.control.ask(PATIENCE, seen).is_ok());
+    }
+    far.wait_for_sent(pushed);
+    let control = running.control.clone();
+    let facts = running.end().unwrap().facts;
+    assert_eq!(facts.of(Fact::Commands), 100 + asked);
+    assert_eq!(control.ask(PATIENCE, seen), Err(crate::ControlError::Ended));
+}
+
+#[test]
+fn a_full_mailbox_refuses_at_once_and_is_emptied_a_few_a_turn() {
+    let (a, _far) = fake("a");
+    let mut worker = simple(vec![a]);
+    let control = worker.control();
+    let posted = (0..).take_while(|_| control.post(Command::new(|_| {})).is_ok()).count();
+    assert_eq!(posted, 64);
+    assert_eq!(control.post(Command::new(|_| {})), Err(crate::ControlError::Full));
+    worker.turn(Instant::ORIGIN);
+    assert_eq!(worker.facts().of(Fact::Commands), COMMANDS_MAX as u64);
+    for _ in 0..posted {
+        worker.turn(Instant::ORIGIN);
+    }
+    assert_eq!(worker.facts().of(Fact::Commands), posted as u64);
+}
+
+#[test]
+fn a_device_without_descriptor_is_served_by_the_bell_and_by_looking() {
+    let (a, far) = fake("a");
+    let config = WorkerConfig { look_every: Duration::from_secs(3600), ..WorkerConfig::default() };
+    let (tell, told) = mpsc::channel();
+    let running = start(move || {
+        let silent = Fake { has_descriptor: false, ..a };
+        let worker = worker(Echo::default(), vec![silent], config);
+        tell.send(worker.bell()).unwrap();
+        worker
+    });
+    let bell = told.recv().unwrap();
+    for n in 1..=10 {
+        far.push(&[0, 1]);
+        bell.ring();
+        far.wait_for_sent(n);
+    }
+    assert!(running.end().unwrap().facts.of(Fact::Sleeps) <= 12);
+
+    let (b, far) = fake("b");
+    let running = start(move || simple(vec![Fake { has_descriptor: false, ..b }]));
+    far.push(&[0, 1]);
+    far.wait_for_sent(1);
+    assert!(running.end().is_ok());
+}
+
+#[test]
+fn a_descriptor_that_always_calls_for_nothing_does_not_keep_the_core_busy() {
+    let (a, far) = fake("a");
+    let running = start(move || simple(vec![Fake { lies: true, ..a }]));
+    far.call();
+    thread::sleep(Duration::from_millis(200));
+    far.push(&[0, 1]);
+    far.wait_for_sent(1);
+    let facts = running.end().unwrap().facts;
+    // Eight calls are believed, then one in 20 ms: far below the tens of thousands of a busy loop.
+    assert!(facts.of(Fact::WakesDevice) < 1000, "{facts:?}");
+}
+
+#[test]
+fn a_backlog_is_tried_again_without_being_called() {
+    let (a, far) = fake("a");
+    far.state.lock().unwrap().room = 0;
+    let running = start(|| simple(vec![a]));
+    far.push(&[0, 1]);
+    wait_until(|| far.state.lock().unwrap().transmits >= 3);
+    far.state.lock().unwrap().room = 1;
+    far.wait_for_sent(1);
+    let facts = running.end().unwrap().facts;
+    assert_eq!((facts.of(Fact::TxPackets), facts.of(Fact::Backlog)), (1, 0));
+}
+
+#[test]
+fn a_snapshot_holds_the_facts_and_the_engine_of_the_same_moment() {
+    let (a, far) = fake("a");
+    let running = start(|| simple(vec![a]));
+    far.push_many(500 * BURST_MAX, &[0, 1]);
+    let mut last = 0;
+    while last < 500 * BURST_MAX as u64 {
+        let seen = running.reader.read();
+        assert_eq!(seen.facts.of(Fact::RxPackets), seen.words[0]);
+        let out = seen.facts.of(Fact::TxPackets) + seen.facts.of(Fact::Backlog);
+        assert_eq!(seen.facts.of(Fact::SentPackets), out + seen.facts.lost());
+        last = seen.words[0];
+    }
+    running.end().unwrap();
+}
+
+#[test]
+fn too_many_devices_are_refused_in_words() {
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let ports = (0..65).map(|_| Port::new(IfIndex(1), Box::new(fake("a").0))).collect();
+    let random = Randomness::from_number(1);
+    let refused = Worker::new(Echo::default(), pool, random, ports, WorkerConfig::default());
+    assert!(refused.unwrap_err().to_string().contains("64 at most"));
+}
+
+#[test]
+fn a_turn_does_not_grow_the_pool_debt() {
+    let (a, far) = fake("a");
+    let mut worker = simple(vec![a]);
+    let before = worker.pool.available();
+    far.push_many(1000, &[0, 1]);
+    while worker.turn(Instant::ORIGIN) > 0 {}
+    assert_eq!(worker.pool.available(), before);
+}
