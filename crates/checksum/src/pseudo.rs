@@ -32,10 +32,10 @@ pub const fn pseudo_header_v6(
     protocol: u8,
     len: u32,
 ) -> Sum {
-    let (src, dst) =
+    let (from, to) =
         (u128::from_le_bytes(src_addr.octets()), u128::from_le_bytes(dst_addr.octets()));
-    let src = add_carry(src as u64, (src >> 64) as u64);
-    let dst = add_carry(dst as u64, (dst >> 64) as u64);
+    let from = add_carry(from as u64, (from >> 64) as u64);
+    let to = add_carry(to as u64, (to >> 64) as u64);
     let rest = Sum::of_u16(protocol as u16).0 + Sum::of_u32(len).0;
-    Sum(add_carry(add_carry(src, dst), rest))
+    Sum(add_carry(add_carry(from, to), rest))
 }

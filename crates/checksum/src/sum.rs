@@ -136,25 +136,25 @@ fn split8(bytes: &[u8]) -> (u64, &[u8]) {
     bytes.split_first_chunk::<8>().map_or((0, bytes), |(w, rest)| (u64::from_le_bytes(*w), rest))
 }
 
-/// Copies `src` to the front of `dst` and sums what it copied, in one pass over memory.
+/// Copies `from` to the front of `into` and sums what it copied, in one pass over memory.
 ///
 /// Copies as many bytes as the shorter of the two holds. Cost: the copy, plus a sum from the
 /// first-level cache.
 #[inline]
-pub fn copy_sum(dst: &mut [u8], src: &[u8]) -> Sum {
-    if src.len() <= COPY_BLOCK { copy_block(dst, src) } else { copy_blocks(dst, src) }
+pub fn copy_sum(into: &mut [u8], from: &[u8]) -> Sum {
+    if from.len() <= COPY_BLOCK { copy_block(into, from) } else { copy_blocks(into, from) }
 }
 
-fn copy_blocks(dst: &mut [u8], src: &[u8]) -> Sum {
-    let blocks = dst.chunks_mut(COPY_BLOCK).zip(src.chunks(COPY_BLOCK));
+fn copy_blocks(into: &mut [u8], from: &[u8]) -> Sum {
+    let blocks = into.chunks_mut(COPY_BLOCK).zip(from.chunks(COPY_BLOCK));
     blocks.fold(Sum::ZERO, |total, (to, from)| total.add(copy_block(to, from)))
 }
 
 /// Sums the source and not the copy: loads need not wait for stores just made.
 #[inline]
-fn copy_block(dst: &mut [u8], src: &[u8]) -> Sum {
-    let len = dst.len().min(src.len());
-    match (dst.get_mut(..len), src.get(..len)) {
+fn copy_block(into: &mut [u8], from: &[u8]) -> Sum {
+    let len = into.len().min(from.len());
+    match (into.get_mut(..len), from.get(..len)) {
         (Some(to), Some(from)) => {
             to.copy_from_slice(from);
             sum(from)

@@ -93,13 +93,13 @@ fn fixed_headers_agree_with_the_oracle() {
 
 #[test]
 fn copying_copies_and_sums_what_both_sides_can_hold() {
-    for (dst_len, src_len) in [(0, 0), (5, 9), (9, 5), (20_001, 20_001), (8193, 30_000)] {
-        let src = noise(src_len);
-        let mut dst = vec![0; dst_len];
-        let len = dst_len.min(src_len);
-        assert_eq!(copy_sum(&mut dst, &src).fold(), oracle(&src[..len]));
-        assert_eq!(dst[..len], src[..len]);
-        assert!(dst[len..].iter().all(|&b| b == 0));
+    for (into_len, from_len) in [(0, 0), (5, 9), (9, 5), (20_001, 20_001), (8193, 30_000)] {
+        let from = noise(from_len);
+        let mut into = vec![0; into_len];
+        let len = into_len.min(from_len);
+        assert_eq!(copy_sum(&mut into, &from).fold(), oracle(&from[..len]));
+        assert_eq!(into[..len], from[..len]);
+        assert!(into[len..].iter().all(|&b| b == 0));
     }
 }
 

@@ -45,7 +45,7 @@ fn ecns() -> impl Strategy<Value = Ecn> {
 fn ipv4_fields() -> impl Strategy<Value = Ipv4Fields> {
     let numbers = (any::<u8>(), ecns(), 60..=u16::MAX, any::<u16>(), 0..0x2000u16, any::<u8>());
     let rest = (any::<bool>(), any::<bool>(), any::<u8>(), v4(), v4());
-    (numbers, rest).prop_map(|((dscp, ecn, len, id, offset, ttl), (df, mf, protocol, src, dst))| {
+    (numbers, rest).prop_map(|((dscp, ecn, len, id, offset, ttl), (df, mf, protocol, from, to))| {
         Ipv4Fields {
             dscp: Dscp::new(dscp),
             ecn,
@@ -56,23 +56,23 @@ fn ipv4_fields() -> impl Strategy<Value = Ipv4Fields> {
             fragment_offset: offset * 8,
             ttl,
             protocol: IpProtocol(protocol),
-            src_addr: src,
-            dst_addr: dst,
+            src_addr: from,
+            dst_addr: to,
         }
     })
 }
 
 fn ipv6_fields() -> impl Strategy<Value = Ipv6Fields> {
     let numbers = (any::<u8>(), ecns(), 0..0x10_0000u32, any::<u16>(), any::<u8>(), any::<u8>());
-    (numbers, v6(), v6()).prop_map(|((dscp, ecn, label, len, next, hops), src, dst)| Ipv6Fields {
+    (numbers, v6(), v6()).prop_map(|((dscp, ecn, label, len, next, hops), from, to)| Ipv6Fields {
         dscp: Dscp::new(dscp),
         ecn,
         flow_label: label,
         payload_len: len,
         next_header: IpProtocol(next),
         hop_limit: hops,
-        src_addr: src,
-        dst_addr: dst,
+        src_addr: from,
+        dst_addr: to,
     })
 }
 
@@ -147,10 +147,10 @@ fn ndp_options(
 
 proptest! {
     #[test]
-    fn ethernet(dst in macs(), src in macs(), kind: u16, tags in tags()) {
+    fn ethernet(to in macs(), from in macs(), kind: u16, tags in tags()) {
         let ether_type = EtherType(kind);
         prop_assume!(!ether_type.is_tag());
-        let fields = EthernetFields { dst_addr: dst, src_addr: src, ether_type };
+        let fields = EthernetFields { dst_addr: to, src_addr: from, ether_type };
         let mut out = [0xaa; 22];
         let len = fields.emit_tagged(&tags, &mut out).unwrap();
         let header = EthernetHeader::parse(&out[..len]).unwrap();
@@ -333,7 +333,7 @@ proptest! {
     #[test]
     fn neighbor_discovery(
         target in unicast_v6(),
-        dst in unicast_v6(),
+        to in unicast_v6(),
         flags: [bool; 3],
         blob in prop::collection::vec(any::<u8>(), 0..60),
         servers in prop::collection::vec(any::<[u8; 16]>(), 0..4),
@@ -344,11 +344,11 @@ proptest! {
         let mut out = [0xaa; 1024];
         let verifies = |message: &[u8]| {
             let len = message.len() as u32;
-            pseudo_header_v6(target, dst, 58, len).add(sum(message)).verifies()
+            pseudo_header_v6(target, to, 58, len).add(sum(message)).verifies()
         };
 
         let fields = NeighborSolicitationFields { target_addr: target };
-        let len = fields.emit_into(&options, target, dst, &mut out).unwrap();
+        let len = fields.emit_into(&options, target, to, &mut out).unwrap();
         let view = NeighborSolicitation::parse(&out[..len]).unwrap();
         prop_assert!(verifies(&out[..len]));
         prop_assert_eq!(view.fields(), fields);
@@ -356,13 +356,13 @@ proptest! {
         prop_assert_eq!(view.options().source_link_addr(), Some(MacAddr([2; 6])));
         prop_assert_eq!(view.options().target_link_addr(), Some(MacAddr([4; 6])));
         prop_assert!(view.options().nonce().is_some());
-        prop_assert!(fields.emit_into(&options, target, dst, &mut out[..len - 1]).is_err());
+        prop_assert!(fields.emit_into(&options, target, to, &mut out[..len - 1]).is_err());
 
         let [router, solicited, override_entry] = flags;
         let fields = NeighborAdvertisementFields {
             router, solicited, override_entry, target_addr: target,
         };
-        let len = fields.emit_into(&options, target, dst, &mut out).unwrap();
+        let len = fields.emit_into(&options, target, to, &mut out).unwrap();
         let view = NeighborAdvertisement::parse(&out[..len]).unwrap();
         prop_assert!(verifies(&out[..len]));
         prop_assert_eq!(view.fields(), fields);
@@ -376,17 +376,17 @@ proptest! {
             reachable_time: Duration::from_millis(n.into()),
             retrans_timer: Duration::from_millis(u64::from(n) / 2),
         };
-        let len = fields.emit_into(&options, target, dst, &mut out).unwrap();
+        let len = fields.emit_into(&options, target, to, &mut out).unwrap();
         let view = RouterAdvertisement::parse(&out[..len]).unwrap();
         prop_assert!(verifies(&out[..len]));
         prop_assert_eq!(view.fields(), fields);
         prop_assert_eq!(view.options().collect::<Vec<_>>(), options.clone());
 
-        let fields = RedirectFields { target_addr: target, dst_addr: dst };
-        let len = fields.emit_into(&options, target, dst, &mut out).unwrap();
+        let fields = RedirectFields { target_addr: target, dst_addr: to };
+        let len = fields.emit_into(&options, target, to, &mut out).unwrap();
         prop_assert_eq!(Redirect::parse(&out[..len]).unwrap().fields(), fields);
 
-        let len = RouterSolicitationFields.emit_into(&options, target, dst, &mut out).unwrap();
+        let len = RouterSolicitationFields.emit_into(&options, target, to, &mut out).unwrap();
         prop_assert!(RouterSolicitation::parse(&out[..len]).is_ok());
         prop_assert!(verifies(&out[..len]));
     }
