@@ -130,10 +130,9 @@ impl Region {
             (Class::Small, config.small, SMALL_BYTES),
             (Class::Reference, config.references, 0),
         ];
-        let count: usize = classes.iter().map(|c| c.1).sum();
-        let bytes: usize = classes.iter().map(|c| c.1 * c.2).sum();
+        let (count, descriptor_bytes, bytes) =
+            sizes(&classes).ok_or(PoolError::NoMemory(usize::MAX))?;
         let (memory, memory_layout) = allocate::<u8>(bytes, PAGE)?;
-        let descriptor_bytes = count * size_of::<Descriptor>();
         let (descriptors, descriptor_layout) =
             allocate::<Descriptor>(descriptor_bytes, align_of::<Descriptor>()).inspect_err(
                 |_| {
@@ -223,6 +222,17 @@ impl Region {
     pub fn bytes(&self) -> usize {
         self.memory_layout.size() + self.descriptor_layout.size()
     }
+}
+
+/// How many descriptors there are, and the bytes of all descriptors and of all frames; `None` where
+/// a number cannot say.
+fn sizes(classes: &[(Class, usize, usize)]) -> Option<(usize, usize, usize)> {
+    let (mut count, mut bytes) = (0_usize, 0_usize);
+    for &(_, pieces, each) in classes {
+        count = count.checked_add(pieces)?;
+        bytes = bytes.checked_add(pieces.checked_mul(each)?)?;
+    }
+    Some((count, count.checked_mul(size_of::<Descriptor>())?, bytes))
 }
 
 /// Zeroed memory: touched once, so that no page fault waits behind the first packet.

@@ -109,3 +109,16 @@ fn references_are_made_by_sharing_alone() {
     assert!(pool.alloc(Class::Reference).is_none());
     assert_eq!(pool.failures(), 0);
 }
+
+#[test]
+fn a_configuration_beyond_all_memory_is_refused() {
+    let huge = usize::MAX / 2;
+    for config in [
+        PoolConfig { frames: huge, ..PoolConfig::default() },
+        PoolConfig { frames: 1 << 57, small: 0, references: 0, ..PoolConfig::default() },
+        PoolConfig { references: usize::MAX, ..PoolConfig::default() },
+        PoolConfig { supers: 1 << 50, ..PoolConfig::default() },
+    ] {
+        assert!(matches!(Region::new(&config), Err(PoolError::NoMemory(_))), "{config:?}");
+    }
+}
