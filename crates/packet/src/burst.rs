@@ -64,7 +64,7 @@ impl Burst {
     #[inline]
     pub fn drain(&mut self) -> impl Iterator<Item = PacketBuf> {
         let len = core::mem::take(&mut self.len);
-        self.slots.iter_mut().take(len).filter_map(Option::take)
+        Drain(self.slots.iter_mut().take(len))
     }
 
     /// The packets in order.
@@ -77,6 +77,24 @@ impl Burst {
     #[inline]
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PacketBuf> {
         self.slots.iter_mut().take(self.len).flatten()
+    }
+}
+
+/// What is left of a burst that is being emptied.
+struct Drain<'a>(core::iter::Take<core::slice::IterMut<'a, Option<PacketBuf>>>);
+
+impl Iterator for Drain<'_> {
+    type Item = PacketBuf;
+
+    #[inline]
+    fn next(&mut self) -> Option<PacketBuf> {
+        self.0.next()?.take()
+    }
+}
+
+impl Drop for Drain<'_> {
+    fn drop(&mut self) {
+        self.for_each(drop);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a handle promises beyond plain bytes.
 
 use crate::access::AccessCounters;
+use crate::burst::Burst;
 use crate::pool::{Pool, PoolConfig};
 
 fn pool() -> Pool {
@@ -21,4 +22,17 @@ fn no_mutable_slice_of_shared_bytes_is_made_even_for_no_bytes() {
         assert_eq!(both.pulldown(&pool, 2, 0, &mut access), Ok(&mut [][..]));
     }
     assert_eq!((packet.first(), view.first()), (&b"shared"[..], &b"har"[..]));
+}
+
+#[test]
+fn what_a_drain_leaves_is_dropped_with_it() {
+    let pool = pool();
+    let before = pool.available();
+    let mut burst = Burst::new();
+    for _ in 0..5 {
+        burst.push(pool.packet_from(b"p").unwrap()).unwrap();
+    }
+    assert!(burst.drain().next().is_some());
+    assert_eq!((burst.len(), pool.available()), (0, before));
+    assert_eq!(burst.iter().count(), 0);
 }
