@@ -15,6 +15,7 @@ use crate::account::{self, Account, AccountFull};
 use crate::chunks::Chunks;
 use crate::descriptor::{Class, Descriptor};
 use crate::home;
+use crate::meta::layers_move_down;
 use crate::pool::{Pool, SMALL_BYTES, SUPER_BYTES};
 
 /// One packet: see the file's head.
@@ -148,10 +149,11 @@ impl PacketBuf {
 
     /// This packet with `n` more bytes in front, contiguous and to be written through
     /// [`PacketBuf::first_mut`]: in its own headroom where there is room, else in a small chunk of
-    /// its own before it.
+    /// its own before it, to which all that is known of the packet passes. The charge stays as it
+    /// is.
     ///
     /// # Errors
-    /// Gives the packet back, unchanged, where no small chunk is free or the chain is full.
+    /// Gives the packet back, unchanged, where no chunk is free or the chain is full.
     #[inline]
     pub fn push_header(mut self, pool: &Pool, n: usize) -> Result<Self, Self> {
         if self.prepend(n).is_some() {
@@ -166,16 +168,11 @@ impl PacketBuf {
         if head.extend(n).is_none() {
             return Err(self);
         }
-        let (from, to) = (self.descriptor(), head.descriptor());
-        to.iface.set(from.iface.get());
-        to.hash.set(from.hash.get());
-        let (charged, account) = (from.charged.replace(0), from.account.get());
-        let checksum = self.checksum_state();
+        head.inherit(&self, n);
+        let charged = self.descriptor().charged.replace(0);
         match head.append(self) {
             Ok(()) => {
                 head.descriptor().charged.set(charged);
-                head.descriptor().account.set(account);
-                head.set_checksum_state(checksum);
                 Ok(head)
             }
             Err(ChainFull(packet)) => {
@@ -219,7 +216,7 @@ impl PacketBuf {
     }
 
     /// Takes `n` bytes off the front (all of them where there are fewer). Chunks that become
-    /// empty stay in place, so that no layer's offset moves.
+    /// empty stay in place. Layers stay where they are in the packet.
     pub fn trim_front(&mut self, n: usize) {
         let mut left = n.min(self.len()) as u32;
         self.descriptor().total.set(self.descriptor().total.get() - left);
@@ -230,6 +227,9 @@ impl PacketBuf {
             left -= here;
             if left == 0 {
                 break;
+            }
+            if core::ptr::eq(d, self.descriptor()) {
+                layers_move_down(d, left);
             }
         }
     }
@@ -456,6 +456,45 @@ pub(crate) fn reference_to(pool: &Pool, d: &Descriptor, from: u32, len: u32) -> 
     r.len.set(len);
     r.total.set(len);
     Some(reference)
+}
+
+/// Puts `fresh`, one chunk, and `tail`, one chunk, behind `chunk` into its chain.
+///
+/// # Safety
+/// The caller owns the chain that `chunk` is part of, whose owner owns both from now on.
+pub(crate) unsafe fn splice_behind(
+    chunk: &Descriptor,
+    fresh: PacketBuf,
+    tail: Option<PacketBuf>,
+) -> &Descriptor {
+    let following = chunk.chain.get();
+    let fresh = fresh.into_descriptor();
+    chunk.chain.set(fresh);
+    // SAFETY: given up by its handle just above, so it is live and the caller's.
+    let fresh = unsafe { &*fresh };
+    let last = match tail {
+        None => fresh,
+        Some(tail) => {
+            let tail = tail.into_descriptor();
+            fresh.chain.set(tail);
+            // SAFETY: as above.
+            unsafe { &*tail }
+        }
+    };
+    last.chain.set(following);
+    fresh
+}
+
+/// Takes the `count` chunks behind `chunk` out of its chain and gives them back. The caller owns
+/// the chain, and knows that it has so many.
+pub(crate) fn release_following(chunk: &Descriptor, count: usize) {
+    if count == 0 {
+        return;
+    }
+    let first = chunk.chain.get();
+    let Some(last) = Links::of(chunk).nth(count) else { return };
+    chunk.chain.set(last.chain.replace(core::ptr::null()));
+    release_chain(first);
 }
 
 /// Gives back a chain, one descriptor after the other.

@@ -3,7 +3,7 @@
 use floodwall_base::{IfIndex, Instant};
 
 use crate::buf::PacketBuf;
-use crate::descriptor::{CHECKSUM_MASK, CHECKSUM_SHIFT, LINE1, LINK_GROUP};
+use crate::descriptor::{CHECKSUM_MASK, CHECKSUM_SHIFT, Descriptor, LINE1, LINK_GROUP};
 
 /// What is known of the transport checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,6 +33,16 @@ pub struct Offload {
     pub checksum_start: u16,
     /// Where the sum is stored, from `checksum_start`.
     pub checksum_offset: u16,
+}
+
+/// The first chunk `d` was used up by a trim that took `n` bytes from later ones: layers count from
+/// the first frame's start, and its offset cannot say so.
+#[cold]
+pub(crate) fn layers_move_down(d: &Descriptor, n: u32) {
+    let n = u16::try_from(n).unwrap_or(u16::MAX);
+    for layer in [&d.l3, &d.l4, &d.payload] {
+        layer.set(layer.get().saturating_sub(n));
+    }
 }
 
 impl PacketBuf {
@@ -92,7 +102,8 @@ impl PacketBuf {
     #[inline]
     pub fn set_layers(&mut self, l3: usize, l4: usize, payload: usize) {
         let d = self.descriptor();
-        let at = |n: usize| u16::try_from(d.off.get() as usize + n).unwrap_or(u16::MAX);
+        let off = d.off.get() as usize;
+        let at = |n: usize| u16::try_from(off.saturating_add(n)).unwrap_or(u16::MAX);
         d.l3.set(at(l3));
         d.l4.set(at(l4));
         d.payload.set(at(payload));
@@ -175,6 +186,30 @@ impl PacketBuf {
         d.gso_size.set(offload.gso_size);
         d.checksum_start.set(offload.checksum_start);
         d.checksum_offset.set(offload.checksum_offset);
+    }
+
+    /// Takes over all that is known of `from`, before whose first byte this packet puts `n` more.
+    /// The charge apart.
+    pub(crate) fn inherit(&mut self, from: &Self, n: usize) {
+        let old = from.descriptor();
+        if old.l3.get() | old.l4.get() | old.payload.get() != 0 {
+            self.set_layers(from.l3() + n, from.l4() + n, from.payload() + n);
+        }
+        let to = self.descriptor();
+        to.iface.set(old.iface.get());
+        to.hash.set(old.hash.get());
+        to.account.set(old.account.get());
+        to.flags.set(old.flags.get());
+        if old.flags.get() & LINE1 != 0 {
+            to.timestamp.set(old.timestamp.get());
+            to.gso_type.set(old.gso_type.get());
+            to.gso_flags.set(old.gso_flags.get());
+            to.header_len.set(old.header_len.get());
+            to.gso_size.set(old.gso_size.get());
+            to.checksum_start.set(old.checksum_start.get());
+            to.checksum_offset.set(old.checksum_offset.get());
+            to.vlan.set(old.vlan.get());
+        }
     }
 
     /// Line 1 is never cleared at allocation; its first use clears it.

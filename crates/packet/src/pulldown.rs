@@ -7,14 +7,16 @@
 
 use core::ptr;
 
+use floodwall_base::limits::CHUNKS_MAX;
 use thiserror::Error;
 
 use crate::access::AccessCounters;
 use crate::buf::{
-    Links, PacketBuf, chunk_bytes, chunk_bytes_mut, is_exclusive, reference_to, tailroom,
+    Links, PacketBuf, chunk_bytes, chunk_bytes_mut, is_exclusive, reference_to, release_following,
+    splice_behind, tailroom,
 };
 use crate::descriptor::Descriptor;
-use crate::pool::Pool;
+use crate::pool::{HEADROOM, Pool, SUPER_BYTES};
 
 /// Why bytes could not be pulled down. The packet is unchanged.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +35,8 @@ pub enum PulldownError {
 impl PacketBuf {
     /// Makes the `len` bytes from `off` contiguous and exclusive, and gives them to be written.
     /// Bytes before `off` stay where they are. Copies `len` bytes at most, and only where the
-    /// range straddles chunks or is shared; takes one frame and one reference at most.
+    /// range straddles chunks or is shared; takes one frame and one reference at most. The charge
+    /// stays as it is: charge the packet again to pay for what was added.
     ///
     /// # Errors
     /// See [`PulldownError`]; the packet is unchanged then.
@@ -126,9 +129,22 @@ fn pull_forward(chunk: &Descriptor, within: usize, missing: usize) -> Place<'_> 
     Place { chunk, within }
 }
 
+/// How many chunks behind `chunk` `bytes` of theirs use up.
+fn used_up_following(chunk: &Descriptor, mut bytes: usize) -> usize {
+    let uses_up = |d: &&Descriptor| match bytes.checked_sub(d.len.get() as usize) {
+        Some(rest) if bytes > 0 => {
+            bytes = rest;
+            true
+        }
+        _ => false,
+    };
+    Links::of(chunk).skip(1).take_while(uses_up).count()
+}
+
 /// Fills `room` with the first bytes behind `chunk`, and takes them off there. The caller has
-/// checked that there are enough.
+/// checked that there are enough. Chunks that are used up go home.
 fn take_from_following(chunk: &Descriptor, room: &mut [u8]) {
+    let used_up = used_up_following(chunk, room.len());
     let mut done = 0;
     for d in Links::of(chunk).skip(1) {
         let here = (room.len() - done).min(d.len.get() as usize);
@@ -140,6 +156,7 @@ fn take_from_following(chunk: &Descriptor, room: &mut [u8]) {
             break;
         }
     }
+    release_following(chunk, used_up);
 }
 
 /// Copies the range into a fresh frame and splices it in behind what is left of `chunk`. What
@@ -151,17 +168,16 @@ fn split_off<'a>(
     within: usize,
     len: usize,
 ) -> Result<Place<'a>, PulldownError> {
-    if packet.chunk_count() + 2 > floodwall_base::limits::CHUNKS_MAX {
-        return Err(PulldownError::TooLong);
-    }
-    if len > crate::pool::SUPER_BYTES - crate::pool::HEADROOM {
-        return Err(PulldownError::TooLong);
-    }
-    let mut fresh = pool.alloc_for(len).ok_or(PulldownError::NoMemory)?;
-    let room = fresh.extend(len).ok_or(PulldownError::TooLong)?;
     let here = (chunk.len.get() as usize - within).min(len);
     let rest = chunk.len.get() as usize - within - here;
+    let more = 1 + usize::from(rest > 0);
+    let fewer = used_up_following(chunk, len - here);
+    if packet.chunk_count() + more > CHUNKS_MAX + fewer || len > SUPER_BYTES - HEADROOM {
+        return Err(PulldownError::TooLong);
+    }
     // Everything that can fail comes first.
+    let mut fresh = pool.alloc_for(len).ok_or(PulldownError::NoMemory)?;
+    let room = fresh.extend(len).ok_or(PulldownError::TooLong)?;
     let tail = match rest {
         0 => None,
         _ => Some(
@@ -172,24 +188,9 @@ fn split_off<'a>(
     room[..here].copy_from_slice(&chunk_bytes(chunk)[within..within + here]);
     take_from_following(chunk, &mut room[here..]);
     chunk.len.set(within as u32);
-    let following = chunk.chain.get();
-    let fresh = fresh.into_descriptor();
-    chunk.chain.set(fresh);
-    // SAFETY: `fresh` and `tail` were owned by their handles, whose ownership passes to the chain
-    // here; the packet's handle frees them from now on.
-    let (fresh, last) = unsafe {
-        let fresh: &'a Descriptor = &*fresh;
-        match tail {
-            None => (fresh, fresh),
-            Some(tail) => {
-                let tail = tail.into_descriptor();
-                fresh.chain.set(tail);
-                (fresh, &*tail)
-            }
-        }
-    };
-    last.chain.set(following);
-    Ok(Place { chunk: fresh, within: 0 })
+    // SAFETY: `chunk` is one of `packet`'s, which its caller has mutably borrowed; from here on
+    // the packet's handle frees both.
+    Ok(Place { chunk: unsafe { splice_behind(chunk, fresh, tail) }, within: 0 })
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! What a handle promises beyond plain bytes.
 
+use floodwall_base::limits::CHUNKS_MAX;
+use floodwall_base::{IfIndex, Instant};
+
 use crate::access::AccessCounters;
 use crate::burst::Burst;
+use crate::meta::{ChecksumState, Offload};
 use crate::pool::{Pool, PoolConfig};
 
 fn pool() -> Pool {
@@ -25,6 +29,60 @@ fn no_mutable_slice_of_shared_bytes_is_made_even_for_no_bytes() {
 }
 
 #[test]
+fn layers_stay_right_when_a_trim_reaches_into_later_chunks() {
+    let pool = pool();
+    let flat: Vec<u8> = (0..60).collect();
+    for cut in 0..=60 {
+        for trim in 0..=60_usize {
+            let mut packet = pool.packet_from_chunks([&flat[..cut], &flat[cut..]]).unwrap();
+            packet.set_layers(14, 34, 42);
+            packet.trim_front(trim);
+            let want = [14, 34, 42].map(|at: usize| at.saturating_sub(trim));
+            let got = [packet.l3(), packet.l4(), packet.payload()];
+            assert_eq!(got, want, "cut at {cut}, {trim} trimmed");
+        }
+    }
+}
+
+#[test]
+fn layers_far_beyond_any_frame_are_kept_as_the_largest() {
+    let pool = pool();
+    let mut packet = pool.packet_from(b"x").unwrap();
+    packet.set_layers(0, usize::MAX, usize::MAX);
+    assert!(packet.l3() == 0 && packet.l4() > 65_000);
+}
+
+#[test]
+fn what_is_known_of_a_packet_survives_a_header_in_front_with_and_without_headroom() {
+    let pool = pool();
+    let make = || {
+        let mut packet = pool.packet_from(&[1; 60]).unwrap();
+        packet.set_layers(0, 20, 28);
+        packet.set_iface(IfIndex(7));
+        packet.set_flow_hash(99);
+        packet.set_link_group(true);
+        packet.set_checksum_state(ChecksumState::Partial);
+        packet.set_timestamp(Instant::from_nanos(5));
+        packet.set_offload(Offload { gso_type: 1, gso_size: 1000, ..Offload::default() });
+        packet
+    };
+    let with_room = make().push_header(&pool, 14).unwrap();
+    let mut full = make();
+    let view = full.share(&pool, 0, 60).unwrap();
+    full = full.push_header(&pool, 14).unwrap();
+    assert_eq!((with_room.chunk_count(), full.chunk_count()), (1, 2));
+    drop(view);
+    for packet in [with_room, full] {
+        assert_eq!((packet.l3(), packet.l4(), packet.payload()), (14, 34, 42));
+        assert_eq!((packet.iface(), packet.flow_hash()), (IfIndex(7), 99));
+        assert!(packet.is_link_group());
+        assert_eq!(packet.checksum_state(), ChecksumState::Partial);
+        assert_eq!(packet.timestamp(), Some(Instant::from_nanos(5)));
+        assert_eq!(packet.offload().map(|o| (o.gso_type, o.gso_size)), Some((1, 1000)));
+    }
+}
+
+#[test]
 fn what_a_drain_leaves_is_dropped_with_it() {
     let pool = pool();
     let before = pool.available();
@@ -35,4 +93,23 @@ fn what_a_drain_leaves_is_dropped_with_it() {
     assert!(burst.drain().next().is_some());
     assert_eq!((burst.len(), pool.available()), (0, before));
     assert_eq!(burst.iter().count(), 0);
+}
+
+#[test]
+fn a_chain_of_sixty_four_shared_bytes_can_be_pulled_down() {
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let before = pool.available();
+    let flat: Vec<u8> = (0..CHUNKS_MAX as u8).collect();
+    for (off, len) in [(0, CHUNKS_MAX), (0, 40), (10, 40), (CHUNKS_MAX - 2, 2)] {
+        let packet = pool.packet_from_chunks(flat.chunks(1)).unwrap();
+        let mut view = packet.share(&pool, 0, CHUNKS_MAX).unwrap();
+        assert_eq!(view.chunk_count(), CHUNKS_MAX);
+        let mut access = AccessCounters::default();
+        let got = view.pulldown(&pool, off, len, &mut access).unwrap();
+        assert_eq!(got, &flat[off..off + len]);
+        assert_eq!(view.chunks().flatten().copied().collect::<Vec<_>>(), flat);
+        assert!(view.chunk_count() <= CHUNKS_MAX);
+        assert_eq!(view.len(), CHUNKS_MAX);
+    }
+    assert_eq!(pool.available(), before);
 }
