@@ -9,15 +9,19 @@
 
 mod action;
 pub mod icmp;
+pub mod icmp_limit;
 pub mod iface;
 pub mod input;
 pub mod neighbor;
 pub mod output;
+pub mod source_address;
 
 pub use action::{IcmpError, Refusal};
+pub use icmp_limit::{Allow, IcmpLimit, IcmpLimitConfig, IcmpRate};
 pub use iface::{AddressState, Interface, InterfaceAddress, InterfaceError, LinkMedium};
 pub use input::{Heading, Upper};
 pub use neighbor::{
     AdvertisementFlags, Neighbor, NeighborCache, NeighborConfig, NeighborEvent, NeighborState,
     Resolution,
 };
+pub use source_address::{SourceCandidate, choose_source, source_address};

@@ -1,0 +1,188 @@
+//! How many ICMP answers may leave: per peer, and for errors in all.
+//!
+//! Called by `stack` before it makes an error or an echo reply. Each share is a bucket of credit
+//! that refills with time, kept as the one moment at which it will be full (the virtual scheduling
+//! form of the leaky bucket, ITU-T I.371). Invariants: the peer is asked first, and an answer that
+//! the peer's share withholds costs the others nothing; what an answer costs is random, so that
+//! counting answers does not tell how many were spent for somebody else. Read first: RFC 4443
+//! section 2.4 (f), RFC 1812 section 4.3.2.8; Man and others, "DNS Cache Poisoning Attack Reloaded"
+//! (CCS 2020), for what a predictable global limit gives away.
+//!
+//! # Under flood
+//! Reachable by anyone, with any source address. Bound: [`IcmpLimitConfig::peers`] buckets of eight
+//! bytes for errors and as many for echoes, allocated at the start; peers share one by keyed hash,
+//! an IPv6 peer with its /64. Worst work per packet: one keyed hash, one random number. Nobody is
+//! evicted: a bucket forgets by filling up. Honest traffic loses errors while a flood of spoofed
+//! sources spends the share for all, and echo replies where its slot is shared with an attacker,
+//! one chance in [`IcmpLimitConfig::peers`] a source. Counters: `IcmpOutRateLimitHost`,
+//! `IcmpOutRateLimitGlobal` and their IPv6 likes, by the caller.
+
+use core::net::{IpAddr, Ipv6Addr};
+
+use floodwall_base::limits::{
+    ICMP_ERROR_BURST, ICMP_ERROR_RATE, ICMP_PEER_BURST, ICMP_PEER_RATE, ICMP_PEERS,
+};
+use floodwall_base::{HashKey, Instant, SecretRandom};
+
+/// Echo replies a second that one peer may cause.
+pub const ICMP_ECHO_PEER_RATE: u32 = 10_000;
+/// Echo replies at once that one peer may cause.
+pub const ICMP_ECHO_PEER_BURST: u32 = 1000;
+
+/// Answers a second, and at once. Zero answers a second are none ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IcmpRate {
+    /// Answers a second.
+    pub per_second: u32,
+    /// Answers at once, after a silence.
+    pub burst: u32,
+}
+
+/// What an [`IcmpLimit`] allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IcmpLimitConfig {
+    /// Buckets of each sort; rounded up to a power of two.
+    pub peers: usize,
+    /// Errors to one peer.
+    pub error_peer: IcmpRate,
+    /// Errors to all peers together.
+    pub error_all: IcmpRate,
+    /// Echo replies to one peer.
+    pub echo_peer: IcmpRate,
+}
+
+impl Default for IcmpLimitConfig {
+    fn default() -> Self {
+        let rate = |per_second, burst| IcmpRate { per_second, burst };
+        Self {
+            peers: ICMP_PEERS,
+            error_peer: rate(ICMP_PEER_RATE, ICMP_PEER_BURST),
+            error_all: rate(ICMP_ERROR_RATE, ICMP_ERROR_BURST),
+            echo_peer: rate(ICMP_ECHO_PEER_RATE, ICMP_ECHO_PEER_BURST),
+        }
+    }
+}
+
+/// Whether an answer may leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Allow {
+    /// It may.
+    Yes,
+    /// The peer is over its share.
+    PeerLimited,
+    /// All peers together are over theirs.
+    GlobalLimited,
+}
+
+/// See the file's head.
+#[derive(Clone, Debug)]
+pub struct IcmpLimit {
+    key: HashKey,
+    error_peers: Box<[Bucket]>,
+    echo_peers: Box<[Bucket]>,
+    error_all: Bucket,
+    error_peer_price: Price,
+    error_all_price: Price,
+    echo_peer_price: Price,
+}
+
+impl IcmpLimit {
+    /// Full shares for everybody.
+    #[must_use]
+    pub fn new(config: &IcmpLimitConfig, key: HashKey) -> Self {
+        let peers = config.peers.max(1).next_power_of_two();
+        let full: Box<[Bucket]> = vec![Bucket::default(); peers].into();
+        Self {
+            key,
+            error_peers: full.clone(),
+            echo_peers: full,
+            error_all: Bucket::default(),
+            error_peer_price: Price::of(config.error_peer),
+            error_all_price: Price::of(config.error_all),
+            echo_peer_price: Price::of(config.echo_peer),
+        }
+    }
+
+    /// Whether an error may be sent to `peer`. Costs one keyed hash.
+    pub fn allow_error(&mut self, peer: IpAddr, now: Instant, random: &mut SecretRandom) -> Allow {
+        let slot = self.slot(peer);
+        let Some(bucket) = self.error_peers.get_mut(slot) else {
+            return Allow::PeerLimited;
+        };
+        if !bucket.has(self.error_peer_price, now) {
+            return Allow::PeerLimited;
+        }
+        if !self.error_all.has(self.error_all_price, now) {
+            return Allow::GlobalLimited;
+        }
+        let dice = random.next_u64();
+        bucket.spend(self.error_peer_price, now, dice as u32);
+        self.error_all.spend(self.error_all_price, now, (dice >> 32) as u32);
+        Allow::Yes
+    }
+
+    /// Whether an echo reply may be sent to `peer`. Costs one keyed hash.
+    pub fn allow_echo(&mut self, peer: IpAddr, now: Instant, random: &mut SecretRandom) -> Allow {
+        let slot = self.slot(peer);
+        match self.echo_peers.get_mut(slot) {
+            Some(bucket) if bucket.has(self.echo_peer_price, now) => {
+                bucket.spend(self.echo_peer_price, now, random.next_u32());
+                Allow::Yes
+            }
+            _ => Allow::PeerLimited,
+        }
+    }
+
+    /// The bucket of a peer: of its /64 for IPv6, since a host has all of that to send from; but
+    /// not for link-local addresses, where everybody on the link is in one.
+    fn slot(&self, peer: IpAddr) -> usize {
+        let peer = match peer {
+            IpAddr::V6(addr) if !addr.is_unicast_link_local() => {
+                IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() >> 64 << 64))
+            }
+            other => other,
+        };
+        self.key.addr(peer, 0) as usize & (self.error_peers.len() - 1)
+    }
+}
+
+/// What one answer costs on average and how much credit there is at most, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Price {
+    mean: u64,
+    most: u64,
+}
+
+impl Price {
+    fn of(rate: IcmpRate) -> Self {
+        if rate.per_second == 0 || rate.burst == 0 {
+            return Self { mean: 1, most: 0 };
+        }
+        let mean = (1_000_000_000 / u64::from(rate.per_second)).max(1);
+        Self { mean, most: mean * u64::from(rate.burst) }
+    }
+}
+
+/// Credit, as the moment at which it will be complete.
+#[derive(Clone, Copy, Default, Debug)]
+struct Bucket {
+    full_at: u64,
+}
+
+impl Bucket {
+    /// Whether an answer of average price is covered.
+    fn has(self, price: Price, now: Instant) -> bool {
+        self.full_at.saturating_sub(now.as_nanos()).saturating_add(price.mean) <= price.most
+    }
+
+    /// Spends none, one or two average prices, as chance has it.
+    fn spend(&mut self, price: Price, now: Instant, dice: u32) {
+        let cost = price.mean.saturating_mul((u64::from(dice) * 3) >> 32);
+        self.full_at = self.full_at.max(now.as_nanos()).saturating_add(cost);
+    }
+}
+
+#[cfg(test)]
+#[path = "icmp_limit/tests.rs"]
+mod tests;
