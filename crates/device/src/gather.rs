@@ -20,9 +20,25 @@ pub(crate) struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
+    /// No slices yet.
+    pub(crate) fn new() -> Self {
+        Self { list: [IoSlice::new(&[]); SLICES_MAX], len: 0 }
+    }
+
+    /// Adds `header` and the packet's bytes; how many slices there are then, or `None` where they
+    /// do not fit any more.
+    pub(crate) fn add(&mut self, header: &'a [u8], packet: &'a PacketBuf) -> Option<usize> {
+        if self.len + 1 + packet.chunk_count() > SLICES_MAX {
+            return None;
+        }
+        self.push(header);
+        packet.chunks().for_each(|chunk| self.push(chunk));
+        Some(self.len)
+    }
+
     /// `header`, then the packet's bytes with `patch` in place.
     pub(crate) fn of(header: &'a [u8], packet: &'a PacketBuf, patch: Option<&'a Patch>) -> Self {
-        let mut slices = Self { list: [IoSlice::new(&[]); SLICES_MAX], len: 0 };
+        let mut slices = Self::new();
         slices.push(header);
         let Some(patch) = patch else {
             packet.chunks().for_each(|chunk| slices.push(chunk));

@@ -47,7 +47,6 @@ pub(crate) struct Interface<'a, F: AsFd> {
 
 impl<F: AsFd> Interface<'_, F> {
     /// The system's number for it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the packet socket follows"))]
     pub(crate) fn index(&self) -> io::Result<i32> {
         let answer = self.ask(libc::SIOCGIFINDEX as libc::Ioctl, named(self.name)?)?;
         // SAFETY: the system has filled this field for this question.

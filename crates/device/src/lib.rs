@@ -8,6 +8,8 @@
 //! names the device, what was missing, and the remedy. Start reading at `device.rs`.
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+#[cfg(target_os = "linux")]
+mod af_packet;
 mod device;
 mod error;
 #[cfg(target_os = "linux")]
@@ -15,12 +17,18 @@ mod gather;
 #[cfg(target_os = "linux")]
 mod interface;
 mod memory_wire;
+#[cfg(target_os = "linux")]
+mod packet_ring;
+#[cfg(target_os = "linux")]
+mod socket;
 mod stats;
 #[cfg(target_os = "linux")]
 mod tun;
 #[cfg(target_os = "linux")]
 mod vnet;
 
+#[cfg(target_os = "linux")]
+pub use af_packet::{AfPacket, AfPacketConfig};
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};

@@ -115,7 +115,7 @@ fn a_super_frame_is_read_into_the_pool_and_written_back_whole() {
             forward();
             for v6 in [false, true] {
                 let (from, to) = (ends(n, v6).1, ends(n + 1, v6).1);
-                let (bytes, offload) = packets::super_segment(from, to, 1400);
+                let (bytes, offload) = packets::super_segment(from, to, packets::PAYLOAD_MAX);
                 let mut packet = sender.packet_from(&bytes).unwrap();
                 packet.set_checksum_state(ChecksumState::Partial);
                 packet.set_offload(offload);
@@ -228,7 +228,7 @@ fn what_cannot_be_carried_is_dropped_under_a_name() {
         send(&mut tun, pool.packet_from(&bytes).unwrap());
         assert_eq!(tun.stats().tx_down, 1, "the interface is down");
         assert!(ip("link set fwdown up"));
-        let (bytes, offload) = packets::super_segment(peer, kernel, 1400);
+        let (bytes, offload) = packets::super_segment(peer, kernel, 9000);
         let mut packet = pool.packet_from(&bytes).unwrap();
         packet.set_offload(offload);
         send(&mut tun, packet);

@@ -71,10 +71,8 @@ pub fn wait(fd: BorrowedFd<'_>) -> bool {
 /// Waits that long for a descriptor to become readable.
 pub fn wait_millis(fd: BorrowedFd<'_>, millis: i64) -> bool {
     let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-    let time = rustix::event::Timespec {
-        tv_sec: millis / 1000,
-        tv_nsec: (millis % 1000) * 1_000_000,
-    };
+    let time =
+        rustix::event::Timespec { tv_sec: millis / 1000, tv_nsec: (millis % 1000) * 1_000_000 };
     rustix::event::poll(&mut polled, Some(&time)).unwrap() > 0
 }
 

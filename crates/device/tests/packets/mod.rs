@@ -70,10 +70,12 @@ pub fn partial_datagram(
     (packet, Offload { flags: 1, checksum_start: start, checksum_offset: 6, ..Offload::default() })
 }
 
-/// A TCP super-frame as large as IP allows, to be cut into pieces of `piece` bytes.
-pub fn super_segment(src_addr: IpAddr, dst_addr: IpAddr, piece: u16) -> (Vec<u8>, Offload) {
+/// The largest TCP payload that fits a packet of either family.
+pub const PAYLOAD_MAX: usize = 65_535 - 40 - 20;
+
+/// A TCP super-frame with `payload` bytes, to be cut into pieces of 1400.
+pub fn super_segment(src_addr: IpAddr, dst_addr: IpAddr, payload: usize) -> (Vec<u8>, Offload) {
     let (network, gso_type) = if src_addr.is_ipv4() { (20, 1) } else { (40, 4) };
-    let payload = 65_535 - 40 - 20;
     let mut segment = vec![0; 20 + payload];
     segment[..4].copy_from_slice(&[0x1f, 0x90, 0x1f, 0x91]);
     segment[4..8].copy_from_slice(&7_u32.to_be_bytes());
@@ -87,7 +89,7 @@ pub fn super_segment(src_addr: IpAddr, dst_addr: IpAddr, piece: u16) -> (Vec<u8>
         flags: 1,
         gso_type,
         header_len: network + 20,
-        gso_size: piece,
+        gso_size: 1400,
         checksum_start: network,
         checksum_offset: 16,
     };

@@ -1,0 +1,121 @@
+//! System calls on packet sockets that no safe crate wraps, wrapped here.
+//!
+//! Called by `af_packet.rs` and `packet_ring.rs`. Invariant: what goes to the system is a plain
+//! structure of libc's, of its true size, alive until the call returns.
+
+use std::io::{self, IoSlice};
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Messages that one call sends.
+pub(crate) const BATCH_MAX: usize = 16;
+
+/// Plain structures of the system, without pointers and without invalid values.
+pub(crate) trait Plain: Copy {}
+impl Plain for libc::c_int {}
+impl Plain for libc::tpacket_req3 {}
+impl Plain for libc::packet_mreq {}
+impl Plain for libc::tpacket_stats_v3 {}
+
+/// A packet socket that sees nothing yet, because it is bound to no protocol.
+pub(crate) fn open() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers; the result is checked.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just made, and that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets an option.
+pub(crate) fn set_option<T: Plain>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    let at = core::ptr::from_ref(value).cast();
+    // SAFETY: the system reads `len` bytes of a plain value that is borrowed for the call.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Packets dropped by the kernel since the last call: reading sets them back.
+pub(crate) fn take_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut stats = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+    let mut len = size_of::<libc::tpacket_stats_v3>() as libc::socklen_t;
+    let at = (&raw mut stats).cast();
+    // SAFETY: the system writes `len` bytes at most, of a plain value that lives for the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            at,
+            &raw mut len,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(stats.tp_drops) }
+}
+
+/// Binds to an interface, for frames of every protocol.
+pub(crate) fn bind(socket: BorrowedFd<'_>, index: i32) -> io::Result<()> {
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index;
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the system reads `len` bytes of a structure that lives for the call.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The interface that the socket is bound to; -1 once that is deleted.
+pub(crate) fn bound_index(socket: BorrowedFd<'_>) -> io::Result<i32> {
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    let at = (&raw mut address).cast();
+    // SAFETY: the system writes `len` bytes at most, of a structure that lives for the call.
+    let result = unsafe { libc::getsockname(socket.as_raw_fd(), at, &raw mut len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(address.sll_ifindex) }
+}
+
+/// Messages for one call.
+pub(crate) struct Messages<'a> {
+    list: [libc::mmsghdr; BATCH_MAX],
+    len: usize,
+    _slices: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Messages<'a> {
+    pub(crate) fn new() -> Self {
+        // SAFETY: all zeros (null pointers of length 0) is a value of this plain structure.
+        let empty: libc::mmsghdr = unsafe { core::mem::zeroed() };
+        Self { list: [empty; BATCH_MAX], len: 0, _slices: PhantomData }
+    }
+
+    /// Adds a message made of `slices`; false where the call takes no more.
+    pub(crate) fn push(&mut self, slices: &'a [IoSlice<'a>]) -> bool {
+        let Some(message) = self.list.get_mut(self.len) else { return false };
+        // An `IoSlice` is an `iovec` by its documentation; the system only reads through it.
+        message.msg_hdr.msg_iov = slices.as_ptr().cast_mut().cast();
+        message.msg_hdr.msg_iovlen = slices.len() as _;
+        self.len += 1;
+        true
+    }
+
+    /// Sends in order; how many were taken, or why not even the first was.
+    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let (count, flags) = (self.len as libc::c_uint, libc::MSG_DONTWAIT);
+        // SAFETY: the first `len` messages point to slices that are borrowed for `'a`, which
+        // outlives `self`; no addresses and no control data.
+        let sent =
+            unsafe { libc::sendmmsg(socket.as_raw_fd(), self.list.as_mut_ptr(), count, flags) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    }
+}
