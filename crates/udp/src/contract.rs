@@ -2,3 +2,110 @@
 //!
 //! Run by this crate's tests for [`crate::LocalIntake`], and by tests of other intakes under the
 //! feature `testing`. Each check panics with what was broken.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use floodwall_packet::{PacketBuf, Pool};
+
+use crate::intake::Intake;
+
+/// Sources of both families, since an intake may treat them apart.
+const SOURCES: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
+/// Runs every check. `pool` needs some small frames and accounts.
+///
+/// # Panics
+/// Where the intake breaks the contract.
+pub fn check<I: Intake>(pool: &Pool) {
+    for source in SOURCES {
+        keeps_order::<I>(pool, source);
+        holds_its_limit::<I>(pool, source);
+        takes_one_when_empty::<I>(pool, source);
+        releases_exactly::<I>(pool, source);
+        survives_a_lower_limit::<I>(pool, source);
+    }
+}
+
+fn packet(pool: &Pool, tag: u8) -> PacketBuf {
+    pool.packet_from(&[tag]).expect("the pool of this check has small frames")
+}
+
+fn open<I: Intake>(pool: &Pool, limit: u64) -> I {
+    I::open(pool, limit).expect("the pool of this check has accounts")
+}
+
+fn keeps_order<I: Intake>(pool: &Pool, source: IpAddr) {
+    let mut intake: I = open(pool, u64::MAX / 4);
+    for tag in 0..5 {
+        let was_empty = intake.offer(packet(pool, tag), source);
+        assert_eq!(was_empty.ok(), Some(tag == 0), "only the first finds the queue empty");
+    }
+    assert_eq!((intake.len(), intake.is_empty()), (5, false));
+    for tag in 0..5 {
+        assert_eq!(intake.first().map(|p| p.first().to_vec()), Some(vec![tag]));
+        let taken = intake.take().expect("as many come out as went in");
+        assert_eq!(taken.first(), [tag], "one source's datagrams stay in order");
+    }
+    assert!(intake.take().is_none() && intake.first().is_none() && intake.is_empty());
+}
+
+fn holds_its_limit<I: Intake>(pool: &Pool, source: IpAddr) {
+    let size = packet(pool, 0).true_size();
+    let mut intake: I = open(pool, u64::from(size) * 3);
+    for tag in 0..3 {
+        assert!(intake.admits(size, source) && intake.offer(packet(pool, tag), source).is_ok());
+    }
+    assert!(!intake.admits(size, source), "true sizes count, not payload bytes");
+    let refused = intake.offer(packet(pool, 9), source).expect_err("beyond the limit");
+    assert_eq!(refused.first(), [9], "the newcomer is given back");
+    assert_eq!((intake.len(), intake.charged()), (3, u64::from(size) * 3));
+    drop(refused);
+    assert_eq!(intake.charged(), u64::from(size) * 3, "a refused packet was never charged");
+}
+
+fn takes_one_when_empty<I: Intake>(pool: &Pool, source: IpAddr) {
+    for limit in [0, 1] {
+        let mut intake: I = open(pool, limit);
+        for round in 0..3 {
+            let size = packet(pool, 0).true_size();
+            assert!(intake.admits(size, source), "an empty intake takes one, limit {limit}");
+            assert_eq!(intake.offer(packet(pool, round), source).ok(), Some(true));
+            assert!(!intake.admits(1, source), "and no second");
+            assert!(intake.offer(packet(pool, 9), source).is_err());
+            assert_eq!(intake.take().map(|p| p.first().to_vec()), Some(vec![round]));
+            assert_eq!(intake.charged(), 0);
+        }
+    }
+}
+
+fn releases_exactly<I: Intake>(pool: &Pool, source: IpAddr) {
+    let before = pool.available();
+    let mut intake: I = open(pool, u64::MAX / 4);
+    for tag in 0..4 {
+        assert!(intake.offer(packet(pool, tag), source).is_ok());
+    }
+    let all = intake.charged();
+    let taken = intake.take();
+    assert_eq!(intake.charged(), all, "what is taken stays charged while it lives");
+    drop(taken);
+    assert_eq!(intake.charged(), all / 4 * 3, "and is released when it dies");
+    drop(intake);
+    assert_eq!(pool.available(), before, "a dropped intake leaves nothing behind");
+}
+
+fn survives_a_lower_limit<I: Intake>(pool: &Pool, source: IpAddr) {
+    let size = packet(pool, 0).true_size();
+    let mut intake: I = open(pool, u64::from(size) * 4);
+    for tag in 0..4 {
+        assert!(intake.offer(packet(pool, tag), source).is_ok());
+    }
+    intake.set_limit(u64::from(size));
+    assert_eq!(intake.len(), 4, "what waits stays");
+    for left in (0..4).rev() {
+        assert!(!intake.admits(size, source), "nothing is admitted above the new limit");
+        drop(intake.take());
+        assert_eq!(intake.charged(), u64::from(size) * left);
+    }
+    assert!(intake.admits(size, source));
+}

@@ -114,6 +114,20 @@ impl<I: Intake> Udp<I> {
         self.deliver(index, input, header, packet, tally)
     }
 
+    /// Takes a burst, handing each verdict to `each` in order.
+    pub fn input_burst(
+        &mut self,
+        burst: impl IntoIterator<Item = (Input, PacketBuf)>,
+        pool: &Pool,
+        counters: &mut Counters,
+        access: &mut AccessCounters,
+        mut each: impl FnMut(Verdict),
+    ) {
+        for (input, packet) in burst {
+            each(self.input(&input, packet, pool, counters, access));
+        }
+    }
+
     /// Into the one socket that was found.
     #[inline]
     fn deliver(
@@ -164,29 +178,29 @@ impl<I: Intake> Udp<I> {
     ) -> Verdict {
         let mut found = [0; GROUP_SOCKETS_MAX];
         let count = self.demux.lookup_group(probe, &mut found);
-        let (mut wanted, mut full) = ([0; GROUP_SOCKETS_MAX], 0);
-        let mut wanting = 0;
+        let (mut wanted, mut wanting) = ([0; GROUP_SOCKETS_MAX], 0);
+        let mut reason = DropReason::UdpNoPort;
+        let size = packet.true_size();
         for index in found.into_iter().take(count) {
-            let size = packet.true_size();
             let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
-            let Some(body) = body.filter(|body| {
-                body.wants_group(probe.local, probe.iface)
-                    && (header.has_checksum || tally.v4 || body.settings.zero_checksum_rx)
-            }) else {
+            let Some(body) = body.filter(|b| b.wants_group(probe.local, probe.iface)) else {
                 continue;
             };
-            if !body.intake.admits(size, input.src_addr) {
+            if !header.has_checksum && !tally.v4 && !body.settings.zero_checksum_rx {
+                reason = DropReason::UdpChecksum;
+            } else if !body.intake.admits(size, input.src_addr) {
                 body.drops += 1;
-                full += 1;
                 tally.full();
+                reason = DropReason::UdpSocketFull;
             } else if let Some(slot) = wanted.get_mut(wanting) {
                 *slot = index;
                 wanting += 1;
             }
         }
-        if wanting == 0 {
-            let reason = if full > 0 { DropReason::UdpSocketFull } else { DropReason::UdpNoPort };
-            return Verdict::Dropped(packet, reason);
+        match (wanting, reason) {
+            (0, DropReason::UdpChecksum) => return tally.drop(packet, reason),
+            (0, _) => return Verdict::Dropped(packet, reason),
+            _ => (),
         }
         if !verifies(input, header, &packet, true) {
             return tally.drop(packet, DropReason::UdpChecksum);

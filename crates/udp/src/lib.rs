@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod allowance;
+mod classify;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 mod demux;
