@@ -276,6 +276,16 @@ impl Interface {
         assigned.find(|a| a.addr.is_link_scope()).map(|a| a.addr)
     }
 
+    /// The address from which to ask for `target`, a neighbour here: one of the prefix that holds
+    /// it, else our IPv6 link-local one, else any that is assigned (RFC 4861 section 7.2.2).
+    #[must_use]
+    pub fn solicit_source(&self, target: IpAddr) -> Option<IpAddr> {
+        match target {
+            IpAddr::V4(target) => nearest(&self.v4, target),
+            IpAddr::V6(target) => nearest(&self.v6, target),
+        }
+    }
+
     /// Adds an address in a state.
     ///
     /// # Errors
@@ -369,6 +379,16 @@ impl Interface {
     pub fn groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.groups.iter().map(|(group, _)| *group)
     }
+}
+
+/// Of the assigned addresses, one whose prefix holds `target`, else a link-local one, else the first.
+fn nearest<A: Address>(addrs: &[Assigned<A>], target: A) -> Option<IpAddr> {
+    let assigned = || addrs.iter().filter(|a| a.state.is_assigned());
+    let found = assigned()
+        .find(|a| a.covers(target))
+        .or_else(|| assigned().find(|a| a.addr.is_link_scope()))
+        .or_else(|| assigned().next());
+    found.map(|a| a.addr.to_ip())
 }
 
 /// Every IPv6 node of the link (RFC 4291 section 2.7.1).

@@ -8,18 +8,24 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod action;
+pub mod arp;
+pub mod dad;
 pub mod icmp;
 pub mod icmp_limit;
 pub mod iface;
 pub mod input;
+pub mod ndp;
 pub mod neighbor;
 pub mod output;
 pub mod source_address;
 
 pub use action::{IcmpError, Refusal};
+pub use arp::ArpVerdict;
+pub use dad::{Dad, DadEvent, DadFull, Detection};
 pub use icmp_limit::{Allow, IcmpLimit, IcmpLimitConfig, IcmpRate};
 pub use iface::{AddressState, Interface, InterfaceAddress, InterfaceError, LinkMedium};
 pub use input::{Heading, Upper};
+pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RouterSolicitor, RouterSummary};
 pub use neighbor::{
     AdvertisementFlags, Neighbor, NeighborCache, NeighborConfig, NeighborEvent, NeighborState,
     Resolution,

@@ -41,6 +41,7 @@ use floodwall_base::{
 use floodwall_packet::{PacketBuf, PacketList};
 use thiserror::Error;
 
+pub(crate) use self::index::Index;
 pub use self::state::{AdvertisementFlags, NeighborState};
 use self::state::{on_advertisement, on_solicitation};
 use self::table::{Entry, Table};
@@ -70,7 +71,7 @@ pub struct NeighborConfig {
     pub interfaces: usize,
     /// Neighbours in all.
     pub entries: usize,
-    /// Of these, unresolved ones: being asked for, or failed.
+    /// Of these, unresolved ones: being asked for, or failed. Half of all at most.
     pub unresolved: usize,
     /// Of the resolved ones, those that have never answered us.
     pub strangers: usize,
@@ -89,6 +90,12 @@ impl NeighborConfig {
             strangers: NEIGHBOR_STRANGERS_MAX,
             pending: NEIGHBOR_PENDING_MAX,
         }
+    }
+
+    /// The same with unresolved neighbours taking half of the entries at most, whatever was asked
+    /// for: a small table must hold resolved ones too.
+    fn balanced(self) -> Self {
+        Self { unresolved: self.unresolved.min(self.entries / 2), ..self }
     }
 
     /// Resolved neighbours of one interface.

@@ -79,6 +79,20 @@ fn neighbours_on_the_link_are_told_from_those_behind_a_router() {
 }
 
 #[test]
+fn neighbours_are_asked_for_from_the_nearest_address() {
+    let mut iface = with(&["10.1.2.3/24", "10.2.0.1/16", "fd00::1/64", "fd01::1/64"]);
+    let source = |iface: &Interface, text: &str| iface.solicit_source(ip(text));
+    assert_eq!(source(&iface, "10.2.9.9"), Some(ip("10.2.0.1")));
+    assert_eq!(source(&iface, "10.9.9.9"), Some(ip("10.1.2.3")));
+    assert_eq!(source(&iface, "fd01::9"), Some(ip("fd01::1")));
+    // A tentative address asks for nobody.
+    assert_eq!(source(&iface, "fe80::9"), Some(ip("fd00::1")));
+    let own = IpAddr::V6(link_local(LINK_ADDR));
+    iface.set_address_state(own, AddressState::Preferred).unwrap();
+    assert_eq!((source(&iface, "fe80::9"), source(&iface, "fd09::9")), (Some(own), Some(own)));
+}
+
+#[test]
 fn addresses_and_groups_are_bounded_in_both_families() {
     let mut iface = Interface::new(IfIndex(2), "ip0", LinkMedium::Ip, 1500, true);
     for family in ["10.0.0", "fd00:"] {

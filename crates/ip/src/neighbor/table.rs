@@ -126,6 +126,7 @@ pub(super) struct Table<A> {
 
 impl<A: Address> Table<A> {
     pub(super) fn new(config: NeighborConfig, key: HashKey, now: Instant) -> Self {
+        let config = config.balanced();
         let capacity = config.interfaces.saturating_mul(config.entries);
         let free = config.interfaces as u32 * SHARES;
         let mut lists = IndexLists::new(capacity, free as usize + 1);

@@ -1,0 +1,1 @@
+//! What ARP packets do, and what our own look like.

@@ -1,0 +1,351 @@
+//! Duplicate address detection: whether an address of ours is ours alone, both families.
+//!
+//! Called by `stack` when an address is configured, when `arp.rs` or `ndp.rs` report a conflict,
+//! and for timed work. It never sends: its events say what to send, and when an address may be used.
+//!
+//! IPv6 addresses are probed before use (RFC 4862 section 5.4: one probe, one second). IPv4
+//! addresses are by default used at once and announced ([`Detection::Announce`]), as hosts with
+//! configured addresses have always done; a conflict is then reported, and the address defended with
+//! one announcement in ten seconds (RFC 5227 section 2.4 (c)): a server that lets go of its address
+//! because somebody forges one packet serves the forger. [`Detection::Probe`] does RFC 5227 in full.
+//!
+//! Invariants: an address is confirmed only after all its probes went unanswered; a conflict ends in
+//! another try at most [`RETRIES_MAX`] times, at growing intervals, then in giving up; a probe of our
+//! own that a loop brings back is no conflict (RFC 7527), and makes us probe longer once.
+//!
+//! # Under flood
+//! Reachable by anyone on the link, for our own addresses alone. Bound: as many entries as we have
+//! addresses, allocated at the start. Worst work per packet: one table probe. An attacker who
+//! answers every probe denies an address before it is used, which no host can prevent (RFC 3756
+//! section 4.1.3); it costs us four rounds of probes, and the operator is told
+//! (`FloodwallDadConflicts`). An address in use is never given up.
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use floodwall_base::{HashKey, IfIndex, IndexLists, Instant, Randomness, TimerWheel, Units};
+use thiserror::Error;
+
+use crate::ndp::Nonce;
+use crate::neighbor::Index;
+
+/// How often an address that met a conflict is tried again.
+pub const RETRIES_MAX: u8 = 3;
+/// How long after a conflict the address is tried again; doubled each time.
+pub const RETRY_WAIT: Duration = Duration::from_secs(1);
+/// The least time between two defences of an address (RFC 5227, DEFEND_INTERVAL).
+pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
+/// Probes of an IPv6 address (RFC 4862, DupAddrDetectTransmits).
+const PROBES_V6: u8 = 1;
+/// Between and after them (RFC 4861, RETRANS_TIMER).
+const PROBE_WAIT_V6: Duration = Duration::from_secs(1);
+/// More of them once our own came back (RFC 7527 section 4.2, MAX_MULTICAST_SOLICIT).
+const PROBES_LOOPED: u8 = 3;
+/// Probes of an IPv4 address (RFC 5227, PROBE_NUM).
+const PROBES_V4: u8 = 3;
+/// Between them at least, and as much again at random (RFC 5227, PROBE_MIN and PROBE_MAX).
+const PROBE_WAIT_V4: Duration = Duration::from_secs(1);
+/// After the last, and between announcements (RFC 5227, ANNOUNCE_WAIT and ANNOUNCE_INTERVAL).
+const ANNOUNCE_WAIT: Duration = Duration::from_secs(2);
+/// Announcements of an IPv4 address (RFC 5227, ANNOUNCE_NUM).
+const ANNOUNCEMENTS_V4: u8 = 2;
+/// Announcements of an IPv6 address that is used without probing.
+const ANNOUNCEMENTS_V6: u8 = 1;
+
+/// Whether an address is probed before it is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detection {
+    /// It is used at once, and announced.
+    Announce,
+    /// It is probed first, then used and, for IPv4, announced.
+    Probe,
+}
+
+/// What timed work asks of its caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DadEvent {
+    /// Tell everybody that we have the address.
+    Announce(IfIndex, IpAddr),
+    /// The address is ours: it may be used from now on.
+    Confirmed(IfIndex, IpAddr),
+    /// Ask whether anybody has the address; the nonce is for IPv6.
+    Probe(IfIndex, IpAddr, Nonce),
+}
+
+/// What is to be done about a conflict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Response {
+    /// Announce the address once more: it is in use, and stays so. Report the conflict.
+    Defend,
+    /// The address is somebody else's: mark it as duplicate, and tell the operator.
+    GiveUp,
+    /// Nothing: a probe of our own came back, the conflict is answered already, or the address is
+    /// not ours.
+    Ignore,
+    /// Nothing yet: it will be tried again.
+    Retry,
+}
+
+/// There is no room for another address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("duplicate address detection watches as many addresses as it may")]
+pub struct DadFull;
+
+/// What an address is waiting for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The next of so many probes, or, after the last, the end of its wait.
+    Probing { left: u8 },
+    /// The next of so many announcements.
+    Announcing { left: u8 },
+    /// Nothing.
+    Settled,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    iface: IfIndex,
+    addr: IpAddr,
+    hash: u32,
+    phase: Phase,
+    conflicts: u8,
+    /// It met a conflict, and has not probed again since.
+    resting: bool,
+    /// Our own probe came back, and we probe longer for it.
+    looped: bool,
+    nonce: Option<Nonce>,
+    defended: Option<Instant>,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Dad {
+    /// `None`: free.
+    entries: Box<[Option<Entry>]>,
+    index: Index,
+    /// One list: the free entries.
+    free: IndexLists,
+    wheel: TimerWheel,
+    key: HashKey,
+    delay_max: Duration,
+}
+
+impl Dad {
+    /// A watch over up to `capacity` addresses. The first probe of an address waits for a random
+    /// time below `delay_max` (RFC 4862 section 5.4.2 and RFC 5227 want a second), so that hosts
+    /// that start together do not ask together.
+    #[must_use]
+    pub fn new(capacity: usize, delay_max: Duration, key: HashKey, now: Instant) -> Self {
+        let mut free = IndexLists::new(capacity, 1);
+        (0..free.items()).for_each(|at| free.push_back(0, at));
+        Self {
+            entries: vec![None; capacity].into(),
+            index: Index::new(capacity),
+            free,
+            wheel: TimerWheel::new(capacity, now),
+            key,
+            delay_max,
+        }
+    }
+
+    /// Starts for an address, anew where it is watched already.
+    ///
+    /// # Errors
+    /// As many addresses are watched as may be.
+    pub fn start(
+        &mut self,
+        iface: IfIndex,
+        addr: IpAddr,
+        detection: Detection,
+        now: Instant,
+        random: &mut Randomness,
+    ) -> Result<(), DadFull> {
+        self.stop(iface, addr);
+        let hash = self.hash(iface, addr);
+        let at = self.free.first(0).ok_or(DadFull)?;
+        if !self.index.insert(hash, at) {
+            return Err(DadFull);
+        }
+        self.free.unlink(at);
+        let (phase, wait) = match detection {
+            Detection::Announce => (announcing(addr, detection), Duration::ZERO),
+            Detection::Probe => {
+                (Phase::Probing { left: probes(addr) }, below(self.delay_max, random))
+            }
+        };
+        let entry = Entry {
+            iface,
+            addr,
+            hash,
+            phase,
+            conflicts: 0,
+            resting: false,
+            looped: false,
+            nonce: None,
+            defended: None,
+        };
+        if let Some(slot) = self.entries.get_mut(at as usize) {
+            *slot = Some(entry);
+        }
+        self.wheel.insert(at, now + wait);
+        Ok(())
+    }
+
+    /// Forgets an address: it was taken from the interface.
+    pub fn stop(&mut self, iface: IfIndex, addr: IpAddr) {
+        if let Some(at) = self.find(iface, addr) {
+            self.discard(at);
+        }
+    }
+
+    /// Another station wants or has the address, by what `arp.rs` or `ndp.rs` has checked; `nonce`
+    /// is the message's.
+    pub fn conflict(
+        &mut self,
+        iface: IfIndex,
+        addr: IpAddr,
+        nonce: Option<Nonce>,
+        now: Instant,
+        random: &mut Randomness,
+    ) -> Response {
+        let Some(at) = self.find(iface, addr) else {
+            return Response::Ignore;
+        };
+        let Some(entry) = self.entries.get_mut(at as usize).and_then(Option::as_mut) else {
+            return Response::Ignore;
+        };
+        if nonce.is_some() && nonce == entry.nonce {
+            if let (Phase::Probing { left }, false) = (&mut entry.phase, entry.looped) {
+                *left = left.saturating_add(PROBES_LOOPED);
+                entry.looped = true;
+            }
+            return Response::Ignore;
+        }
+        if !matches!(entry.phase, Phase::Probing { .. }) {
+            let lately = entry.defended.is_some_and(|then| now < then + DEFEND_INTERVAL);
+            if !lately {
+                entry.defended = Some(now);
+            }
+            return if lately { Response::Ignore } else { Response::Defend };
+        }
+        if entry.resting {
+            return Response::Ignore;
+        }
+        if entry.conflicts >= RETRIES_MAX {
+            self.discard(at);
+            return Response::GiveUp;
+        }
+        let wait = RETRY_WAIT * (1 << entry.conflicts) + below(self.delay_max, random);
+        entry.conflicts += 1;
+        entry.resting = true;
+        entry.phase = Phase::Probing { left: probes(addr) };
+        self.wheel.insert(at, now + wait);
+        Response::Retry
+    }
+
+    /// Does timed work, while units last; returns what was spent.
+    pub fn work(
+        &mut self,
+        now: Instant,
+        budget: Units,
+        random: &mut Randomness,
+        mut emit: impl FnMut(DadEvent),
+    ) -> Units {
+        let mut left = budget;
+        while let Some(at) = self.wheel.pop_due(now, &mut left) {
+            let Some(entry) = self.entries.get_mut(at as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            let (event, wait) = ring(entry, random);
+            if let Some(wait) = wait {
+                self.wheel.insert(at, now + wait);
+            }
+            if let Some(event) = event {
+                emit(event);
+            }
+        }
+        budget.minus(left)
+    }
+
+    /// When [`Dad::work`] must be called at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.wheel.deadline()
+    }
+
+    fn hash(&self, iface: IfIndex, addr: IpAddr) -> u32 {
+        self.key.addr(addr, u32::from(iface.0)) as u32
+    }
+
+    fn find(&self, iface: IfIndex, addr: IpAddr) -> Option<u32> {
+        self.index.find(self.hash(iface, addr), |at| {
+            let entry = self.entries.get(at as usize).and_then(Option::as_ref);
+            entry.is_some_and(|e| e.iface == iface && e.addr == addr)
+        })
+    }
+
+    fn discard(&mut self, at: u32) {
+        if let Some(entry) = self.entries.get_mut(at as usize).and_then(Option::take) {
+            self.index.remove(entry.hash, at);
+            self.wheel.cancel(at);
+            self.free.push_back(0, at);
+        }
+    }
+}
+
+/// An address's timer rang: what to say, and how long to wait for the next ring.
+fn ring(entry: &mut Entry, random: &mut Randomness) -> (Option<DadEvent>, Option<Duration>) {
+    let (iface, addr) = (entry.iface, entry.addr);
+    match &mut entry.phase {
+        Phase::Probing { left: 0 } => {
+            entry.phase = announcing(addr, Detection::Probe);
+            let more = entry.phase != Phase::Settled;
+            (Some(DadEvent::Confirmed(iface, addr)), more.then_some(Duration::ZERO))
+        }
+        Phase::Probing { left } => {
+            *left -= 1;
+            let wait = match addr {
+                IpAddr::V6(_) => PROBE_WAIT_V6,
+                IpAddr::V4(_) if *left == 0 => ANNOUNCE_WAIT,
+                IpAddr::V4(_) => PROBE_WAIT_V4 + below(PROBE_WAIT_V4, random),
+            };
+            let [nonce @ .., _, _] = random.secret.next_u64().to_be_bytes();
+            entry.resting = false;
+            entry.nonce = Some(Nonce(nonce));
+            (Some(DadEvent::Probe(iface, addr, Nonce(nonce))), Some(wait))
+        }
+        Phase::Announcing { left } => {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                entry.phase = Phase::Settled;
+            }
+            let more = entry.phase != Phase::Settled;
+            (Some(DadEvent::Announce(iface, addr)), more.then_some(ANNOUNCE_WAIT))
+        }
+        Phase::Settled => (None, None),
+    }
+}
+
+const fn probes(addr: IpAddr) -> u8 {
+    if addr.is_ipv4() { PROBES_V4 } else { PROBES_V6 }
+}
+
+/// What follows once an address may be used.
+const fn announcing(addr: IpAddr, detection: Detection) -> Phase {
+    match (addr, detection) {
+        (IpAddr::V4(_), _) => Phase::Announcing { left: ANNOUNCEMENTS_V4 },
+        (IpAddr::V6(_), Detection::Announce) => Phase::Announcing { left: ANNOUNCEMENTS_V6 },
+        (IpAddr::V6(_), Detection::Probe) => Phase::Settled,
+    }
+}
+
+/// A random time below `max`.
+fn below(max: Duration, random: &mut Randomness) -> Duration {
+    let nanos = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(random.public.below(nanos))
+}
+
+#[cfg(test)]
+#[path = "dad/tests.rs"]
+mod tests;

@@ -1,0 +1,1 @@
+//! Duplicate address detection in virtual time, both families.

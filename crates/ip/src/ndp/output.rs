@@ -1,0 +1,131 @@
+//! Our own neighbour discovery messages, as complete frames.
+//!
+//! Called by `stack` through `ndp.rs`. Invariants: hop limit 255, checksum right, interface set,
+//! every frame in one small packet. `None` means that the pool is empty or the interface is not
+//! Ethernet. The caller counts what it sends. Read first: RFC 4861 sections 4 and 7.2, RFC 2464
+//! section 7 (group frames).
+
+use core::net::Ipv6Addr;
+
+use floodwall_base::{MacAddr, solicited_node};
+use floodwall_packet::{Class, PacketBuf, Pool};
+use floodwall_wire::ndp::{
+    NdpOption, NeighborAdvertisementFields, NeighborSolicitationFields, RouterSolicitationFields,
+};
+use floodwall_wire::{
+    BufferTooShort, EtherType, EthernetFields, IpProtocol, Ipv6Fields, ethernet, ipv6,
+};
+
+use super::{Advertisement, HOP_LIMIT, Nonce};
+use crate::iface::Interface;
+
+/// Every node of the link.
+pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// Every router of the link.
+const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+/// Where the message starts.
+const MESSAGE_AT: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
+/// The longest message: a solicitation with two options of eight bytes.
+const MESSAGE_MAX: usize = 24 + 2 * 8;
+
+/// Asks for the link address of `target_addr`: its solicited-node group, or the neighbour at
+/// `unicast` whether it still hears us. `src_addr` is one of our addresses.
+#[must_use]
+pub fn solicitation(
+    pool: &Pool,
+    iface: &Interface,
+    src_addr: Ipv6Addr,
+    target_addr: Ipv6Addr,
+    unicast: Option<MacAddr>,
+) -> Option<PacketBuf> {
+    let group = solicited_node(target_addr);
+    let (dst_addr, link_dst_addr) = match unicast {
+        Some(link_addr) => (target_addr, link_addr),
+        None => (group, MacAddr::of_ipv6_multicast(group)),
+    };
+    let options = [NdpOption::SourceLinkAddr(iface.link_addr()?)];
+    frame(pool, iface, link_dst_addr, src_addr, dst_addr, |out| {
+        NeighborSolicitationFields { target_addr }.emit_into(&options, src_addr, dst_addr, out)
+    })
+}
+
+/// Asks whether anybody has `addr`, without having it (RFC 4862 section 5.4.2), with a nonce by
+/// which we know our own probe (RFC 7527).
+#[must_use]
+pub fn probe(pool: &Pool, iface: &Interface, addr: Ipv6Addr, nonce: Nonce) -> Option<PacketBuf> {
+    let (src_addr, dst_addr) = (Ipv6Addr::UNSPECIFIED, solicited_node(addr));
+    let options = [NdpOption::Nonce(&nonce.0)];
+    frame(pool, iface, MacAddr::of_ipv6_multicast(dst_addr), src_addr, dst_addr, |out| {
+        let fields = NeighborSolicitationFields { target_addr: addr };
+        fields.emit_into(&options, src_addr, dst_addr, out)
+    })
+}
+
+/// The answer to a solicitation.
+#[must_use]
+pub fn advertisement(pool: &Pool, iface: &Interface, answer: &Advertisement) -> Option<PacketBuf> {
+    let &Advertisement { target_addr, dst_addr, link_dst_addr, solicited } = answer;
+    let options = [NdpOption::TargetLinkAddr(iface.link_addr()?)];
+    frame(pool, iface, link_dst_addr, target_addr, dst_addr, |out| {
+        let fields = NeighborAdvertisementFields {
+            router: false,
+            solicited,
+            override_entry: true,
+            target_addr,
+        };
+        fields.emit_into(&options, target_addr, dst_addr, out)
+    })
+}
+
+/// Tells everybody that we have `addr` (RFC 4861 section 7.2.6).
+#[must_use]
+pub fn announce(pool: &Pool, iface: &Interface, addr: Ipv6Addr) -> Option<PacketBuf> {
+    let answer = Advertisement {
+        target_addr: addr,
+        dst_addr: ALL_NODES,
+        link_dst_addr: MacAddr::of_ipv6_multicast(ALL_NODES),
+        solicited: false,
+    };
+    advertisement(pool, iface, &answer)
+}
+
+/// Asks routers to speak (RFC 4861 section 6.3.7), from our link-local address where there is one.
+#[must_use]
+pub fn router_solicitation(pool: &Pool, iface: &Interface) -> Option<PacketBuf> {
+    let src_addr = iface.link_local_addr();
+    // "MUST NOT be included if the Source Address is the unspecified address."
+    let option = [NdpOption::SourceLinkAddr(iface.link_addr()?)];
+    let options = if src_addr.is_some() { option.as_slice() } else { &[] };
+    let (src_addr, dst_addr) = (src_addr.unwrap_or(Ipv6Addr::UNSPECIFIED), ALL_ROUTERS);
+    frame(pool, iface, MacAddr::of_ipv6_multicast(dst_addr), src_addr, dst_addr, |out| {
+        RouterSolicitationFields.emit_into(options, src_addr, dst_addr, out)
+    })
+}
+
+/// A frame around the message that `emit` writes.
+fn frame(
+    pool: &Pool,
+    iface: &Interface,
+    link_dst_addr: MacAddr,
+    src_addr: Ipv6Addr,
+    dst_addr: Ipv6Addr,
+    emit: impl FnOnce(&mut [u8]) -> Result<usize, BufferTooShort>,
+) -> Option<PacketBuf> {
+    let link = EthernetFields {
+        dst_addr: link_dst_addr,
+        src_addr: iface.link_addr()?,
+        ether_type: EtherType::IPV6,
+    };
+    let mut frame = pool.alloc(Class::Small)?;
+    let room = frame.extend(MESSAGE_AT + MESSAGE_MAX)?;
+    let (link_header, rest) = room.split_first_chunk_mut::<{ ethernet::HEADER_LEN }>()?;
+    let (header, message) = rest.split_first_chunk_mut::<{ ipv6::HEADER_LEN }>()?;
+    let len = emit(message).ok()?;
+    let payload_len = u16::try_from(len).ok()?;
+    link.emit(link_header);
+    Ipv6Fields::new(src_addr, dst_addr, IpProtocol::ICMPV6, HOP_LIMIT, payload_len).emit(header);
+    frame.truncate(MESSAGE_AT + len);
+    frame.set_iface(iface.index);
+    frame.set_layers(ethernet::HEADER_LEN, MESSAGE_AT, MESSAGE_AT);
+    Some(frame)
+}

@@ -1,0 +1,1 @@
+//! What neighbour discovery messages do, and what our own look like.
