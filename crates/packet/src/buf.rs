@@ -7,7 +7,6 @@
 use core::mem;
 use core::ptr::NonNull;
 use core::slice;
-use std::sync::atomic::Ordering;
 
 use floodwall_base::limits::CHUNKS_MAX;
 
@@ -416,8 +415,7 @@ pub(crate) unsafe fn chunk_bytes_mut(d: &Descriptor) -> &mut [u8] {
 /// Whether the chunk's owner may write: it has a frame, and no reference lives.
 #[inline]
 pub(crate) fn is_exclusive(d: &Descriptor) -> bool {
-    // Acquire: what a reference read on another thread happened before its release.
-    d.class.get() != Class::Reference && d.refs.load(Ordering::Acquire) == 1
+    d.class.get() != Class::Reference && d.refs.is_sole()
 }
 
 /// Bytes of the frame behind a chunk.
@@ -448,7 +446,7 @@ pub(crate) fn reference_to(pool: &Pool, d: &Descriptor, from: u32, len: u32) -> 
     // SAFETY: a reference's owner is alive: the reference counts as one of its owners.
     let owner = unsafe { d.owner.get().as_ref() }.filter(|_| d.class.get() == Class::Reference);
     let owner = owner.unwrap_or(d);
-    owner.refs.fetch_add(1, Ordering::Relaxed);
+    owner.refs.share();
     let r = reference.descriptor();
     r.owner.set(owner);
     r.frame.set(d.frame.get());
@@ -529,11 +527,9 @@ fn release_reference(d: &Descriptor) {
     }
 }
 
-/// Plain load first: 1 means that nobody else can have it, so nobody can raise it either.
 #[inline]
 fn release_frame(d: &Descriptor) {
-    if d.refs.load(Ordering::Acquire) == 1 || d.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-        d.refs.store(1, Ordering::Relaxed);
+    if d.refs.release() {
         go_home(d);
     }
 }
@@ -548,4 +544,5 @@ fn go_home(d: &Descriptor) {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

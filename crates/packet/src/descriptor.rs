@@ -9,8 +9,11 @@
 //! live beside the owner's writes.
 
 use core::cell::Cell;
-use core::ptr;
-use core::sync::atomic::AtomicU32;
+use core::ptr::{self, NonNull};
+
+use floodwall_sync::take_all::{Link, Node};
+
+use crate::refcount::RefCount;
 
 /// Line 1 has been written by this packet's owner.
 pub(crate) const LINE1: u8 = 1 << 0;
@@ -44,8 +47,8 @@ impl Class {
 #[repr(C, align(128))]
 pub(crate) struct Descriptor {
     // Line 0.
-    /// Next in whatever list owns this packet.
-    pub(crate) next: Cell<*const Self>,
+    /// Next in whatever list owns this packet, or on the way home.
+    pub(crate) next: Link<Self>,
     /// Next chunk of this packet.
     pub(crate) chain: Cell<*const Self>,
     /// First byte of the frame; in a reference, of the borrowed frame.
@@ -60,8 +63,8 @@ pub(crate) struct Descriptor {
     pub(crate) charged: Cell<u32>,
     /// The account that they are charged to.
     pub(crate) account: Cell<u32>,
-    /// Owners of the frame: 1 and one per reference.
-    pub(crate) refs: AtomicU32,
+    /// Owners of the frame: 1 and one per reference; or that a device has it.
+    pub(crate) refs: RefCount,
     /// Offsets of the layers from the frame's start, so that pulling a header moves nothing.
     pub(crate) l3: Cell<u16>,
     pub(crate) l4: Cell<u16>,
@@ -88,14 +91,26 @@ pub(crate) struct Descriptor {
     pub(crate) vlan: Cell<u16>,
 }
 
+// loom's cells and atomics are larger.
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Descriptor>() == 128);
+#[cfg(not(loom))]
 const _: () = assert!(core::mem::offset_of!(Descriptor, timestamp) == 64);
+
+// SAFETY: `next` is a field, reached by pointer arithmetic alone.
+unsafe impl Node for Descriptor {
+    #[inline]
+    unsafe fn link(node: NonNull<Self>) -> NonNull<Link<Self>> {
+        // SAFETY: the caller's node is live, so its field is in bounds and not null.
+        unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).next) }
+    }
+}
 
 impl Descriptor {
     /// A descriptor at the pool's start.
-    pub(crate) const fn new(class: Class, home: u16, frame: *mut u8) -> Self {
+    pub(crate) fn new(class: Class, home: u16, frame: *mut u8) -> Self {
         Self {
-            next: Cell::new(ptr::null()),
+            next: Link::new(),
             chain: Cell::new(ptr::null()),
             frame: Cell::new(frame),
             off: Cell::new(0),
@@ -103,7 +118,7 @@ impl Descriptor {
             total: Cell::new(0),
             charged: Cell::new(0),
             account: Cell::new(0),
-            refs: AtomicU32::new(1),
+            refs: RefCount::new(),
             l3: Cell::new(0),
             l4: Cell::new(0),
             payload: Cell::new(0),
@@ -124,10 +139,10 @@ impl Descriptor {
         }
     }
 
-    /// Makes line 0 that of an empty packet whose bytes will start at `off`.
+    /// Makes line 0 that of an empty packet whose bytes will start at `off`. The link apart: each
+    /// list writes it before it reads it.
     #[inline]
     pub(crate) fn reset(&self, off: u32) {
-        self.next.set(ptr::null());
         self.chain.set(ptr::null());
         self.off.set(off);
         self.len.set(0);

@@ -2,15 +2,18 @@
 //!
 //! The worker that is attached takes and gives back through array stacks, last in first out, so
 //! that the warmest frame is used next. Everybody else who drops a packet pushes it onto the
-//! home's take-all list (Treiber's push, taken whole by one swap, so there is no ABA), which the
-//! worker empties when its stack runs dry.
+//! home's take-all list (`floodwall_sync::take_all`), which the worker empties when a stack of its
+//! runs dry.
 //!
 //! A handle knows its home by a 16-bit slot in one static table, so that dropping it needs no
 //! argument. Slots are freed only when every descriptor has come home; else the memory stays.
 
 use core::cell::{Cell, UnsafeCell};
-use core::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use floodwall_sync::CachePadded;
+use floodwall_sync::take_all::TakeAllList;
 
 use crate::account::Accounts;
 use crate::descriptor::{Class, Descriptor};
@@ -18,29 +21,32 @@ use crate::descriptor::{Class, Descriptor};
 /// Homes that one process may have.
 const HOMES_MAX: usize = 4096;
 /// No thread is attached.
-const NOBODY: u32 = 0;
+const NOBODY: u64 = 0;
 
 static HOMES: [AtomicPtr<Home>; HOMES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; HOMES_MAX];
-static NEXT_THREAD: AtomicU32 = AtomicU32::new(1);
+/// 64 bits never come round to a number that a thread still has.
+static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     /// This thread's number, given at its first attachment; [`NOBODY`] before.
-    static THREAD: Cell<u32> = const { Cell::new(NOBODY) };
+    static THREAD: Cell<u64> = const { Cell::new(NOBODY) };
 }
 
 /// See the file's head.
 pub(crate) struct Home {
     /// The attached thread's number.
-    attached: AtomicU32,
+    attached: AtomicU64,
     /// Touched by the attached thread only.
     stacks: UnsafeCell<[Vec<*const Descriptor>; 4]>,
-    /// What died elsewhere.
-    returned: AtomicPtr<Descriptor>,
+    /// What died elsewhere. On lines of its own, which other threads take from the worker.
+    returned: CachePadded<TakeAllList<Descriptor>>,
     /// How many allocations found nothing.
     pub(crate) failures: AtomicU32,
     pub(crate) accounts: Accounts,
     /// Bytes of a frame of `Class::Frame`.
     pub(crate) frame_bytes: usize,
+    /// The region's first byte, from which addresses at devices count.
+    pub(crate) memory: *const u8,
 }
 
 // SAFETY: `stacks` is touched by the thread whose number is in `attached` only (checked in each
@@ -74,14 +80,20 @@ pub(crate) fn of_slot<'a>(slot: u16) -> Option<&'a Home> {
 }
 
 impl Home {
-    pub(crate) fn new(counts: [usize; 4], accounts: usize, frame_bytes: usize) -> Self {
+    pub(crate) fn new(
+        counts: [usize; 4],
+        accounts: usize,
+        frame_bytes: usize,
+        memory: *const u8,
+    ) -> Self {
         Self {
-            attached: AtomicU32::new(NOBODY),
+            attached: AtomicU64::new(NOBODY),
             stacks: UnsafeCell::new(counts.map(Vec::with_capacity)),
-            returned: AtomicPtr::new(ptr::null_mut()),
+            returned: CachePadded::new(TakeAllList::new()),
             failures: AtomicU32::new(0),
             accounts: Accounts::new(accounts),
             frame_bytes,
+            memory,
         }
     }
 
@@ -134,46 +146,31 @@ impl Home {
         found
     }
 
-    /// Brings home what died elsewhere. Bounded by the number of descriptors of this home.
+    /// Brings home what died elsewhere. Bounded by the number of descriptors of this home, and paid
+    /// for by as many drops. Called by the attached thread, or by the region when nobody is.
     #[cold]
     pub(crate) fn collect(&self) {
-        let mut at = self.returned.swap(ptr::null_mut(), Ordering::Acquire).cast_const();
-        while !at.is_null() {
-            // SAFETY: what is in the list was given up by its last owner, whose release push this
-            // acquire swap has seen; descriptors live as long as the region.
-            let descriptor = unsafe { &*at };
-            let following = descriptor.next.get();
-            // SAFETY: called by the attached thread or by the region when nobody is.
-            let stacks = unsafe { self.stacks() };
-            stacks[descriptor.class.get() as usize].push(at);
-            at = following;
+        for at in self.returned.take_all() {
+            // SAFETY: what is in the list was given up by its last owner; descriptors live as long
+            // as the region. The stacks are the caller's.
+            let (descriptor, stacks) = unsafe { (at.as_ref(), self.stacks()) };
+            stacks[descriptor.class.get() as usize].push(at.as_ptr());
         }
     }
 
     /// Gives a descriptor back, from any thread. The caller was its last owner.
     #[inline]
     pub(crate) fn give(&self, descriptor: &Descriptor) {
-        let at: *const Descriptor = descriptor;
         if self.is_mine() {
             // SAFETY: this is the attached thread. The stack has room for every descriptor of the
             // home, so the push never allocates.
             let stacks = unsafe { self.stacks() };
-            stacks[descriptor.class.get() as usize].push(at);
+            stacks[descriptor.class.get() as usize].push(descriptor);
             return;
         }
-        let mut head = self.returned.load(Ordering::Relaxed);
-        loop {
-            descriptor.next.set(head);
-            match self.returned.compare_exchange_weak(
-                head,
-                at.cast_mut(),
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
+        // SAFETY: live as long as the region, and given up by its last owner. All of a descriptor
+        // is cells, so that the shared reference lets the list write the link.
+        unsafe { self.returned.push(NonNull::from(descriptor)) };
     }
 
     /// Puts a new descriptor into its stack, at the start.

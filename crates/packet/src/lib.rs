@@ -16,10 +16,12 @@ mod chunks;
 mod descriptor;
 mod engine;
 mod home;
+mod lent;
 mod list;
 mod meta;
 mod pool;
 mod pulldown;
+mod refcount;
 mod sum;
 
 pub use access::AccessCounters;

@@ -3,7 +3,7 @@
 //! Queues, departures and hand-over need no memory of their own; the list is as long as the pool
 //! allows, and its owner bounds it.
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use crate::buf::PacketBuf;
 use crate::descriptor::Descriptor;
@@ -50,11 +50,12 @@ impl PacketList {
     pub fn push_back(&mut self, packet: PacketBuf) {
         let at = packet.into_descriptor();
         // SAFETY: the list owns this descriptor from now on, and `last` since it was pushed.
-        let (new, last) = unsafe { (&*at, self.last.as_ref()) };
-        new.next.set(ptr::null());
-        match last {
-            Some(last) => last.next.set(at),
-            None => self.first = at,
+        unsafe {
+            (*at).next.set_next(None);
+            match self.last.as_ref() {
+                Some(last) => last.next.set_next(NonNull::new(at.cast_mut())),
+                None => self.first = at,
+            }
         }
         self.last = at;
         self.len += 1;
@@ -64,7 +65,7 @@ impl PacketList {
     pub fn push_front(&mut self, packet: PacketBuf) {
         let at = packet.into_descriptor();
         // SAFETY: the list owns this descriptor from now on.
-        unsafe { &*at }.next.set(self.first);
+        unsafe { (*at).next.set_next(NonNull::new(self.first.cast_mut())) };
         if self.first.is_null() {
             self.last = at;
         }
@@ -77,9 +78,10 @@ impl PacketList {
     pub fn pop_front(&mut self) -> Option<PacketBuf> {
         // SAFETY: `first` is null or a descriptor that the list owns.
         let d = unsafe { self.first.as_ref() }?;
-        self.first = d.next.replace(ptr::null());
-        if self.first.is_null() {
-            self.last = ptr::null();
+        // SAFETY: as above.
+        match unsafe { d.next.next() } {
+            Some(next) => self.first = next.as_ptr(),
+            None => (self.first, self.last) = (ptr::null(), ptr::null()),
         }
         self.len -= 1;
         // SAFETY: the list owned it, and has let go of it just above.
@@ -93,7 +95,8 @@ impl PacketList {
         }
         // SAFETY: `last` is null or a descriptor that the list owns.
         match unsafe { self.last.as_ref() } {
-            Some(last) => last.next.set(more.first),
+            // SAFETY: as above.
+            Some(last) => unsafe { last.next.set_next(NonNull::new(more.first.cast_mut())) },
             None => self.first = more.first,
         }
         self.last = more.last;
@@ -108,29 +111,33 @@ impl PacketList {
     }
 
     /// The packets in order, without taking them.
+    #[cfg(not(loom))]
     pub fn iter(&self) -> impl Iterator<Item = &PacketBuf> {
         Iter { at: &raw const self.first, left: self.len, _list: self }
     }
 }
 
-/// A walk along the links. Each place that holds a descriptor's address reads as a handle.
+/// A walk along the links. Each place that holds a descriptor's address reads as a handle: a link
+/// is a transparent pointer, except loom's.
+#[cfg(not(loom))]
 struct Iter<'a> {
     at: *const *const Descriptor,
     left: usize,
     _list: &'a PacketList,
 }
 
+#[cfg(not(loom))]
 impl<'a> Iterator for Iter<'a> {
     type Item = &'a PacketBuf;
 
     fn next(&mut self) -> Option<&'a PacketBuf> {
         self.left = self.left.checked_sub(1)?;
-        // SAFETY: `at` points to `first` or to a descriptor's `next`, and `left` says that it is
-        // not null. `PacketBuf` is a transparent non-null pointer, so the place reads as one; the
-        // list is borrowed, so nobody moves it.
+        // SAFETY: `at` points to `first` or to a descriptor's `next`, both one pointer, and `left`
+        // says that it is not null. `PacketBuf` is a transparent non-null pointer, so the place
+        // reads as one; the list is borrowed, so nobody moves it.
         unsafe {
             let packet = &*self.at.cast::<PacketBuf>();
-            self.at = packet.descriptor().next.as_ptr();
+            self.at = (&raw const packet.descriptor().next).cast();
             Some(packet)
         }
     }

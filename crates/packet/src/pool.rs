@@ -13,7 +13,7 @@ use core::marker::PhantomData;
 use core::ptr;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
@@ -101,8 +101,21 @@ pub struct Region {
     frames: usize,
     frame_bytes: usize,
     homes: Vec<(u16, ptr::NonNull<Home>)>,
+    /// What lies where, in the order of the memory.
+    parts: [Part; 4],
     /// Descriptors have been written and stocked.
     carved: bool,
+    /// Addresses that came back from a device but were not lent.
+    pub(crate) refused: AtomicU64,
+}
+
+/// The pieces of one class: descriptors and frames lie in the same order.
+#[derive(Clone, Copy)]
+struct Part {
+    class: Class,
+    count: usize,
+    /// Bytes of one frame.
+    bytes: usize,
 }
 
 // SAFETY: the region's fields are constant after `new`; the memory behind the pointers is reached
@@ -124,14 +137,14 @@ impl Region {
             let (frames, workers) = (config.frames, config.workers);
             return Err(PoolError::TooFew { frames, workers });
         }
-        let classes = [
-            (Class::Frame, config.frames, config.frame_bytes),
-            (Class::Super, config.supers, SUPER_BYTES),
-            (Class::Small, config.small, SMALL_BYTES),
-            (Class::Reference, config.references, 0),
+        let parts = [
+            Part { class: Class::Frame, count: config.frames, bytes: config.frame_bytes },
+            Part { class: Class::Super, count: config.supers, bytes: SUPER_BYTES },
+            Part { class: Class::Small, count: config.small, bytes: SMALL_BYTES },
+            Part { class: Class::Reference, count: config.references, bytes: 0 },
         ];
         let (count, descriptor_bytes, bytes) =
-            sizes(&classes).ok_or(PoolError::NoMemory(usize::MAX))?;
+            sizes(&parts).ok_or(PoolError::NoMemory(usize::MAX))?;
         let (memory, memory_layout) = allocate::<u8>(bytes, PAGE)?;
         let (descriptors, descriptor_layout) =
             allocate::<Descriptor>(descriptor_bytes, align_of::<Descriptor>()).inspect_err(
@@ -149,10 +162,12 @@ impl Region {
             frames: config.frames,
             frame_bytes: config.frame_bytes,
             homes: Vec::new(),
+            parts,
             carved: false,
+            refused: AtomicU64::new(0),
         };
         region.make_homes(config)?;
-        region.carve(&classes);
+        region.carve();
         Ok(Arc::new(region))
     }
 
@@ -164,6 +179,7 @@ impl Region {
                 counts,
                 config.accounts,
                 config.frame_bytes,
+                self.memory.as_ptr(),
             ))));
             let Some(slot) = home::register(home.as_ptr()) else {
                 // SAFETY: leaked from a box just above, and registered nowhere.
@@ -176,9 +192,9 @@ impl Region {
     }
 
     /// Writes every descriptor and shares them out, in turn, so that homes get equal parts.
-    fn carve(&mut self, classes: &[(Class, usize, usize)]) {
+    fn carve(&mut self) {
         let (mut at, mut byte) = (0, 0);
-        for &(class, count, bytes) in classes {
+        for Part { class, count, bytes } in self.parts {
             for i in 0..count {
                 let (slot, mut home) = self.homes[i % self.homes.len()];
                 // SAFETY: `at < count` and `byte` stays within what `new` allocated, by the same
@@ -194,6 +210,22 @@ impl Region {
             }
         }
         self.carved = true;
+    }
+
+    /// The descriptor of the frame that has the byte at `address`, counted from the region's first,
+    /// and that byte's place in the frame.
+    pub(crate) fn locate(&self, address: u64) -> Option<(&Descriptor, u32)> {
+        let (mut at, mut left) = (0, usize::try_from(address).ok()?);
+        for Part { count, bytes, .. } in self.parts.into_iter().filter(|part| part.bytes > 0) {
+            if left < count * bytes {
+                // SAFETY: `carve` has written that many descriptors in this very order.
+                let d = unsafe { &*self.descriptors.as_ptr().add(at + left / bytes) };
+                return Some((d, (left % bytes) as u32));
+            }
+            left -= count * bytes;
+            at += count;
+        }
+        None
     }
 
     /// Attaches the calling thread to a free home.
@@ -226,11 +258,11 @@ impl Region {
 
 /// How many descriptors there are, and the bytes of all descriptors and of all frames; `None` where
 /// a number cannot say.
-fn sizes(classes: &[(Class, usize, usize)]) -> Option<(usize, usize, usize)> {
+fn sizes(parts: &[Part]) -> Option<(usize, usize, usize)> {
     let (mut count, mut bytes) = (0_usize, 0_usize);
-    for &(_, pieces, each) in classes {
-        count = count.checked_add(pieces)?;
-        bytes = bytes.checked_add(pieces.checked_mul(each)?)?;
+    for part in parts {
+        count = count.checked_add(part.count)?;
+        bytes = bytes.checked_add(part.count.checked_mul(part.bytes)?)?;
     }
     Some((count, count.checked_mul(size_of::<Descriptor>())?, bytes))
 }
@@ -432,5 +464,6 @@ impl core::fmt::Debug for Pool {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 #[path = "pool/tests.rs"]
 mod tests;

@@ -194,5 +194,6 @@ fn split_off<'a>(
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 #[path = "pulldown/tests.rs"]
 mod tests;

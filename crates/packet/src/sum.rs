@@ -20,6 +20,7 @@ impl PacketBuf {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use crate::pool::{Pool, PoolConfig};
 
