@@ -96,6 +96,8 @@ mod model {
     //! `take_back`'s acquire to relaxed, its exchange split into load and store
     //! (`lent_frame_is_taken_back_once`).
 
+    use std::sync::atomic::AtomicBool;
+
     use floodwall_sync::shim::{Arc, UnsafeCell};
     use loom::thread;
 
@@ -166,21 +168,30 @@ mod model {
 
     #[test]
     fn writer_waits_for_the_readers_last_look() {
+        // A model in which the writer never found itself alone would prove nothing. (Loom looks
+        // back at the last access to a word only: were the reader the spawned thread, its load
+        // before its subtraction would hide the writer's.)
+        static WROTE: AtomicBool = AtomicBool::new(false);
+        static REFUSED: AtomicBool = AtomicBool::new(false);
         loom::model(|| {
             let frame = frame();
             frame.count.share();
-            let reader = Arc::clone(&frame);
+            let writer = Arc::clone(&frame);
             let thread = thread::spawn(move || {
-                assert_eq!(reader.read(), 7);
-                assert!(!reader.count.release(), "the writer is still an owner");
+                if writer.count.is_sole() {
+                    WROTE.store(true, Relaxed);
+                    // SAFETY: the only owner, else loom fails the model.
+                    writer.bytes.with_mut(|bytes| unsafe { *bytes = 8 });
+                } else {
+                    REFUSED.store(true, Relaxed);
+                }
             });
-            if frame.count.is_sole() {
-                // SAFETY: the only owner, else loom fails the model.
-                frame.bytes.with_mut(|bytes| unsafe { *bytes = 8 });
-            }
+            assert_eq!(frame.read(), 7);
+            assert!(!frame.count.release(), "the writer is still an owner");
             thread.join().unwrap();
             assert!(frame.count.is_sole());
         });
+        assert!(WROTE.load(Relaxed) && REFUSED.load(Relaxed));
     }
 
     #[test]
