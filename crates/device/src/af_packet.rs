@@ -17,8 +17,9 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool};
+use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool};
 
+use crate::copy;
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::Slices;
@@ -296,7 +297,10 @@ fn arrive(frame: &RingFrame<'_>, pool: &Pool) -> Arrival {
     let ([a, b], [c, d]) = (protocol.to_be_bytes(), value.to_be_bytes());
     let tag = [a, b, c, d];
     let tag = if frame.vlan.is_some() { &tag[..] } else { &[] };
-    let Some(mut packet) = copy_in(pool, [addresses, tag, rest]) else { return Arrival::NoBuffer };
+    let total = frame.bytes.len() + tag.len();
+    let Some(mut packet) = copy::assemble(pool, total, [addresses, tag, rest]) else {
+        return Arrival::NoBuffer;
+    };
     let mut offload = vnet::decode(frame.vnet);
     // The kernel counts from the frame without the tag.
     let moved = tag.len() as u16;
@@ -310,42 +314,11 @@ fn arrive(frame: &RingFrame<'_>, pool: &Pool) -> Arrival {
         return Arrival::Malformed;
     }
     if frame.status & libc::TP_STATUS_CSUM_VALID != 0
-        && packet.checksum_state() == floodwall_packet::ChecksumState::Unverified
+        && packet.checksum_state() == ChecksumState::Unverified
     {
-        packet.set_checksum_state(floodwall_packet::ChecksumState::Verified);
+        packet.set_checksum_state(ChecksumState::Verified);
     }
     Arrival::Packet(packet)
-}
-
-/// A packet with copies of `pieces`: in a frame, in a super-frame, or in a chain of frames.
-fn copy_in(pool: &Pool, pieces: [&[u8]; 3]) -> Option<PacketBuf> {
-    let total: usize = pieces.iter().map(|p| p.len()).sum();
-    let whole = match total {
-        _ if total <= pool.frame_capacity() => Some(pool.alloc(Class::Frame)?),
-        _ => pool.alloc(Class::Super),
-    };
-    if let Some(mut packet) = whole {
-        return pieces.iter().all(|p| packet.extend_from_slice(p)).then_some(packet);
-    }
-    // The first two pieces are a few bytes; the rest is cut so that every chunk is filled.
-    let [addresses, tag, mut rest] = pieces;
-    let mut packet = pool.alloc(Class::Frame)?;
-    if !(packet.extend_from_slice(addresses) && packet.extend_from_slice(tag)) {
-        return None;
-    }
-    let (first, behind) = rest.split_at(packet.tailroom().min(rest.len()));
-    if !packet.extend_from_slice(first) {
-        return None;
-    }
-    rest = behind;
-    for piece in rest.chunks(pool.frame_capacity()) {
-        let mut chunk = pool.alloc(Class::Frame)?;
-        if !chunk.extend_from_slice(piece) {
-            return None;
-        }
-        packet.append(chunk).ok()?;
-    }
-    Some(packet)
 }
 
 impl Device for AfPacket {

@@ -10,8 +10,10 @@
 
 #[cfg(target_os = "linux")]
 mod af_packet;
+mod copy;
 mod device;
 mod error;
+mod fault;
 #[cfg(target_os = "linux")]
 mod gather;
 #[cfg(target_os = "linux")]
@@ -22,16 +24,18 @@ mod packet_ring;
 #[cfg(target_os = "linux")]
 mod socket;
 mod stats;
+mod switch;
 #[cfg(target_os = "linux")]
 mod tun;
-#[cfg(target_os = "linux")]
 mod vnet;
 
 #[cfg(target_os = "linux")]
 pub use af_packet::{AfPacket, AfPacketConfig};
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
+pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 pub use stats::DeviceStats;
+pub use switch::{Switch, SwitchConfig, SwitchCounts};
 #[cfg(target_os = "linux")]
 pub use tun::{Tun, TunConfig, TunKind};

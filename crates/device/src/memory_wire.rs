@@ -97,7 +97,6 @@ impl MemoryWire {
         DeviceError::Gone { device: self.info.name.clone() }
     }
 
-    #[expect(dead_code, reason = "the switch follows")]
     /// Hands over one packet, or gives it back where the wire is full.
     ///
     /// # Errors
@@ -110,7 +109,6 @@ impl MemoryWire {
         Ok(())
     }
 
-    #[expect(dead_code, reason = "the switch follows")]
     /// Takes one packet that has arrived.
     pub(crate) fn take(&mut self) -> Option<PacketBuf> {
         let packet = self.incoming.get_mut().pop()?;
