@@ -1,1 +1,39 @@
-//! Packet generator and counter as an engine.
+//! A packet generator, an honest client, and the count of what comes back: engines all.
+//!
+//! [`Blast`] sends what a [`Plan`] says, on a fixed schedule that no answer can slow down.
+//! [`Honest`] asks a UDP service and measures each answer from the moment at which the question
+//! was meant to leave. Both speak raw frames, so they run in `world` against a stack in virtual
+//! time, and under `dispatch` on a real device.
+//!
+//! Invariants: the same plan and randomness give the same bytes at the same intended times;
+//! checksums are right unless the plan asks for damage; memory is taken at construction. Start
+//! reading at `plan.rs`, then `blast.rs`.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+mod blast;
+mod count;
+mod error;
+mod fragment;
+mod honest;
+mod latency;
+mod pace;
+mod plan;
+mod range;
+mod replay;
+mod seen;
+mod stamp;
+mod station;
+mod template;
+
+pub use blast::{Blast, BlastStats};
+pub use count::Returned;
+pub use error::PlanError;
+pub use honest::{Honest, HonestConfig, HonestStats};
+pub use latency::Latency;
+pub use pace::Pace;
+pub use plan::{Content, Fragments, Plan, Stream, Withheld};
+pub use range::{AddrRange, PortRange, SizeRange, Spread};
+pub use stamp::{STAMP_BYTES, Stamp};
+pub use station::{Medium, Peer, StationConfig};
+pub use template::Template;

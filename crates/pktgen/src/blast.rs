@@ -1,0 +1,278 @@
+//! `Blast`: fills bursts on schedule, whatever comes back.
+//!
+//! Driven by `world` or `dispatch` through [`Engine`]: `deadline` is when the next packet is meant
+//! to leave, `work` sends what is due. The loop is open: no answer, and no lack of one, changes
+//! the schedule. A call that comes late sends what has become due, oldest first, within its
+//! budget. Invariant: packet `i` of a stream has the same intended time in every run; what could
+//! not be made is counted and not sent later.
+//!
+//! # Under flood
+//! It is the flood. Of what comes back it keeps counts only.
+
+use core::time::Duration;
+
+use floodwall_base::{Instant, MacAddr, Units};
+use floodwall_packet::{Burst, Engine, Round, Triage};
+
+use crate::count::Returned;
+use crate::error::PlanError;
+use crate::fragment;
+use crate::plan::{Content, Plan, Stream};
+use crate::replay;
+use crate::seen::{LOOK_BYTES, see};
+use crate::stamp::Stamp;
+use crate::station::Station;
+use crate::template::{Shape, Template};
+
+/// What was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlastStats {
+    /// Packets of the plan that were sent, before fragmentation.
+    pub sent: u64,
+    /// Frames that were sent for them.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames that could not be made because the packet pool was empty.
+    pub no_buffer: u64,
+    /// Packets of the plan whose time passed before the peer's link address was known.
+    pub no_peer: u64,
+    /// The most that a packet left behind its intended time.
+    pub late_max: Duration,
+}
+
+/// One stream under way.
+struct Running {
+    stream: Stream,
+    /// `None` for a replay.
+    template: Option<Template>,
+    /// The next packet.
+    next: u64,
+    /// When it is meant to leave; `None` when the stream is over, or has not begun.
+    due: Option<Instant>,
+    /// Packets that keep their addresses and ports.
+    flow_left: u32,
+    /// The next flow.
+    flow: u64,
+}
+
+/// See the file's head.
+pub struct Blast {
+    station: Station,
+    streams: Vec<Running>,
+    /// The first call: what the plan's times count from.
+    started: Option<Instant>,
+    peer: Option<MacAddr>,
+    stats: BlastStats,
+    returned: Returned,
+    /// Where frames are made that no template holds.
+    scratch: Vec<u8>,
+}
+
+impl Blast {
+    /// An engine that carries out `plan`.
+    ///
+    /// # Errors
+    /// The plan's first mistake.
+    pub fn new(plan: Plan) -> Result<Self, PlanError> {
+        plan.check()?;
+        let station = Station::new(plan.station)?;
+        let mut scratch = 0;
+        let mut streams = Vec::with_capacity(plan.streams.len());
+        for stream in plan.streams {
+            scratch = scratch.max(scratch_bytes(&stream));
+            let template = template_of(&stream, &station)?;
+            let (next, due, flow_left, flow) = (0, None, 0, 0);
+            streams.push(Running { stream, template, next, due, flow_left, flow });
+        }
+        Ok(Self {
+            station,
+            streams,
+            started: None,
+            peer: None,
+            stats: BlastStats::default(),
+            returned: Returned::default(),
+            scratch: Vec::with_capacity(scratch),
+        })
+    }
+
+    /// What was sent so far.
+    #[must_use]
+    pub const fn stats(&self) -> BlastStats {
+        self.stats
+    }
+
+    /// What came back so far.
+    #[must_use]
+    pub const fn returned(&self) -> Returned {
+        self.returned
+    }
+
+    /// Whether every stream has sent its last packet.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.peer.is_some() && self.streams.iter().all(|running| running.due.is_none())
+    }
+
+    /// Notes the first call, and the moment at which the peer is known: from then on packets go.
+    fn begin(&mut self, now: Instant) {
+        let started = *self.started.get_or_insert(now);
+        let (None, Some(peer)) = (self.peer, self.station.peer()) else { return };
+        self.peer = Some(peer);
+        for running in &mut self.streams {
+            if let Some(template) = &mut running.template {
+                template.set_link(self.station.config.mac, peer);
+            }
+            let skipped = running.stream.meant_before(now - started);
+            self.stats.no_peer += skipped;
+            running.next = skipped;
+            running.due = running.stream.intended(skipped).map(|after| started + after);
+        }
+    }
+
+    /// The stream whose packet is due first; the earlier one of the plan among equals.
+    fn due_first(&self) -> Option<(Instant, usize)> {
+        let due = self.streams.iter().enumerate().filter_map(|(at, r)| Some((r.due?, at)));
+        due.min()
+    }
+
+    /// Sends one packet of a stream, and notes when its next is due. Returns the frames.
+    fn send(&mut self, at: usize, due: Instant, round: &mut Round<'_>) -> u32 {
+        let Some(running) = self.streams.get_mut(at) else { return 0 };
+        let Some((started, peer)) = self.started.zip(self.peer) else { return 0 };
+        running.draw(at as u32, due, round);
+        let Running { stream, template, next, .. } = running;
+        let (station, stats) = (&self.station, &mut self.stats);
+        let mut frames = 0;
+        let mut transmit = |frame: &[u8], round: &mut Round<'_>| {
+            frames += 1;
+            if station.transmit(frame, round) {
+                stats.frames += 1;
+                stats.bytes += frame.len() as u64;
+            } else {
+                stats.no_buffer += 1;
+            }
+        };
+        match (&stream.content, template, stream.fragments) {
+            (Content::Replay { frames, mutate }, ..) => {
+                let link = (station.config.mac, peer);
+                let random = mutate.then_some(&mut round.random.public);
+                let medium = station.config.medium;
+                replay::write(frames, *next, medium, link, random, &mut self.scratch);
+                transmit(&self.scratch, round);
+            }
+            (_, Some(template), None) => transmit(template.frame(), round),
+            (_, Some(template), Some(plan)) => {
+                let id = round.random.public.next_u64() as u32;
+                let (frame, network) = (template.frame(), template.network());
+                let scratch = &mut self.scratch;
+                fragment::cut(frame, network, plan, id, scratch, |f| transmit(f, round));
+            }
+            (_, None, _) => {}
+        }
+        self.stats.sent += 1;
+        self.stats.late_max = self.stats.late_max.max(round.now - due);
+        running.next += 1;
+        running.due = running.stream.intended(running.next).map(|after| started + after);
+        frames
+    }
+}
+
+impl Running {
+    /// Fills the template's holes for the next packet.
+    fn draw(&mut self, number: u32, intended: Instant, round: &mut Round<'_>) {
+        let Some(template) = &mut self.template else { return };
+        let (stream, random) = (&self.stream, &mut round.random.public);
+        if self.flow_left == 0 {
+            let (spread, n) = (stream.spread, self.flow);
+            template.set_src_addr(stream.src_addrs.draw(spread, n, random));
+            template.set_dst_addr(stream.dst_addrs.draw(spread, n, random));
+            template.set_src_port(stream.src_ports.draw(spread, n, random));
+            template.set_dst_port(stream.dst_ports.draw(spread, n, random));
+            self.flow += 1;
+            self.flow_left = stream.flow_packets.max(1);
+        }
+        self.flow_left -= 1;
+        if let Content::Tcp(_) = stream.content {
+            let numbers = random.next_u64();
+            template.set_numbers(numbers as u32, (numbers >> 32) as u32);
+        }
+        template.set_id(self.next as u16);
+        template.set_payload_len(stream.payload.draw(random));
+        if stream.stamp {
+            let stamp = Stamp { stream: number, seq: self.next, intended };
+            template.set_payload(0, &stamp.to_bytes());
+        }
+    }
+}
+
+fn template_of(stream: &Stream, station: &Station) -> Result<Option<Template>, PlanError> {
+    let shape = match stream.content {
+        Content::Udp => Shape::Udp,
+        Content::IcmpEcho => Shape::Echo,
+        Content::Tcp(flags) => Shape::Tcp(flags),
+        Content::Replay { .. } => return Ok(None),
+    };
+    let config = &station.config;
+    let link = (config.mac, station.peer().unwrap_or(MacAddr::ZERO));
+    let addrs = (stream.src_addrs.first(), stream.dst_addrs.first());
+    let (hops, most) = (stream.hop_limit, stream.payload.max);
+    Template::new(shape, config.medium, link, addrs, hops, most).map(Some)
+}
+
+/// The largest frame that a stream makes outside its template.
+fn scratch_bytes(stream: &Stream) -> usize {
+    match (&stream.content, stream.fragments) {
+        (Content::Replay { frames, .. }, _) => frames.iter().map(Vec::len).max().unwrap_or(0),
+        (_, Some(plan)) => fragment::HEADERS_MAX + plan.bytes,
+        (_, None) => 0,
+    }
+}
+
+impl Engine for Blast {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        let mut spent = 0;
+        let mut scratch = [0; LOOK_BYTES];
+        // The burst is taken aside, so that answers can be sent while it is gone through.
+        let mut arrived = core::mem::take(round.arrived);
+        for packet in arrived.drain() {
+            let seen = see(&packet, self.station.config.medium, &mut scratch);
+            self.returned.count(&seen, packet.len());
+            self.station.input(&packet, &seen, round);
+            spent += 1;
+        }
+        self.begin(round.now);
+        Units(spent)
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        self.station.ask(round);
+        self.begin(round.now);
+        let mut spent = 1;
+        while spent < round.budget.0.max(2) {
+            let Some((due, at)) = self.due_first().filter(|(due, _)| *due <= round.now) else {
+                break;
+            };
+            spent = spent.saturating_add(self.send(at, due, round).max(1));
+        }
+        Units(spent)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.started {
+            None => Some(Instant::ORIGIN),
+            Some(_) if self.peer.is_none() => self.station.ask_deadline(),
+            Some(_) => self.due_first().map(|(due, _)| due),
+        }
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Friend);
+    }
+}
+
+impl core::fmt::Debug for Blast {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Blast({} streams, {:?})", self.streams.len(), self.stats)
+    }
+}

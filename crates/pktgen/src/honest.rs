@@ -1,0 +1,415 @@
+//! `Honest`: a client that asks a UDP service questions on a schedule and judges the answers.
+//!
+//! Driven by `world` or `dispatch` through [`Engine`]. Each question carries a
+//! [`Stamp`](crate::Stamp) that the service sends back. Latency counts from the moment at which
+//! the question was *meant* to leave, so a slow client or a slow resolution cannot hide a slow
+//! answer (Tene's "coordinated omission"). Invariant: every question that the schedule meant is
+//! answered once, lost, or still waited for: `intended == answered + lost + waiting`.
+//!
+//! # Under flood
+//! Reachable by anyone who can send to the client. Bound: the table of open questions, sized at
+//! construction by pace and timeout, [`OPEN_MAX`] at most. Worst work per packet: one look, one
+//! slot. What matches no open question is counted and forgotten.
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+use floodwall_base::{Instant, MacAddr, Units};
+use floodwall_packet::{Burst, Engine, PacketBuf, Round, Triage};
+use floodwall_wire::{IpProtocol, UdpHeader};
+
+use crate::count::Returned;
+use crate::error::PlanError;
+use crate::latency::Latency;
+use crate::pace::Pace;
+use crate::range::{PortRange, Spread};
+use crate::seen::{LOOK_BYTES, Seen, SeenIp, see};
+use crate::stamp::{STAMP_BYTES, Stamp};
+use crate::station::{Station, StationConfig};
+use crate::template::Template;
+
+/// Questions that may be open at a time, at most: 40 MB of memory.
+pub(crate) const OPEN_MAX: u64 = 1 << 20;
+
+/// What a client asks, whom, and how often. The default asks nobody.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HonestConfig {
+    /// Who asks. Its addresses take turns as sources.
+    pub station: StationConfig,
+    /// Told apart in stamps, where several clients share addresses.
+    pub id: u32,
+    /// Who is asked, in turn.
+    pub servers: Vec<SocketAddr>,
+    /// From which ports, in turn.
+    pub src_ports: PortRange,
+    /// Bytes of a question's payload: at least [`STAMP_BYTES`].
+    pub payload: usize,
+    /// Time to live, or hop limit.
+    pub hop_limit: u8,
+    /// How often.
+    pub pace: Pace,
+    /// How many questions in all; `None` for no end.
+    pub count: Option<u64>,
+    /// When the first question is meant to leave, from the engine's first call.
+    pub start_after: Duration,
+    /// From when on none is meant to leave, from the engine's first call.
+    pub stop_after: Option<Duration>,
+    /// How long an answer is waited for, from the intended moment.
+    pub timeout: Duration,
+}
+
+impl Default for HonestConfig {
+    fn default() -> Self {
+        Self {
+            station: StationConfig::default(),
+            id: 0,
+            servers: Vec::new(),
+            src_ports: PortRange { first: 40_000, last: 49_999 },
+            payload: 64,
+            hop_limit: 64,
+            pace: Pace::per_second(100),
+            count: None,
+            start_after: Duration::ZERO,
+            stop_after: None,
+            timeout: Duration::from_millis(500),
+        }
+    }
+}
+
+impl HonestConfig {
+    /// Our addresses of the family of `like`.
+    fn addrs_like(&self, like: IpAddr) -> impl Iterator<Item = IpAddr> {
+        let addrs = self.station.addrs.iter().map(|cidr| cidr.addr());
+        addrs.filter(move |addr| addr.is_ipv4() == like.is_ipv4())
+    }
+
+    fn check(&self) -> Result<(), PlanError> {
+        self.pace.check()?;
+        self.src_ports.check("src_ports")?;
+        if self.payload < STAMP_BYTES {
+            return Err(PlanError::StampTooLong { have: self.payload });
+        }
+        let answerable = |server: &SocketAddr| self.addrs_like(server.ip()).next().is_some();
+        if self.servers.is_empty() || !self.servers.iter().all(answerable) {
+            return Err(PlanError::NoAddress);
+        }
+        let open = self.pace.most_within(self.timeout).saturating_add(1);
+        if open > OPEN_MAX { Err(PlanError::TooManyOpen(open)) } else { Ok(()) }
+    }
+
+    fn intended(&self, seq: u64) -> Option<Duration> {
+        if self.count.is_some_and(|count| seq >= count) {
+            return None;
+        }
+        let at = self.start_after.saturating_add(self.pace.intended(seq));
+        (self.stop_after.is_none_or(|stop| at < stop)).then_some(at)
+    }
+}
+
+/// What became of the questions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HonestStats {
+    /// Questions whose time has come.
+    pub intended: u64,
+    /// Of these, how many left.
+    pub sent: u64,
+    /// Answered within the timeout.
+    pub answered: u64,
+    /// Not answered within the timeout, those that never left included.
+    pub lost: u64,
+    /// Still waited for.
+    pub waiting: u64,
+    /// Further answers to a question that was answered.
+    pub duplicates: u64,
+    /// Answers that came after the timeout.
+    pub late: u64,
+    /// Datagrams that answer no question of ours, or come from somebody who was not asked.
+    pub wrong: u64,
+    /// Datagrams with a wrong length or checksum.
+    pub damaged: u64,
+}
+
+/// What is known of a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Answered,
+    Lost,
+    Waiting,
+}
+
+/// One question.
+#[derive(Clone, Copy)]
+struct Slot {
+    seq: u64,
+    intended: Instant,
+    fate: Fate,
+}
+
+/// The two ends of one question.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Ends {
+    server: SocketAddr,
+    addr: IpAddr,
+    port: u16,
+}
+
+/// See the file's head.
+pub struct Honest {
+    config: HonestConfig,
+    station: Station,
+    /// One for each server.
+    templates: Vec<Template>,
+    /// For each server, which of our addresses may ask it.
+    sources: Vec<Vec<IpAddr>>,
+    /// Question `seq` is in slot `seq % len`.
+    slots: Vec<Slot>,
+    started: Option<Instant>,
+    /// The next question.
+    next: u64,
+    /// The oldest question that may still be waiting.
+    oldest: u64,
+    stats: HonestStats,
+    latency: Latency,
+    returned: Returned,
+}
+
+impl Honest {
+    /// A client that asks as `config` says.
+    ///
+    /// # Errors
+    /// The configuration's first mistake.
+    pub fn new(config: HonestConfig) -> Result<Self, PlanError> {
+        config.check()?;
+        let station = Station::new(config.station.clone())?;
+        let link = (config.station.mac, station.peer().unwrap_or(MacAddr::ZERO));
+        let (mut templates, mut sources) = (Vec::new(), Vec::new());
+        for server in &config.servers {
+            let ours: Vec<IpAddr> = config.addrs_like(server.ip()).collect();
+            let first = *ours.first().ok_or(PlanError::NoAddress)?;
+            let (addrs, medium) = ((first, server.ip()), config.station.medium);
+            let mut template =
+                Template::udp(medium, link, addrs, config.hop_limit, config.payload)?;
+            template.set_dst_port(server.port());
+            templates.push(template);
+            sources.push(ours);
+        }
+        // One more than can be open, so that a slot's question is over before the next needs it.
+        let slots = config.pace.most_within(config.timeout).saturating_add(1) as usize;
+        let unused = Slot { seq: u64::MAX, intended: Instant::ORIGIN, fate: Fate::Lost };
+        Ok(Self {
+            config,
+            station,
+            templates,
+            sources,
+            slots: vec![unused; slots],
+            started: None,
+            next: 0,
+            oldest: 0,
+            stats: HonestStats::default(),
+            latency: Latency::default(),
+            returned: Returned::default(),
+        })
+    }
+
+    /// What became of the questions so far.
+    #[must_use]
+    pub const fn stats(&self) -> HonestStats {
+        self.stats
+    }
+
+    /// Latencies of the answers, from the intended moment.
+    #[must_use]
+    pub const fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    /// Forgets the latencies, so that a new phase is measured for itself.
+    pub fn clear_latency(&mut self) {
+        self.latency.clear();
+    }
+
+    /// Everything that came back so far.
+    #[must_use]
+    pub const fn returned(&self) -> Returned {
+        self.returned
+    }
+
+    /// Whether the last question was asked and none is waited for.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.started.is_some() && self.next_at().is_none() && self.stats.waiting == 0
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        Some(self.started? + self.config.intended(self.next)?)
+    }
+
+    fn slot_of(&mut self, seq: u64) -> Option<&mut Slot> {
+        let at = seq.checked_rem(self.slots.len() as u64)?;
+        self.slots.get_mut(at as usize)
+    }
+
+    /// Who asks whom in question `seq`.
+    fn ends(&self, seq: u64) -> Option<Ends> {
+        let servers = self.config.servers.len() as u64;
+        let which = seq.checked_rem(servers)? as usize;
+        let turn = seq / servers;
+        let ours = self.sources.get(which)?;
+        let addr = *ours.get(turn.checked_rem(ours.len() as u64)? as usize)?;
+        let ports = self.config.src_ports;
+        let port = ports.draw(Spread::InTurn, seq, &mut floodwall_base::PublicRandom::new(0));
+        Some(Ends { server: *self.config.servers.get(which)?, addr, port })
+    }
+
+    /// Gives up questions whose time is over, oldest first; returns how many it looked at.
+    fn expire(&mut self, now: Instant, most: u32) -> u32 {
+        let mut looked = 0;
+        while self.oldest < self.next && looked < most {
+            let (seq, timeout) = (self.oldest, self.config.timeout);
+            let Some(slot) = self.slot_of(seq) else { return looked };
+            if slot.seq == seq && slot.fate == Fate::Waiting {
+                if slot.intended + timeout > now {
+                    break;
+                }
+                slot.fate = Fate::Lost;
+                self.stats.waiting -= 1;
+                self.stats.lost += 1;
+            }
+            self.oldest += 1;
+            looked += 1;
+        }
+        looked
+    }
+
+    /// Asks the next question, or counts it as lost where its time is over already.
+    fn ask(&mut self, intended: Instant, round: &mut Round<'_>) {
+        let seq = self.next;
+        self.next += 1;
+        self.stats.intended += 1;
+        let in_time = intended + self.config.timeout > round.now;
+        let sent = in_time && self.send(seq, intended, round);
+        let fate = if sent {
+            self.stats.sent += 1;
+            self.stats.waiting += 1;
+            Fate::Waiting
+        } else {
+            self.stats.lost += 1;
+            Fate::Lost
+        };
+        if let Some(slot) = self.slot_of(seq) {
+            *slot = Slot { seq, intended, fate };
+        }
+    }
+
+    fn send(&mut self, seq: u64, intended: Instant, round: &mut Round<'_>) -> bool {
+        let Some((ends, peer)) = self.ends(seq).zip(self.station.peer()) else { return false };
+        let which = (seq % self.templates.len().max(1) as u64) as usize;
+        let Some(template) = self.templates.get_mut(which) else { return false };
+        template.set_link(self.station.config.mac, peer);
+        template.set_src_addr(ends.addr);
+        template.set_src_port(ends.port);
+        template.set_id(seq as u16);
+        template.set_payload(0, &Stamp { stream: self.config.id, seq, intended }.to_bytes());
+        self.station.transmit(template.frame(), round)
+    }
+
+    /// Judges a datagram.
+    fn input_udp(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>, now: Instant) {
+        let udp = UdpHeader::parse(ip.head, ip.body_len());
+        let Some(udp) = udp.ok().filter(|_| ip.verifies(packet)) else {
+            self.stats.damaged += 1;
+            return;
+        };
+        let mine = |stamp: &Stamp| stamp.stream == self.config.id && stamp.seq < self.next;
+        let Some(stamp) = Stamp::read(ip.udp_payload()).filter(mine) else {
+            self.stats.wrong += 1;
+            return;
+        };
+        let server = SocketAddr::new(ip.src_addr, udp.src_port());
+        let ends = Ends { server, addr: ip.dst_addr, port: udp.dst_port() };
+        if self.ends(stamp.seq) != Some(ends) {
+            self.stats.wrong += 1;
+            return;
+        }
+        let timeout = self.config.timeout;
+        let Some(slot) = self.slot_of(stamp.seq) else { return };
+        let known = slot.seq == stamp.seq;
+        if known && slot.intended != stamp.intended {
+            self.stats.wrong += 1;
+        } else if !known || slot.fate == Fate::Lost || slot.intended + timeout <= now {
+            // Its slot may have gone to a later question: then it is late for certain.
+            self.stats.late += 1;
+        } else if slot.fate == Fate::Answered {
+            self.stats.duplicates += 1;
+        } else {
+            slot.fate = Fate::Answered;
+            let latency = now - slot.intended;
+            self.stats.waiting -= 1;
+            self.stats.answered += 1;
+            self.latency.record(latency);
+        }
+    }
+}
+
+impl Engine for Honest {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        let mut spent = 0;
+        let mut scratch = [0; LOOK_BYTES];
+        // The burst is taken aside, so that answers can be sent while it is gone through.
+        let mut arrived = core::mem::take(round.arrived);
+        for packet in arrived.drain() {
+            let seen = see(&packet, self.station.config.medium, &mut scratch);
+            self.returned.count(&seen, packet.len());
+            spent += 1;
+            if self.station.input(&packet, &seen, round) {
+                continue;
+            }
+            if let Seen::Ip(ip) = &seen
+                && ip.protocol == IpProtocol::UDP
+                && !ip.is_fragment
+            {
+                self.input_udp(&packet, ip, round.now);
+            }
+        }
+        Units(spent)
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        self.started.get_or_insert(round.now);
+        self.station.ask(round);
+        let mut spent = 1_u32.saturating_add(self.expire(round.now, round.budget.0));
+        while spent < round.budget.0.max(2) {
+            let Some(at) = self.next_at().filter(|at| *at <= round.now) else { break };
+            // A question waits for the peer's link address as long as its answer would be.
+            if self.station.peer().is_none() && at + self.config.timeout > round.now {
+                break;
+            }
+            self.ask(at, round);
+            spent += 1;
+        }
+        Units(spent)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        if self.started.is_none() {
+            return Some(Instant::ORIGIN);
+        }
+        let timeout = self.config.timeout;
+        let unresolved = self.station.peer().is_none();
+        let next = self.next_at().map(|at| if unresolved { at + timeout } else { at });
+        let at = self.oldest.checked_rem(self.slots.len() as u64).unwrap_or(0) as usize;
+        let open = self.slots.get(at).filter(|_| self.oldest < self.next);
+        let over = open.map(|slot| slot.intended + timeout);
+        [next, over, self.station.ask_deadline()].into_iter().flatten().min()
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Friend);
+    }
+}
+
+impl core::fmt::Debug for Honest {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Honest({:?}, {:?})", self.stats, self.latency)
+    }
+}

@@ -1,0 +1,204 @@
+//! Ranges from which addresses, ports and sizes are drawn, evenly or in turn.
+//!
+//! Called by `blast.rs` for every flow. Invariant: what is drawn lies in its range.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+use floodwall_base::{Address, Family, IpCidr, ParsePrefixError, Prefix, PublicRandom};
+
+use crate::error::PlanError;
+
+/// How values are drawn from ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Spread {
+    /// Flow number n takes each range's value number n, and starts again behind the last.
+    InTurn,
+    /// Evenly at random.
+    #[default]
+    Random,
+}
+
+/// All addresses of a prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AddrRange {
+    /// IPv4.
+    V4(Prefix<Ipv4Addr>),
+    /// IPv6.
+    V6(Prefix<Ipv6Addr>),
+}
+
+impl AddrRange {
+    /// The addresses' family.
+    #[must_use]
+    pub const fn family(self) -> Family {
+        match self {
+            Self::V4(_) => Family::V4,
+            Self::V6(_) => Family::V6,
+        }
+    }
+
+    /// The first address.
+    #[must_use]
+    pub fn first(self) -> IpAddr {
+        self.nth(0)
+    }
+
+    /// Address number `n`, counted round.
+    #[must_use]
+    pub fn nth(self, n: u128) -> IpAddr {
+        match self {
+            Self::V4(prefix) => nth(prefix, n).to_ip(),
+            Self::V6(prefix) => nth(prefix, n).to_ip(),
+        }
+    }
+
+    pub(crate) fn draw(self, spread: Spread, n: u64, random: &mut PublicRandom) -> IpAddr {
+        match spread {
+            Spread::InTurn => self.nth(u128::from(n)),
+            Spread::Random if self.is_single() => self.first(),
+            Spread::Random => {
+                let (high, low) = (random.next_u64(), random.next_u64());
+                self.nth(u128::from(high) << 64 | u128::from(low))
+            }
+        }
+    }
+
+    fn is_single(self) -> bool {
+        match self {
+            Self::V4(prefix) => prefix.len() == Ipv4Addr::BITS as u8,
+            Self::V6(prefix) => prefix.len() == Ipv6Addr::BITS as u8,
+        }
+    }
+}
+
+fn nth<A: Address>(prefix: Prefix<A>, n: u128) -> A {
+    let host_bits = u32::from(A::BITS - prefix.len());
+    let host = if host_bits >= 128 { n } else { n & ((1 << host_bits) - 1) };
+    let shift = 128 - u32::from(A::BITS);
+    A::from_bits_aligned(prefix.addr().to_bits_aligned() | host << shift)
+}
+
+impl From<IpAddr> for AddrRange {
+    /// The one address.
+    fn from(addr: IpAddr) -> Self {
+        match addr {
+            IpAddr::V4(addr) => Self::V4(Prefix::host(addr)),
+            IpAddr::V6(addr) => Self::V6(Prefix::host(addr)),
+        }
+    }
+}
+
+impl From<IpCidr> for AddrRange {
+    /// All addresses of the prefix that holds the address.
+    fn from(cidr: IpCidr) -> Self {
+        let len = cidr.prefix_len();
+        match cidr.addr() {
+            IpAddr::V4(addr) => {
+                Self::V4(Prefix::new(addr, len).unwrap_or_else(|| Prefix::host(addr)))
+            }
+            IpAddr::V6(addr) => {
+                Self::V6(Prefix::new(addr, len).unwrap_or_else(|| Prefix::host(addr)))
+            }
+        }
+    }
+}
+
+impl FromStr for AddrRange {
+    type Err = ParsePrefixError;
+
+    /// An address, or an address and a prefix length.
+    fn from_str(text: &str) -> Result<Self, ParsePrefixError> {
+        text.parse::<IpCidr>().map(Self::from)
+    }
+}
+
+/// Ports from the first to the last, both included. In an echo request the source port stands for
+/// the identifier and the destination port for the sequence number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortRange {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// One port.
+    #[must_use]
+    pub const fn one(port: u16) -> Self {
+        Self { first: port, last: port }
+    }
+
+    pub(crate) const fn check(self, name: &'static str) -> Result<(), PlanError> {
+        if self.first > self.last { Err(PlanError::RangeReversed(name)) } else { Ok(()) }
+    }
+
+    pub(crate) fn draw(self, spread: Spread, n: u64, random: &mut PublicRandom) -> u16 {
+        let count = u64::from(self.last.saturating_sub(self.first)) + 1;
+        let at = match spread {
+            Spread::InTurn => n % count,
+            Spread::Random => random.below(count),
+        };
+        self.first.wrapping_add(at as u16)
+    }
+}
+
+/// Sizes in bytes, both ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SizeRange {
+    /// The smallest.
+    pub min: usize,
+    /// The largest.
+    pub max: usize,
+}
+
+impl SizeRange {
+    /// One size.
+    #[must_use]
+    pub const fn one(bytes: usize) -> Self {
+        Self { min: bytes, max: bytes }
+    }
+
+    pub(crate) const fn check(self, name: &'static str) -> Result<(), PlanError> {
+        if self.min > self.max { Err(PlanError::RangeReversed(name)) } else { Ok(()) }
+    }
+
+    pub(crate) fn draw(self, random: &mut PublicRandom) -> usize {
+        let count = self.max.saturating_sub(self.min) as u64 + 1;
+        if count == 1 { self.min } else { self.min + random.below(count) as usize }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_lies_in_its_range_in_both_families() {
+        let mut random = PublicRandom::new(1);
+        for text in ["10.1.0.0/16", "fd00:1::/32", "0.0.0.0/0", "::/0", "192.0.2.7", "fd00::7"] {
+            let range: AddrRange = text.parse().unwrap();
+            let cidr: IpCidr = text.parse().unwrap();
+            for n in 0..100 {
+                for spread in [Spread::InTurn, Spread::Random] {
+                    assert!(cidr.contains(range.draw(spread, n, &mut random)), "{text}");
+                }
+            }
+        }
+        let ports = PortRange { first: 65_530, last: 65_535 };
+        assert!((0..100).all(|n| ports.draw(Spread::Random, n, &mut random) >= 65_530));
+        let sizes = SizeRange { min: 3, max: 5 };
+        assert!((0..100).all(|_| (3..=5).contains(&sizes.draw(&mut random))));
+    }
+
+    #[test]
+    fn in_turn_goes_round() {
+        let mut random = PublicRandom::new(1);
+        let range: AddrRange = "10.0.0.4/30".parse().unwrap();
+        let drawn: Vec<_> = (0..5).map(|n| range.draw(Spread::InTurn, n, &mut random)).collect();
+        assert_eq!(drawn[0].to_string(), "10.0.0.4");
+        assert_eq!(drawn[3].to_string(), "10.0.0.7");
+        assert_eq!(drawn[0], drawn[4]);
+    }
+}

@@ -1,0 +1,136 @@
+//! What a generator sees of a packet that arrived: enough to count it, answer it, match it.
+//!
+//! Called by `station.rs`, `count.rs` and `honest.rs`. Invariant: offsets and lengths lie inside
+//! the packet, as the views of `wire` have checked. Extension headers are not walked: what has
+//! any is counted as other.
+
+use core::net::IpAddr;
+
+use floodwall_base::MacAddr;
+use floodwall_checksum::Sum;
+use floodwall_packet::{AccessCounters, PacketBuf};
+use floodwall_wire::{
+    ArpPacket, EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, ethernet, udp,
+};
+
+use crate::station::Medium;
+
+/// Bytes that are looked at: link, network and transport header, and a stamp or an ND message.
+pub(crate) const LOOK_BYTES: usize = 192;
+
+/// An IP packet.
+pub(crate) struct SeenIp<'a> {
+    /// Who sent the frame; zero where the medium has no link addresses.
+    pub(crate) link_src: MacAddr,
+    pub(crate) src_addr: IpAddr,
+    pub(crate) dst_addr: IpAddr,
+    pub(crate) protocol: IpProtocol,
+    pub(crate) hop_limit: u8,
+    pub(crate) is_fragment: bool,
+    /// Where the transport header starts, in the packet.
+    l4: usize,
+    /// Bytes from there to the IP packet's end.
+    l4_len: usize,
+    /// As many of them as were looked at.
+    pub(crate) head: &'a [u8],
+    pseudo: Sum,
+}
+
+/// A packet.
+pub(crate) enum Seen<'a> {
+    Arp(ArpPacket),
+    Ip(SeenIp<'a>),
+    Other,
+}
+
+/// Looks at a packet. Cost: one header check each layer; a copy where they straddle chunks.
+pub(crate) fn see<'a>(
+    packet: &'a PacketBuf,
+    medium: Medium,
+    scratch: &'a mut [u8; LOOK_BYTES],
+) -> Seen<'a> {
+    let look = packet.len().min(LOOK_BYTES);
+    let mut access = AccessCounters::default();
+    let Some(bytes) = packet.header(0, look, scratch, &mut access) else { return Seen::Other };
+    if medium == Medium::Ip {
+        return see_ip(bytes, 0, packet.len(), MacAddr::ZERO);
+    }
+    let Ok(frame) = EthernetHeader::parse(bytes) else { return Seen::Other };
+    let rest = bytes.get(ethernet::HEADER_LEN..).unwrap_or_default();
+    match frame.ether_type() {
+        EtherType::ARP => ArpPacket::parse(rest).map_or(Seen::Other, Seen::Arp),
+        EtherType::IPV4 | EtherType::IPV6 if frame.header_len() == ethernet::HEADER_LEN => {
+            see_ip(rest, ethernet::HEADER_LEN, packet.len(), frame.src_addr())
+        }
+        _ => Seen::Other,
+    }
+}
+
+/// Looks at the IP packet in `bytes`, which starts at `l3` of a packet of `len` bytes.
+fn see_ip(bytes: &[u8], l3: usize, len: usize, link_src: MacAddr) -> Seen<'_> {
+    let len = len - l3.min(len);
+    if let Ok(ip) = Ipv4Header::parse(bytes, len) {
+        let (l4, l4_len) = (ip.header_len(), ip.payload_len());
+        return Seen::Ip(SeenIp {
+            link_src,
+            src_addr: ip.src_addr().into(),
+            dst_addr: ip.dst_addr().into(),
+            protocol: ip.protocol(),
+            hop_limit: ip.ttl(),
+            is_fragment: ip.is_fragment(),
+            l4: l3 + l4,
+            l4_len,
+            head: head(bytes, l4, l4_len),
+            pseudo: ip.pseudo_header(ip.protocol(), l4_len as u16),
+        });
+    }
+    let Ok(ip) = Ipv6Header::parse(bytes, len) else { return Seen::Other };
+    let (l4, l4_len) = (ip.header_len(), ip.payload_len());
+    Seen::Ip(SeenIp {
+        link_src,
+        src_addr: ip.src_addr().into(),
+        dst_addr: ip.dst_addr().into(),
+        protocol: ip.next_header(),
+        hop_limit: ip.hop_limit(),
+        is_fragment: ip.next_header() == IpProtocol::FRAGMENT,
+        l4: l3 + l4,
+        l4_len,
+        head: head(bytes, l4, l4_len),
+        pseudo: ip.pseudo_header(ip.next_header(), l4_len as u32),
+    })
+}
+
+/// The transport's bytes, as many as there are and were looked at.
+fn head(bytes: &[u8], l4: usize, l4_len: usize) -> &[u8] {
+    let rest = bytes.get(l4..).unwrap_or_default();
+    rest.get(..l4_len).unwrap_or(rest)
+}
+
+impl SeenIp<'_> {
+    /// Bytes of the transport, looked at or not.
+    pub(crate) const fn body_len(&self) -> usize {
+        self.l4_len
+    }
+
+    /// Whether all of the transport's bytes were looked at.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.head.len() == self.l4_len
+    }
+
+    /// Whether the transport checksum is right; `packet` is the one that was looked at.
+    pub(crate) fn verifies(&self, packet: &PacketBuf) -> bool {
+        let body = packet.sum(self.l4, self.l4_len);
+        match self.protocol {
+            IpProtocol::ICMPV4 => body.verifies(),
+            IpProtocol::UDP if self.src_addr.is_ipv4() && self.head.get(6..8) == Some(&[0, 0]) => {
+                true
+            }
+            _ => self.pseudo.add(body).verifies(),
+        }
+    }
+
+    /// What a datagram carries, as far as it was looked at.
+    pub(crate) fn udp_payload(&self) -> &[u8] {
+        self.head.get(udp::HEADER_LEN..).unwrap_or_default()
+    }
+}
