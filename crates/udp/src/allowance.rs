@@ -21,7 +21,7 @@ impl Allowance {
         Some(Self { account: pool.open_account(limit)?, limit })
     }
 
-    /// Whether a packet of this true size may be charged.
+    /// Whether a packet of this true size may be charged: a hint, the charge decides.
     #[inline]
     pub(crate) fn admits(&self, true_size: u32) -> bool {
         self.account.has_room(true_size) || self.is_unused()

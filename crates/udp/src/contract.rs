@@ -31,6 +31,15 @@ fn packet(pool: &Pool, tag: u8) -> PacketBuf {
     pool.packet_from(&[tag]).expect("the pool of this check has small frames")
 }
 
+/// Reserves and queues; the packet comes back where it is refused.
+fn offer<I: Intake>(
+    intake: &mut I,
+    mut packet: PacketBuf,
+    source: IpAddr,
+) -> Result<bool, PacketBuf> {
+    if intake.reserve(&mut packet, source) { Ok(intake.push(packet)) } else { Err(packet) }
+}
+
 fn open<I: Intake>(pool: &Pool, limit: u64) -> I {
     I::open(pool, limit).expect("the pool of this check has accounts")
 }
@@ -38,7 +47,7 @@ fn open<I: Intake>(pool: &Pool, limit: u64) -> I {
 fn keeps_order<I: Intake>(pool: &Pool, source: IpAddr) {
     let mut intake: I = open(pool, u64::MAX / 4);
     for tag in 0..5 {
-        let was_empty = intake.offer(packet(pool, tag), source);
+        let was_empty = offer(&mut intake, packet(pool, tag), source);
         assert_eq!(was_empty.ok(), Some(tag == 0), "only the first finds the queue empty");
     }
     assert_eq!((intake.len(), intake.is_empty()), (5, false));
@@ -54,10 +63,11 @@ fn holds_its_limit<I: Intake>(pool: &Pool, source: IpAddr) {
     let size = packet(pool, 0).true_size();
     let mut intake: I = open(pool, u64::from(size) * 3);
     for tag in 0..3 {
-        assert!(intake.admits(size, source) && intake.offer(packet(pool, tag), source).is_ok());
+        assert!(offer(&mut intake, packet(pool, tag), source).is_ok());
     }
-    assert!(!intake.admits(size, source), "true sizes count, not payload bytes");
-    let refused = intake.offer(packet(pool, 9), source).expect_err("beyond the limit");
+    assert!(intake.is_full());
+    let refused = offer(&mut intake, packet(pool, 9), source)
+        .expect_err("true sizes count, not payload bytes");
     assert_eq!(refused.first(), [9], "the newcomer is given back");
     assert_eq!((intake.len(), intake.charged()), (3, u64::from(size) * 3));
     drop(refused);
@@ -68,11 +78,10 @@ fn takes_one_when_empty<I: Intake>(pool: &Pool, source: IpAddr) {
     for limit in [0, 1] {
         let mut intake: I = open(pool, limit);
         for round in 0..3 {
-            let size = packet(pool, 0).true_size();
-            assert!(intake.admits(size, source), "an empty intake takes one, limit {limit}");
-            assert_eq!(intake.offer(packet(pool, round), source).ok(), Some(true));
-            assert!(!intake.admits(1, source), "and no second");
-            assert!(intake.offer(packet(pool, 9), source).is_err());
+            assert!(!intake.is_full());
+            let first = offer(&mut intake, packet(pool, round), source);
+            assert_eq!(first.ok(), Some(true), "an empty intake takes one, limit {limit}");
+            assert!(offer(&mut intake, packet(pool, 9), source).is_err(), "and no second");
             assert_eq!(intake.take().map(|p| p.first().to_vec()), Some(vec![round]));
             assert_eq!(intake.charged(), 0);
         }
@@ -83,9 +92,13 @@ fn releases_exactly<I: Intake>(pool: &Pool, source: IpAddr) {
     let before = pool.available();
     let mut intake: I = open(pool, u64::MAX / 4);
     for tag in 0..4 {
-        assert!(intake.offer(packet(pool, tag), source).is_ok());
+        assert!(offer(&mut intake, packet(pool, tag), source).is_ok());
     }
     let all = intake.charged();
+    let mut reserved = packet(pool, 5);
+    assert!(intake.reserve(&mut reserved, source) && intake.charged() > all && intake.len() == 4);
+    drop(reserved);
+    assert_eq!(intake.charged(), all, "a packet that dies before it is queued owes nothing");
     let taken = intake.take();
     assert_eq!(intake.charged(), all, "what is taken stays charged while it lives");
     drop(taken);
@@ -98,14 +111,15 @@ fn survives_a_lower_limit<I: Intake>(pool: &Pool, source: IpAddr) {
     let size = packet(pool, 0).true_size();
     let mut intake: I = open(pool, u64::from(size) * 4);
     for tag in 0..4 {
-        assert!(intake.offer(packet(pool, tag), source).is_ok());
+        assert!(offer(&mut intake, packet(pool, tag), source).is_ok());
     }
     intake.set_limit(u64::from(size));
     assert_eq!(intake.len(), 4, "what waits stays");
     for left in (0..4).rev() {
-        assert!(!intake.admits(size, source), "nothing is admitted above the new limit");
+        let more = offer(&mut intake, packet(pool, 9), source);
+        assert!(more.is_err(), "nothing is taken above the new limit");
         drop(intake.take());
         assert_eq!(intake.charged(), u64::from(size) * left);
     }
-    assert!(intake.admits(size, source));
+    assert!(offer(&mut intake, packet(pool, 9), source).is_ok());
 }

@@ -83,7 +83,7 @@ impl<I: Intake> Udp<I> {
     ///
     /// Counts per family: `InErrors` (everything but a missing socket), `InCsumErrors`,
     /// `RcvbufErrors`, `NoPorts`.
-    #[inline]
+    #[inline(always)]
     pub fn input(
         &mut self,
         input: &Input,
@@ -129,13 +129,13 @@ impl<I: Intake> Udp<I> {
     }
 
     /// Into the one socket that was found.
-    #[inline]
+    #[inline(always)]
     fn deliver(
         &mut self,
         index: u32,
         input: &Input,
         header: Header,
-        packet: PacketBuf,
+        mut packet: PacketBuf,
         mut tally: Tally<'_>,
     ) -> Verdict {
         let Some(socket) = self.sockets.get_mut(index as usize) else {
@@ -145,23 +145,19 @@ impl<I: Intake> Udp<I> {
         let Some(body) = &mut socket.body else {
             return tally.drop(packet, DropReason::UdpNoPort);
         };
-        if !body.intake.admits(packet.true_size(), input.src_addr) {
+        if !body.intake.reserve(&mut packet, input.src_addr) {
             body.drops += 1;
             return tally.drop(packet, DropReason::UdpSocketFull);
         }
-        if !verifies(input, header, &packet, body.settings.zero_checksum_rx) {
+        // The settings lie in another cache line, which few datagrams need.
+        let zero_allowed = !header.has_checksum && body.settings.zero_checksum_rx;
+        if !verifies(input, header, &packet, zero_allowed) {
+            packet.uncharge();
             return tally.drop(packet, DropReason::UdpChecksum);
         }
-        match body.intake.offer(packet, input.src_addr) {
-            Ok(was_empty) => {
-                self.ready.mark(index);
-                Verdict::Delivered { socket: SocketId { index, generation }, was_empty }
-            }
-            Err(packet) => {
-                body.drops += 1;
-                tally.drop(packet, DropReason::UdpSocketFull)
-            }
-        }
+        let was_empty = body.intake.push(packet);
+        self.ready.mark(index);
+        Verdict::Delivered { socket: SocketId { index, generation }, was_empty }
     }
 
     /// Into every socket that listens to a group or to broadcasts: copies to all but the last.
@@ -179,30 +175,23 @@ impl<I: Intake> Udp<I> {
         let mut found = [0; GROUP_SOCKETS_MAX];
         let count = self.demux.lookup_group(probe, &mut found);
         let (mut wanted, mut wanting) = ([0; GROUP_SOCKETS_MAX], 0);
-        let mut reason = DropReason::UdpNoPort;
-        let size = packet.true_size();
+        let mut refused_zero = false;
         for index in found.into_iter().take(count) {
-            let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
+            let body = self.sockets.get(index as usize).and_then(|s| s.body.as_ref());
             let Some(body) = body.filter(|b| b.wants_group(probe.local, probe.iface)) else {
                 continue;
             };
             if !header.has_checksum && !tally.v4 && !body.settings.zero_checksum_rx {
-                reason = DropReason::UdpChecksum;
-            } else if !body.intake.admits(size, input.src_addr) {
-                body.drops += 1;
-                tally.full();
-                reason = DropReason::UdpSocketFull;
+                refused_zero = true;
             } else if let Some(slot) = wanted.get_mut(wanting) {
                 *slot = index;
                 wanting += 1;
             }
         }
-        match (wanting, reason) {
-            (0, DropReason::UdpChecksum) => return tally.drop(packet, reason),
-            (0, _) => return Verdict::Dropped(packet, reason),
-            _ => (),
+        if wanting == 0 && !refused_zero {
+            return Verdict::Dropped(packet, DropReason::UdpNoPort);
         }
-        if !verifies(input, header, &packet, true) {
+        if wanting == 0 || !verifies(input, header, &packet, true) {
             return tally.drop(packet, DropReason::UdpChecksum);
         }
         self.deliver_copies(input, wanted.into_iter().take(wanting), packet, pool, tally)
@@ -224,20 +213,18 @@ impl<I: Intake> Udp<I> {
                 _ => packet.take(),
             };
             let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
-            let (Some(next), Some(body)) = (next, body) else {
+            let (Some(mut next), Some(body)) = (next, body) else {
                 tally.full();
                 continue;
             };
-            match body.intake.offer(next, input.src_addr) {
-                Ok(_) => {
-                    self.ready.mark(index);
-                    sockets += 1;
-                }
-                Err(refused) => {
-                    body.drops += 1;
-                    tally.full();
-                    packet = packet.or(Some(refused));
-                }
+            if body.intake.reserve(&mut next, input.src_addr) {
+                body.intake.push(next);
+                self.ready.mark(index);
+                sockets += 1;
+            } else {
+                body.drops += 1;
+                tally.full();
+                packet = packet.or(Some(next));
             }
         }
         match packet {
@@ -281,7 +268,7 @@ impl Tally<'_> {
 }
 
 /// The header, if its lengths are possible.
-#[inline]
+#[inline(always)]
 fn parse(input: &Input, packet: &PacketBuf, access: &mut AccessCounters) -> Option<Header> {
     let mut scratch = [0; HEADER_LEN];
     let bytes = packet.header_array::<HEADER_LEN>(input.l4, &mut scratch, access)?;
@@ -306,7 +293,7 @@ fn no_port(input: &Input, header: Header, packet: PacketBuf, mut tally: Tally<'_
 }
 
 /// Whether the checksum is right, or there is none and none is needed.
-#[inline]
+#[inline(always)]
 fn verifies(input: &Input, header: Header, packet: &PacketBuf, zero_allowed: bool) -> bool {
     if !header.has_checksum && packet.checksum_state() != ChecksumState::Partial {
         return zero_allowed || input.dst_addr.is_ipv4();

@@ -22,14 +22,15 @@ pub trait Intake: Sized {
     /// A queue for `limit` true bytes; `None` where the pool has no account left.
     fn open(pool: &Pool, limit: u64) -> Option<Self>;
 
-    /// Whether a packet of `true_size` from `source` would be taken. Called before the checksum.
-    fn admits(&self, true_size: u32, source: IpAddr) -> bool;
+    /// Charges a packet from `source`, or refuses it, before anything is spent on its bytes.
+    /// A packet that dies after that releases its charge by itself.
+    fn reserve(&self, packet: &mut PacketBuf, source: IpAddr) -> bool;
 
-    /// Charges and queues a packet; tells whether the queue was empty.
-    ///
-    /// # Errors
-    /// Gives the packet back, uncharged, where there is no room.
-    fn offer(&mut self, packet: PacketBuf, source: IpAddr) -> Result<bool, PacketBuf>;
+    /// Whether the smallest packet would be refused: for triage, which changes nothing.
+    fn is_full(&self) -> bool;
+
+    /// Queues a packet that was charged by [`Intake::reserve`]; tells whether the queue was empty.
+    fn push(&mut self, packet: PacketBuf) -> bool;
 
     /// Takes the oldest packet, still charged: its drop releases the charge.
     fn take(&mut self) -> Option<PacketBuf>;
@@ -64,19 +65,21 @@ impl Intake for LocalIntake {
         Some(Self { queue: PacketList::new(), allowance: Allowance::open(pool, limit)? })
     }
 
-    #[inline]
-    fn admits(&self, true_size: u32, _source: IpAddr) -> bool {
-        self.allowance.admits(true_size)
+    #[inline(always)]
+    fn reserve(&self, packet: &mut PacketBuf, _source: IpAddr) -> bool {
+        self.allowance.charge(packet)
     }
 
     #[inline]
-    fn offer(&mut self, mut packet: PacketBuf, _source: IpAddr) -> Result<bool, PacketBuf> {
-        if !self.allowance.charge(&mut packet) {
-            return Err(packet);
-        }
+    fn is_full(&self) -> bool {
+        !self.allowance.admits(1)
+    }
+
+    #[inline(always)]
+    fn push(&mut self, packet: PacketBuf) -> bool {
         let was_empty = self.queue.is_empty();
         self.queue.push_back(packet);
-        Ok(was_empty)
+        was_empty
     }
 
     #[inline]

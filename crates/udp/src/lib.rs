@@ -35,7 +35,7 @@ pub use icmp_error::{IcmpError, IcmpVerdict, Quote};
 pub use id::{SocketClosed, SocketId};
 pub use input::{Input, Verdict};
 pub use intake::{Intake, LocalIntake};
-pub use output::SendError;
+pub use output::{Prepared, SendError};
 pub use receive::{ReceiveSlot, Received, ReceivedPacket, RecvError};
 pub use settings::{EPHEMERAL_PORTS, GROUP_SOCKETS_MAX, GROUPS_MAX, SocketSettings, UdpConfig};
 pub use sockets::{BindError, ConnectError, GroupError, OpenError, Udp};

@@ -62,6 +62,16 @@ pub enum SendError {
     WouldBlock,
 }
 
+/// What does not change between the datagrams of one flow: see [`Udp::prepare`].
+#[derive(Clone, Copy, Debug)]
+pub struct Prepared {
+    v4: bool,
+    src_port: u16,
+    dst_port: u16,
+    /// The pseudo-header's sum without the length.
+    pseudo: Sum,
+}
+
 impl<I: Intake> Udp<I> {
     /// Makes one datagram: the packet begins with its UDP header. `src_addr` is the address that
     /// it will leave from. Routing, hop limit and the like are the caller's, by
@@ -96,14 +106,46 @@ impl<I: Intake> Udp<I> {
         payload: &[&[u8]],
         counters: &mut Counters,
     ) -> Result<PacketBuf, SendError> {
-        let (to, src_addr) = (canonical(to), canonical(SocketAddr::new(src_addr, 0)).ip());
+        let prepared = self.prepare(id, to, src_addr)?;
+        self.output_prepared(pool, id, &prepared, payload, counters)
+    }
+
+    /// Checks what does not change between the datagrams of one flow.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn prepare(
+        &self,
+        id: SocketId,
+        to: SocketAddr,
+        src_addr: IpAddr,
+    ) -> Result<Prepared, SendError> {
+        let (to, src_addr) = (canonical(to), src_addr.to_canonical());
         let src_port = self.may_send(id, to, src_addr)?;
+        let pseudo = pseudo_header(src_addr, to.ip(), 0)?;
+        Ok(Prepared { v4: to.is_ipv4(), src_port, dst_port: to.port(), pseudo })
+    }
+
+    /// As [`Udp::output_gather`] along a flow that was prepared. The socket must still be bound as
+    /// it was then.
+    ///
+    /// # Errors
+    /// As [`Udp::output`].
+    #[inline]
+    pub fn output_prepared(
+        &mut self,
+        pool: &Pool,
+        id: SocketId,
+        flow: &Prepared,
+        payload: &[&[u8]],
+        counters: &mut Counters,
+    ) -> Result<PacketBuf, SendError> {
         let body = self.body_mut(id)?;
         if let Some(error) = body.error.take() {
             return Err(error.into());
         }
         let len: usize = payload.iter().map(|piece| piece.len()).sum();
-        let max = if to.is_ipv4() { PAYLOAD_MAX_V4 } else { PAYLOAD_MAX_V6 };
+        let max = if flow.v4 { PAYLOAD_MAX_V4 } else { PAYLOAD_MAX_V6 };
         if len > max {
             return Err(SendError::MessageTooLong { max });
         }
@@ -112,20 +154,21 @@ impl<I: Intake> Udp<I> {
             return Err(SendError::WouldBlock);
         }
         let (mut packet, sum) = fill(pool, payload, len).ok_or(SendError::NoBuffer)?;
-        let fields = UdpFields { src_port, dst_port: to.port(), len: (len + HEADER_LEN) as u16 };
+        let len = (len + HEADER_LEN) as u16;
+        let fields = UdpFields { src_port: flow.src_port, dst_port: flow.dst_port, len };
         let header = packet.prepend_array::<HEADER_LEN>().ok_or(SendError::NoBuffer)?;
         if body.settings.zero_checksum_tx {
             fields.emit_without_checksum(header);
         } else {
-            fields.emit(pseudo_header(src_addr, to.ip(), fields.len)?, sum, header);
+            fields.emit(flow.pseudo.add(Sum::of_u16(len)), sum, header);
         }
         packet.set_layers(0, 0, HEADER_LEN);
         if !body.send.charge(&mut packet) {
             return Err(SendError::WouldBlock);
         }
-        counters.count(match to {
-            SocketAddr::V4(_) => Counter::UdpOutDatagrams,
-            SocketAddr::V6(_) => Counter::Udp6OutDatagrams,
+        counters.count(match flow.v4 {
+            true => Counter::UdpOutDatagrams,
+            false => Counter::Udp6OutDatagrams,
         });
         Ok(packet)
     }

@@ -18,6 +18,9 @@ use crate::input::HEADER_LEN;
 use crate::intake::Intake;
 use crate::sockets::{Body, Udp};
 
+/// Bytes of the longer fixed network header, IPv6's.
+const FRONT_LEN: usize = 40;
+
 /// Why there is nothing to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum RecvError {
@@ -198,19 +201,42 @@ impl Datagram {
     #[inline]
     fn of(packet: &PacketBuf) -> Option<Self> {
         let (l3, l4) = (packet.l3(), packet.l4());
-        let [p0, p1, _, _, n0, n1, ..] = read::<HEADER_LEN>(packet, l4)?;
-        let [first] = read::<1>(packet, l3)?;
-        let (src_addr, to) = if first >> 4 == 4 {
-            let [a, b, c, d, e, f, g, h] = read::<8>(packet, l3 + 12)?;
+        match packet.first().get(l3..l4 + HEADER_LEN) {
+            Some(headers) => Self::parse(headers, l4, packet.len()),
+            None => Self::of_chain(packet, l3, l4),
+        }
+    }
+
+    /// The same where the headers straddle chunks. Of the network header the front is enough.
+    #[cold]
+    fn of_chain(packet: &PacketBuf, l3: usize, l4: usize) -> Option<Self> {
+        let mut scratch = [0; FRONT_LEN + HEADER_LEN];
+        let front = FRONT_LEN.min(l4.checked_sub(l3)?);
+        let (ip, rest) = scratch.split_at_mut_checked(front)?;
+        let udp = rest.get_mut(..HEADER_LEN)?;
+        let copied = packet.copy_out(l3, ip) + packet.copy_out(l4, udp);
+        let headers = scratch.get(..front + HEADER_LEN).filter(|all| all.len() == copied)?;
+        Self::parse(headers, l4, packet.len())
+    }
+
+    /// Reads a network header's front and, behind all of it, the UDP header.
+    #[inline(always)]
+    fn parse(headers: &[u8], l4: usize, packet_len: usize) -> Option<Self> {
+        let (ip, [p0, p1, _, _, n0, n1, ..]) = headers.split_last_chunk::<HEADER_LEN>()?;
+        let front = ip.first_chunk::<20>()?;
+        let [version, .., a, b, c, d, e, f, g, h] = *front;
+        let (src_addr, to) = if version >> 4 == 4 {
             (IpAddr::V4(Ipv4Addr::new(a, b, c, d)), IpAddr::V4(Ipv4Addr::new(e, f, g, h)))
         } else {
-            let (src, dst) = (read::<16>(packet, l3 + 8)?, read::<16>(packet, l3 + 24)?);
-            (IpAddr::V6(Ipv6Addr::from_octets(src)), IpAddr::V6(Ipv6Addr::from_octets(dst)))
+            let (_, addrs) = ip.first_chunk::<FRONT_LEN>()?.split_last_chunk::<32>()?;
+            let (src, dst) = addrs.split_at_checked(16)?;
+            let (src, dst) = (src.first_chunk::<16>()?, dst.first_chunk::<16>()?);
+            (IpAddr::V6(Ipv6Addr::from_octets(*src)), IpAddr::V6(Ipv6Addr::from_octets(*dst)))
         };
-        let from = SocketAddr::new(src_addr, u16::from_be_bytes([p0, p1]));
-        let end = l4 + usize::from(u16::from_be_bytes([n0, n1]));
+        let from = SocketAddr::new(src_addr, u16::from_be_bytes([*p0, *p1]));
+        let end = l4 + usize::from(u16::from_be_bytes([*n0, *n1]));
         let start = l4 + HEADER_LEN;
-        (start <= end && end <= packet.len()).then_some(Self { from, to, payload: start..end })
+        (start <= end && end <= packet_len).then_some(Self { from, to, payload: start..end })
     }
 
     #[inline]
@@ -227,19 +253,4 @@ impl Datagram {
         let truncated = len < self.payload.len();
         Received { len, from: self.from, to: self.to, iface: packet.iface(), truncated }
     }
-}
-
-/// `N` bytes of a packet.
-#[inline]
-fn read<const N: usize>(packet: &PacketBuf, off: usize) -> Option<[u8; N]> {
-    match packet.first().get(off..).and_then(|rest| rest.first_chunk()) {
-        Some(bytes) => Some(*bytes),
-        None => read_beyond(packet, off),
-    }
-}
-
-#[cold]
-fn read_beyond<const N: usize>(packet: &PacketBuf, off: usize) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    (packet.copy_out(off, &mut bytes) == N).then_some(bytes)
 }

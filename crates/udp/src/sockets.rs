@@ -38,8 +38,9 @@ pub struct Udp<I: Intake = LocalIntake> {
     config: UdpConfig,
 }
 
-/// One place.
+/// One place. Its first cache line is all that delivery and reading touch.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Socket<I> {
     pub(crate) generation: u32,
     pub(crate) body: Option<Body<I>>,
@@ -47,14 +48,24 @@ pub(crate) struct Socket<I> {
 
 /// An open socket. What it listens to is in the demux.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Body<I> {
+    /// Its spare tags also tell an open place from a closed one, in the first line.
+    pub(crate) error: Option<IcmpError>,
     pub(crate) intake: I,
     pub(crate) send: Allowance,
-    pub(crate) settings: SocketSettings,
-    pub(crate) error: Option<IcmpError>,
     pub(crate) drops: u64,
-    groups: Vec<(u128, u32)>,
+    pub(crate) settings: SocketSettings,
+    /// Boxed, for few have any, and a vector's spare values would be taken for the above.
+    #[expect(clippy::box_collection, reason = "as said")]
+    groups: Option<Box<Vec<(u128, u32)>>>,
 }
+
+const _: () = {
+    assert!(size_of::<Option<Body<LocalIntake>>>() == size_of::<Body<LocalIntake>>());
+    assert!(core::mem::offset_of!(Socket<LocalIntake>, body) == 8);
+    assert!(core::mem::offset_of!(Body<LocalIntake>, send) == 64 - 8);
+};
 
 /// Why a socket cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -162,7 +173,7 @@ impl<I: Intake> Udp<I> {
         }
         let intake = I::open(pool, settings.receive_bytes).ok_or(OpenError::NoAccount)?;
         let send = Allowance::open(pool, settings.send_bytes).ok_or(OpenError::NoAccount)?;
-        let body = Body { intake, send, settings, error: None, drops: 0, groups: Vec::new() };
+        let body = Body { intake, send, settings, error: None, drops: 0, groups: None };
         let index = self.free.pop().unwrap_or_else(|| {
             self.sockets.push(Socket { generation: 1, body: None });
             self.demux.grow();
@@ -420,13 +431,14 @@ impl<I: Intake> Udp<I> {
         {
             return Err(GroupError::NotGroup);
         }
-        if body.groups.contains(&entry) {
+        let groups = body.groups.get_or_insert_default();
+        if groups.contains(&entry) {
             return Err(GroupError::Membership);
         }
-        if body.groups.len() == GROUPS_MAX {
+        if groups.len() == GROUPS_MAX {
             return Err(GroupError::TooMany);
         }
-        body.groups.push(entry);
+        groups.push(entry);
         Ok(())
     }
 
@@ -436,7 +448,7 @@ impl<I: Intake> Udp<I> {
     /// See [`GroupError`].
     pub fn leave(&mut self, id: SocketId, group: IpAddr, iface: IfIndex) -> Result<(), GroupError> {
         let entry = (bits(canonical(SocketAddr::new(group, 0)).ip()), zone_of(iface));
-        let groups = &mut self.body_mut(id)?.groups;
+        let groups = self.body_mut(id)?.groups.get_or_insert_default();
         let at = groups.iter().position(|g| *g == entry).ok_or(GroupError::Membership)?;
         groups.swap_remove(at);
         Ok(())
@@ -451,7 +463,10 @@ impl<I: Intake> Udp<I> {
         id: SocketId,
     ) -> Result<impl Iterator<Item = (IpAddr, IfIndex)> + '_, SocketClosed> {
         let groups = &self.body(id)?.groups;
-        Ok(groups.iter().map(|(group, zone)| (addr(*group), IfIndex((zone - 1) as u16))))
+        Ok(groups
+            .iter()
+            .flat_map(|groups| groups.iter())
+            .map(|(group, zone)| (addr(*group), IfIndex((zone - 1) as u16))))
     }
 
     /// Takes an ICMP error about a datagram that may be ours. The caller has parsed the quote and
@@ -519,6 +534,6 @@ impl<I> Body<I> {
     pub(crate) fn wants_group(&self, group: u128, zone: u32) -> bool {
         self.settings.all_groups
             || !addr(group).is_multicast()
-            || self.groups.contains(&(group, zone))
+            || self.groups.as_ref().is_some_and(|groups| groups.contains(&(group, zone)))
     }
 }

@@ -6,7 +6,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use floodwall_base::{Endpoint, IfIndex};
+use floodwall_base::IfIndex;
 
 /// The upper bits of an IPv4-mapped address.
 const MAPPED: u128 = 0xffff << 32;
@@ -198,6 +198,10 @@ pub(crate) const fn is_group(bits: u128) -> bool {
 }
 
 /// An end as the API speaks of it: IPv4-mapped addresses become IPv4.
+#[inline]
 pub(crate) fn canonical(end: SocketAddr) -> SocketAddr {
-    SocketAddr::new(Endpoint::new(end.ip(), 0).ip(), end.port())
+    match end {
+        SocketAddr::V4(_) => end,
+        SocketAddr::V6(v6) => SocketAddr::new(v6.ip().to_canonical(), end.port()),
+    }
 }

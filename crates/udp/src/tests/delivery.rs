@@ -125,6 +125,13 @@ fn triage_tells_friends_from_strangers_and_changes_nothing() {
         ] {
             assert_eq!(bench.udp.classify(from, to, IfIndex(1)), expected, "{from} {to}");
         }
+        let full = bench.open_with(family, |s| s.receive_bytes = 1);
+        bench.bind(full, ours, 56).unwrap();
+        let triage = |bench: &Bench| bench.udp.classify(end(peer, 9), end(ours, 56), IfIndex(1));
+        assert_eq!(triage(&bench), Triage::Stranger);
+        let _ = bench.arrive(end(peer, 9), end(ours, 56), b"x");
+        assert_eq!(triage(&bench), Triage::Refusable);
+        assert_eq!(bench.udp.next_ready(), Some(full));
         assert_eq!((bench.counters, bench.udp.has_ready()), (Counters::default(), false));
     }
 }
