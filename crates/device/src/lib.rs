@@ -1,7 +1,8 @@
 //! The outside: everything that brings packets in and takes packets away.
 //!
-//! One trait, [`Device`], and who implements it: [`MemoryWire`] and [`Switch`] (in one process).
-//! `dispatch` and the programs call it; no engine ever sees a device.
+//! One trait, [`Device`], and who implements it: [`MemoryWire`] (in one process, or several at a
+//! [`Switch`]), `Tun` and `AfPacket` (Linux), [`Replay`] (a capture file); and who wraps one:
+//! [`Recorder`] and [`Fault`]. `dispatch` and the programs call it; no engine ever sees a device.
 //!
 //! Invariants: no call ever blocks; a packet that a device loses is counted under a name in
 //! [`DeviceStats`]; what a device has no room for stays with the caller. Every [`DeviceError`]
@@ -10,6 +11,7 @@
 
 #[cfg(target_os = "linux")]
 mod af_packet;
+mod capture;
 mod copy;
 mod device;
 mod error;
@@ -31,6 +33,10 @@ mod vnet;
 
 #[cfg(target_os = "linux")]
 pub use af_packet::{AfPacket, AfPacketConfig};
+pub use capture::{
+    Capture, CaptureError, CapturedPacket, LinkType, Recorder, RecorderConfig, Replay, Truncation,
+    parse_capture, read_capture,
+};
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};

@@ -1,0 +1,267 @@
+//! `Recorder`: a device that remembers what passes, and writes it as pcapng when told to.
+//!
+//! Called by `floodwall dump` and by tests. Invariant: nothing is written between arrival and
+//! departure: packets are copied into a buffer of fixed size, which [`Recorder::flush`] empties
+//! outside of the round. What does not fit is counted, and the file says so where it happened. One
+//! link type a stream, as tcpdump demands.
+
+use core::fmt;
+use core::time::Duration;
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
+
+use floodwall_base::limits::BURST_MAX;
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::{DataLink, PcapError};
+
+use crate::device::{Device, DeviceInfo, Medium};
+use crate::error::DeviceError;
+use crate::stats::DeviceStats;
+
+/// Bytes of a record's head in the buffer: time, losses before, wire length, length, direction.
+const HEAD: usize = 8 + 8 + 4 + 4 + 1;
+
+/// How much is remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecorderConfig {
+    /// Bytes between two flushes, heads of 25 bytes a packet included.
+    pub buffer_bytes: usize,
+    /// Bytes of each packet at most; 0 for all.
+    pub snap_len: u32,
+}
+
+impl Default for RecorderConfig {
+    fn default() -> Self {
+        Self { buffer_bytes: 4 << 20, snap_len: 0 }
+    }
+}
+
+/// The direction word of a pcapng packet (its lowest two bits).
+#[derive(Clone, Copy)]
+enum Direction {
+    Inbound = 1,
+    Outbound = 2,
+}
+
+/// Bytes remembered and both counts of losses, at some moment.
+type Mark = (usize, u64, u64);
+
+/// See the file's head.
+pub struct Recorder<D, W: Write> {
+    inner: D,
+    writer: PcapNgWriter<W>,
+    clock: Box<dyn FnMut() -> Duration + Send>,
+    buffer: Vec<u8>,
+    config: RecorderConfig,
+    /// Packets that did not fit the buffer, in all.
+    missed: u64,
+    /// The same since the last that did.
+    missed_before_next: u64,
+}
+
+impl<D: Device, W: Write + Send> Recorder<D, W> {
+    /// Wraps a device, and writes the file's header. `clock` gives the time since 1970-01-01 00:00
+    /// UTC; it is asked once a call with packets.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn new(
+        inner: D,
+        writer: W,
+        config: RecorderConfig,
+        clock: impl FnMut() -> Duration + Send + 'static,
+    ) -> io::Result<Self> {
+        let mut writer = PcapNgWriter::new(writer).map_err(into_io)?;
+        let info = inner.info();
+        let link = match info.medium {
+            Medium::Ethernet => DataLink::ETHERNET,
+            Medium::Ip => DataLink::RAW,
+        };
+        let options = vec![
+            InterfaceDescriptionOption::IfName(Cow::Borrowed(&info.name)),
+            // Times are nanoseconds: ten to the power of minus nine.
+            InterfaceDescriptionOption::IfTsResol(9),
+        ];
+        let snaplen = config.snap_len;
+        let interface = InterfaceDescriptionBlock { linktype: link, snaplen, options };
+        writer.write_pcapng_block(interface).map_err(into_io)?;
+        let buffer = Vec::with_capacity(config.buffer_bytes);
+        let clock = Box::new(clock);
+        Ok(Self { inner, writer, clock, buffer, config, missed: 0, missed_before_next: 0 })
+    }
+
+    /// Writes what was remembered, and says how many packets.
+    ///
+    /// # Errors
+    /// The writer's; what was remembered is then forgotten, lest it be written twice.
+    pub fn flush(&mut self) -> io::Result<usize> {
+        let result = write_all(&self.buffer, &mut self.writer);
+        self.buffer.clear();
+        let written = result?;
+        self.writer.get_mut().flush()?;
+        Ok(written)
+    }
+
+    /// Packets that are not in the file because the buffer was full.
+    #[must_use]
+    pub const fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// The device inside.
+    pub const fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// Flushes, and gives device and writer back.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn finish(mut self) -> io::Result<(D, W)> {
+        self.flush()?;
+        Ok((self.inner, self.writer.into_inner()))
+    }
+
+    fn mark(&self) -> Mark {
+        (self.buffer.len(), self.missed, self.missed_before_next)
+    }
+
+    /// Forgets what was remembered since.
+    fn return_to(&mut self, mark: Mark) {
+        self.buffer.truncate(mark.0);
+        (self.missed, self.missed_before_next) = (mark.1, mark.2);
+    }
+
+    fn remember(&mut self, packet: &PacketBuf, time: Duration, direction: Direction) {
+        let snap = match self.config.snap_len {
+            0 => usize::MAX,
+            some => some as usize,
+        };
+        let len = packet.len().min(snap);
+        if self.buffer.len() + HEAD + len > self.config.buffer_bytes {
+            self.missed += 1;
+            self.missed_before_next += 1;
+            return;
+        }
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.buffer.extend(nanos.to_ne_bytes());
+        self.buffer.extend(self.missed_before_next.to_ne_bytes());
+        self.buffer.extend((packet.len() as u32).to_ne_bytes());
+        self.buffer.extend((len as u32).to_ne_bytes());
+        self.buffer.push(direction as u8);
+        packet.chunks_in(0, len).for_each(|bytes| self.buffer.extend(bytes));
+        self.missed_before_next = 0;
+    }
+}
+
+/// One record of the buffer, and what is behind it.
+fn split_record(buffer: &[u8]) -> Option<(EnhancedPacketBlock<'_>, &[u8])> {
+    let (nanos, rest) = buffer.split_first_chunk()?;
+    let (missed, rest) = rest.split_first_chunk()?;
+    let (wire, rest) = rest.split_first_chunk()?;
+    let (len, rest) = rest.split_first_chunk()?;
+    let (direction, rest) = rest.split_first()?;
+    let (data, rest) = rest.split_at_checked(u32::from_ne_bytes(*len) as usize)?;
+    let mut options = vec![EnhancedPacketOption::Flags(u32::from(*direction))];
+    let missed = u64::from_ne_bytes(*missed);
+    if missed > 0 {
+        options.push(EnhancedPacketOption::DropCount(missed));
+    }
+    let block = EnhancedPacketBlock {
+        interface_id: 0,
+        timestamp: Duration::from_nanos(u64::from_ne_bytes(*nanos)),
+        original_len: u32::from_ne_bytes(*wire),
+        data: Cow::Borrowed(data),
+        options,
+    };
+    Some((block, rest))
+}
+
+fn write_all<W: Write>(mut buffer: &[u8], writer: &mut PcapNgWriter<W>) -> io::Result<usize> {
+    let mut written = 0;
+    while let Some((block, rest)) = split_record(buffer) {
+        writer.write_pcapng_block(block).map_err(into_io)?;
+        buffer = rest;
+        written += 1;
+    }
+    Ok(written)
+}
+
+fn into_io(error: PcapError) -> io::Error {
+    match error {
+        PcapError::IoError(error) => error,
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        let before = burst.len();
+        let taken = self.inner.receive(pool, burst)?;
+        if taken > 0 {
+            let time = (self.clock)();
+            for packet in burst.iter().skip(before) {
+                self.remember(packet, time, Direction::Inbound);
+            }
+        }
+        Ok(taken)
+    }
+
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        let mut left = 0;
+        while !packets.is_empty() {
+            let time = (self.clock)();
+            let mut batch = PacketList::new();
+            let mut marks = [self.mark(); BURST_MAX + 1];
+            for mark in marks.iter_mut().skip(1) {
+                let Some(packet) = packets.pop_front() else { break };
+                self.remember(&packet, time, Direction::Outbound);
+                *mark = self.mark();
+                batch.push_back(packet);
+            }
+            let offered = batch.len();
+            let result = self.inner.transmit(&mut batch);
+            let gone = offered.saturating_sub(batch.len());
+            batch.append(packets);
+            *packets = batch;
+            left += gone;
+            // What stayed was not sent: it is remembered when it is.
+            if let Some(mark) = marks.get(gone) {
+                self.return_to(*mark);
+            }
+            result?;
+            if gone < offered {
+                break;
+            }
+        }
+        Ok(left)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.readiness()
+    }
+
+    fn pending(&self) -> bool {
+        self.inner.pending()
+    }
+
+    fn stats(&self) -> DeviceStats {
+        self.inner.stats()
+    }
+}
+
+impl<D, W: Write> fmt::Debug for Recorder<D, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recorder({} bytes remembered, {} missed)", self.buffer.len(), self.missed)
+    }
+}
