@@ -3,7 +3,8 @@
 //! Called by [`Replay`](crate::Replay), by the programs, and by tests and fuzzers that feed the
 //! stack. Both formats, pcap and pcapng, in both byte orders. Invariant: no file, however broken,
 //! makes this panic or take more memory than a few times its size; what stands before the damage is
-//! given, with a note where the damage is. Reading: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
+//! given, with a note where the damage is. Reading: draft-ietf-opsawg-pcap and
+//! draft-ietf-opsawg-pcapng.
 
 use core::time::Duration;
 use std::fs;

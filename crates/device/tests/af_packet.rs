@@ -327,3 +327,18 @@ fn what_is_missing_is_named_with_its_remedy() {
         drop(tun);
     });
 }
+
+#[test]
+fn without_the_capability_the_message_names_it_and_the_remedy() {
+    inside(|| {
+        if !namespace::drop_capabilities() {
+            skip("capabilities cannot be dropped");
+            return;
+        }
+        let error = AfPacket::open("lo", &AfPacketConfig::default()).unwrap_err();
+        assert!(matches!(error, DeviceError::NoPrivilege { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with("lo: may not open a packet socket: CAP_NET_RAW is missing"));
+        assert!(text.contains("sudo setcap cap_net_admin,cap_net_raw+ep"), "{text}");
+    });
+}

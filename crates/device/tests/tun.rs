@@ -286,7 +286,7 @@ fn a_packet_beyond_the_announced_mtu_is_counted_and_the_next_one_fits() {
 fn without_the_capability_the_message_names_it_and_the_remedy() {
     inside(|| {
         // Dropping the capability from this thread's effective set leaves the process alone.
-        if !drop_capabilities() {
+        if !namespace::drop_capabilities() {
             namespace::skip("capabilities cannot be dropped");
             return;
         }
@@ -303,14 +303,4 @@ fn without_the_capability_the_message_names_it_and_the_remedy() {
             other => panic!("{other}"),
         }
     });
-}
-
-fn drop_capabilities() -> bool {
-    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
-    set_capabilities(None, none).is_ok()
 }

@@ -1,8 +1,8 @@
 //! `Replay`: a capture as a device: its packets arrive, what is sent to it disappears.
 //!
 //! Called by tests, fuzzers and programs that feed a stack with recorded traffic, as fast as it
-//! asks; who wants the capture's own pace looks at [`Replay::next_time`]. Invariant: every packet of
-//! the capture is handed over once or counted as skipped; an empty pool delays it.
+//! asks; who wants the capture's own pace looks at [`Replay::next_time`]. Invariant: every packet
+//! of the capture is handed over once or counted as skipped; an empty pool delays it.
 
 use core::time::Duration;
 use std::os::fd::BorrowedFd;

@@ -15,9 +15,9 @@ use floodwall_device::{Device, DeviceError};
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
 
 /// Runs `test` on a thread with its own network namespace, or prints why not.
-#[expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
 pub fn inside(test: impl FnOnce() + Send + 'static) {
-    let runner = thread::spawn(move || {
+    let name = thread::current().name().unwrap_or("test").to_owned();
+    let runner = thread::Builder::new().name(name).spawn(move || {
         // SAFETY: takes no pointer; affects this thread only, which shares its namespace with none.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             skip(&format!("no network namespace of its own: {}", io::Error::last_os_error()));
@@ -29,7 +29,7 @@ pub fn inside(test: impl FnOnce() + Send + 'static) {
         }
         test();
     });
-    if let Err(panic) = runner.join() {
+    if let Err(panic) = runner.unwrap().join() {
         std::panic::resume_unwind(panic);
     }
 }
@@ -107,4 +107,15 @@ pub fn flat(packet: &PacketBuf) -> Vec<u8> {
     let mut bytes = vec![0; packet.len()];
     packet.copy_out(0, &mut bytes);
     bytes
+}
+
+/// Takes all privileges from the calling thread, and from no other.
+pub fn drop_capabilities() -> bool {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).is_ok()
 }
