@@ -11,7 +11,7 @@ use floodwall_base::{
     Address, DropReason, ipv4_source_is_plausible, ipv6_source_is_plausible, limits,
 };
 use floodwall_packet::{AccessCounters, PacketBuf};
-use floodwall_wire::ipv4_options::Ipv4Option;
+use floodwall_wire::ipv4_options::{Ipv4Option, Ipv4Options};
 use floodwall_wire::ipv6_walk::{ExtensionReason, FragmentPlace};
 use floodwall_wire::{
     ExtensionLimits, ExtensionWalk, IpProtocol, Ipv4Error, Ipv4Header, Ipv6Error, Ipv6Header,
@@ -51,6 +51,8 @@ pub struct Upper {
     pub offset: usize,
     /// Where the number of the protocol stands, from the first byte of the IP header.
     pub announced_at: usize,
+    /// Whether a fragment header came before it, an atomic one then (RFC 6980).
+    pub fragmented: bool,
 }
 
 /// Checks the IPv4 header at `l3`. Cost: about 4 ns, one borrow.
@@ -72,7 +74,7 @@ pub fn ipv4(
     let header_len = usize::from(fixed[0] & 0x0f) * 4;
     if fixed[0] == 0x45 {
         let header = Ipv4Header::parse(fixed, available).map_err(ipv4_reason)?;
-        return heading_v4(&header);
+        return Ok(heading_v4(&header));
     }
     if fixed[0] >> 4 != 4 {
         return Err(DropReason::IpVersion.into());
@@ -82,9 +84,7 @@ pub fn ipv4(
     let bytes =
         packet.header(l3, wanted, &mut scratch, access).ok_or(DropReason::IpHeaderLength)?;
     let header = Ipv4Header::parse(bytes, available).map_err(ipv4_reason)?;
-    let heading = heading_v4(&header)?;
-    ipv4_options(&header)?;
-    Ok(heading)
+    Ok(heading_v4(&header))
 }
 
 const fn ipv4_reason(error: Ipv4Error) -> DropReason {
@@ -98,8 +98,8 @@ const fn ipv4_reason(error: Ipv4Error) -> DropReason {
 }
 
 #[inline]
-fn heading_v4(header: &Ipv4Header<'_>) -> Result<Heading<Ipv4Addr>, Refusal> {
-    Ok(Heading {
+fn heading_v4(header: &Ipv4Header<'_>) -> Heading<Ipv4Addr> {
+    Heading {
         src_addr: header.src_addr(),
         dst_addr: header.dst_addr(),
         total_len: header.total_len(),
@@ -107,14 +107,22 @@ fn heading_v4(header: &Ipv4Header<'_>) -> Result<Heading<Ipv4Addr>, Refusal> {
         hop_limit: header.ttl(),
         protocol: header.protocol(),
         is_fragment: header.is_fragment(),
-    })
+    }
 }
 
 /// Source routes are dropped (RFC 7126 section 4.3), broken options answered (RFC 1122 section
 /// 3.2.1.8), the rest ignored.
 #[cold]
-fn ipv4_options(header: &Ipv4Header<'_>) -> Result<(), Refusal> {
-    for option in header.options() {
+fn ipv4_options(
+    packet: &PacketBuf,
+    l3: usize,
+    heading: &Heading<Ipv4Addr>,
+    access: &mut AccessCounters,
+) -> Result<(), Refusal> {
+    let mut scratch = [0; ipv4::HEADER_LEN_MAX];
+    let (at, len) = (l3 + ipv4::HEADER_LEN, heading.header_len - ipv4::HEADER_LEN);
+    let bytes = packet.header(at, len, &mut scratch, access).ok_or(DropReason::IpHeaderLength)?;
+    for option in Ipv4Options::new(bytes) {
         match option {
             Ok(Ipv4Option::LooseSourceRoute(_) | Ipv4Option::StrictSourceRoute(_)) => {
                 return Err(DropReason::IpSourceRoute.into());
@@ -203,16 +211,29 @@ pub fn ipv6_addresses(heading: &Heading<Ipv6Addr>) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Where the upper layer of an IPv4 packet lies.
+/// Where the upper layer of an IPv4 packet lies, once its options have been looked at.
 ///
 /// # Errors
-/// Fragments, until reassembly takes them.
+/// Source routes, broken options (which are answered), and fragments, until reassembly takes them.
 #[inline]
-pub fn ipv4_upper(heading: &Heading<Ipv4Addr>) -> Result<Upper, Refusal> {
+pub fn ipv4_upper(
+    packet: &PacketBuf,
+    l3: usize,
+    heading: &Heading<Ipv4Addr>,
+    access: &mut AccessCounters,
+) -> Result<Upper, Refusal> {
+    if heading.header_len > ipv4::HEADER_LEN {
+        ipv4_options(packet, l3, heading, access)?;
+    }
     if heading.is_fragment {
         return Err(DropReason::FragmentUnsupported.into());
     }
-    Ok(Upper { protocol: heading.protocol, offset: heading.header_len, announced_at: 9 })
+    Ok(Upper {
+        protocol: heading.protocol,
+        offset: heading.header_len,
+        announced_at: 9,
+        fragmented: false,
+    })
 }
 
 /// Walks an IPv6 packet's extension headers to the upper layer.
@@ -228,7 +249,8 @@ pub fn ipv6_upper(
     access: &mut AccessCounters,
 ) -> Result<Upper, Refusal> {
     if !heading.protocol.is_extension() && heading.protocol != IpProtocol::NO_NEXT_HEADER {
-        return Ok(Upper { protocol: heading.protocol, offset: ipv6::HEADER_LEN, announced_at: 6 });
+        let (protocol, offset) = (heading.protocol, ipv6::HEADER_LEN);
+        return Ok(Upper { protocol, offset, announced_at: 6, fragmented: false });
     }
     walk(packet, l3, limits, access)
 }
@@ -255,8 +277,8 @@ fn walk(
     }
     match (walk.end(), walk.fragment()) {
         (_, Some(place)) if !is_atomic(&place) => Err(DropReason::FragmentUnsupported.into()),
-        (Some(WalkEnd::UpperLayer { protocol, offset, announced_at }), _) => {
-            Ok(Upper { protocol, offset, announced_at })
+        (Some(WalkEnd::UpperLayer { protocol, offset, announced_at }), fragment) => {
+            Ok(Upper { protocol, offset, announced_at, fragmented: fragment.is_some() })
         }
         (Some(WalkEnd::NoNextHeader { .. }), _) => Err(DropReason::NoNextHeader.into()),
         (Some(WalkEnd::LaterFragment { .. }), _) => Err(DropReason::FragmentUnsupported.into()),

@@ -539,7 +539,9 @@ impl<A: Address> NeighborCache<A> {
     /// Takes what waits for a neighbour.
     fn take_pending(&mut self, at: u32, released: &mut PacketList) {
         if let Some(entry) = self.table.entry_mut(at) {
-            released.append(&mut entry.pending);
+            while let Some(packet) = entry.pending.pop_front() {
+                released.push_back(packet);
+            }
         }
     }
 
@@ -597,5 +599,4 @@ fn shown<A: Address>(entry: &Entry<A>) -> Option<Neighbor<A>> {
 }
 
 #[cfg(test)]
-#[path = "neighbor/tests.rs"]
 mod tests;

@@ -1,1 +1,35 @@
-//! One core's host and router as an engine.
+//! One core's host as an engine: burst in, burst out.
+//!
+//! A [`Stack`] owns the interfaces, routes, neighbours and sockets of one core and is the only
+//! crate that knows all protocols. A [`Host`] adds applications on the same core. Invariants: no
+//! allocation, lock or system call between a packet's arrival and its departure; every packet has
+//! exactly one fate ([`Stats::conservation`]). Start reading at `shard.rs`, then follow a packet:
+//! `rx.rs`, `deliver.rs`, `tx.rs`.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+mod build;
+mod config;
+mod cx;
+mod deliver;
+mod errors;
+mod fate;
+mod host;
+mod neighbors;
+mod paths;
+mod rx;
+pub mod services;
+mod shard;
+mod sockets;
+mod stats;
+mod tables;
+mod triage;
+mod tx;
+
+pub use build::check;
+pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
+pub use floodwall_ip::LinkMedium;
+pub use host::{Application, Host, HostError};
+pub use shard::{Stack, accounts_needed};
+pub use sockets::{Sockets, StartError};
+pub use stats::{Conservation, Fates, Stats};

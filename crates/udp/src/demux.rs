@@ -110,7 +110,7 @@ impl Demux {
     }
 
     /// The socket for a datagram to one host. About 3 ns for a port with one socket, 8 for others.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lookup(&self, probe: &Probe) -> Option<u32> {
         match self.at(probe.local_port) {
             At::Nobody => None,
@@ -119,7 +119,7 @@ impl Demux {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn lookup_shared(&self, port: &Port, probe: &Probe) -> Option<u32> {
         if port.connected > 0
             && let Some(index) = self.find(&probe.connected())

@@ -155,7 +155,7 @@ impl<I: Intake> Udp<I> {
         Ok(self.body_mut(id)?.error.take())
     }
 
-    #[inline]
+    #[inline(always)]
     fn readable(&mut self, id: SocketId) -> Result<&mut Body<I>, RecvError> {
         let body = self.body_mut(id)?;
         match body.error.take() {
@@ -167,7 +167,7 @@ impl<I: Intake> Udp<I> {
 
 /// The oldest packet and what it says. `input` has checked all this; what does not say it all the
 /// same is dropped.
-#[inline]
+#[inline(always)]
 fn take<I: Intake>(body: &mut Body<I>) -> Option<(PacketBuf, Datagram)> {
     loop {
         let packet = body.intake.take()?;
@@ -178,7 +178,7 @@ fn take<I: Intake>(body: &mut Body<I>) -> Option<(PacketBuf, Datagram)> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn next<I: Intake>(
     body: &mut Body<I>,
     out: &mut [u8],
@@ -189,7 +189,7 @@ fn next<I: Intake>(
     Some(datagram.copy_out(&packet, out))
 }
 
-#[inline]
+#[inline(always)]
 fn count(datagram: &Datagram, counters: &mut Counters) {
     counters.count(match datagram.to {
         IpAddr::V4(_) => Counter::UdpInDatagrams,
@@ -198,7 +198,7 @@ fn count(datagram: &Datagram, counters: &mut Counters) {
 }
 
 impl Datagram {
-    #[inline]
+    #[inline(always)]
     fn of(packet: &PacketBuf) -> Option<Self> {
         let (l3, l4) = (packet.l3(), packet.l4());
         match packet.first().get(l3..l4 + HEADER_LEN) {
@@ -239,7 +239,7 @@ impl Datagram {
         (start <= end && end <= packet_len).then_some(Self { from, to, payload: start..end })
     }
 
-    #[inline]
+    #[inline(always)]
     fn copy_out(&self, packet: &PacketBuf, out: &mut [u8]) -> Received {
         let len = self.payload.len().min(out.len());
         let start = self.payload.start;

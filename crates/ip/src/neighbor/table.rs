@@ -281,6 +281,45 @@ impl<A: Address> Table<A> {
     }
 }
 
+#[cfg(test)]
+impl<A: Address> Table<A> {
+    /// Asserts the invariants of the file's head.
+    pub(super) fn assert_sound(&self) {
+        let config = &self.config;
+        let mut used = 0;
+        for (iface, counts) in self.counts.iter().enumerate() {
+            let iface = IfIndex(iface as u16);
+            let mine = || self.iter().filter(|e| e.iface == iface);
+            let resolved = mine().filter(|e| e.state.unwrap().is_resolved()).count();
+            used += mine().count();
+            assert_eq!((counts.resolved, counts.unresolved), (resolved, mine().count() - resolved));
+            assert!(resolved <= config.resolved() && counts.unresolved <= config.unresolved);
+            for share in [Share::Failed, Share::Stale, Share::Strangers] {
+                let listed: Vec<u32> = self.lists.iter(list_of(iface, share)).collect();
+                let standing = mine().filter(|e| e.standing().share == Some(share)).count();
+                assert_eq!(listed.len(), standing);
+                for at in listed {
+                    let entry = self.entry(at).unwrap();
+                    assert!(entry.iface == iface && entry.standing().share == Some(share));
+                    assert!(entry.pending.is_empty());
+                }
+            }
+            let strangers = mine().filter(|e| e.standing().share == Some(Share::Strangers));
+            assert_eq!(counts.strangers, strangers.count());
+            assert!(counts.strangers <= config.strangers);
+        }
+        assert_eq!(self.lists.iter(self.free_list()).count() + used, self.entries.len());
+        for (at, entry) in self.entries.iter().enumerate() {
+            let untimed =
+                matches!(entry.state, None | Some(NeighborState::Permanent | NeighborState::Stale));
+            assert_eq!(self.wheel.is_set(at as u32), !untimed);
+            if entry.state.is_some() {
+                assert_eq!(self.find(entry.iface, entry.addr), Some(at as u32));
+            }
+        }
+    }
+}
+
 const fn list_of(iface: IfIndex, share: Share) -> u32 {
     iface.0 as u32 * SHARES + share as u32
 }

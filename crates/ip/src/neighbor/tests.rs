@@ -1,1 +1,188 @@
 //! What the cache promises, in virtual time, for both families.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_packet::{Pool, PoolConfig};
+
+use super::NeighborState::{Delay, Failed, Incomplete, Permanent, Probe, Reachable, Stale};
+use super::*;
+
+mod limits;
+mod random;
+mod states;
+
+const ONE: IfIndex = IfIndex(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// An address of either family by number.
+trait Nth: Address {
+    fn nth(n: u32) -> Self;
+}
+
+impl Nth for Ipv4Addr {
+    fn nth(n: u32) -> Self {
+        Self::from_bits(0x0a00_0000 + n)
+    }
+}
+
+impl Nth for Ipv6Addr {
+    fn nth(n: u32) -> Self {
+        Self::from_bits(0xfd00 << 112 | u128::from(n))
+    }
+}
+
+/// A station's link address by number.
+fn mac(n: u32) -> MacAddr {
+    let [a, b, c, d] = n.to_be_bytes();
+    MacAddr([2, 0, a, b, c, d])
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    To(MacAddr),
+    Waits,
+    Asks,
+    Replaces,
+    Dies(DropReason),
+}
+
+/// What timed work asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked<A> {
+    Everybody(A),
+    Neighbor(A, MacAddr),
+    Unreachable(A, usize),
+}
+
+/// A cache with its clock, its packets, and what it did.
+struct World<A> {
+    cache: NeighborCache<A>,
+    pool: Pool,
+    now: Instant,
+    released: PacketList,
+}
+
+impl<A: Nth> World<A> {
+    fn with(config: NeighborConfig) -> Self {
+        let packets = PoolConfig {
+            small: 1024,
+            frames: 1,
+            references: 0,
+            accounts: 1,
+            ..PoolConfig::default()
+        };
+        let now = Instant::ORIGIN + SECOND;
+        Self {
+            cache: NeighborCache::new(config, HashKey::new(1, 2), PublicRandom::new(3), now),
+            pool: Pool::new(&packets).unwrap(),
+            now,
+            released: PacketList::new(),
+        }
+    }
+
+    fn new() -> Self {
+        Self::with(NeighborConfig::for_interfaces(3))
+    }
+
+    /// Sends a packet to the neighbour `n`.
+    fn send(&mut self, n: u32) -> Fate {
+        let packet = self.pool.packet_from(&n.to_be_bytes()).unwrap();
+        match self.cache.resolve(ONE, A::nth(n), self.now, packet) {
+            Resolution::Known(_, link_addr) => Fate::To(link_addr),
+            Resolution::Waiting { solicit: true, .. } => Fate::Asks,
+            Resolution::Waiting { dropped: Some(_), .. } => Fate::Replaces,
+            Resolution::Waiting { .. } => Fate::Waits,
+            Resolution::Refused(_, reason) => Fate::Dies(reason),
+        }
+    }
+
+    /// The neighbour `n` answers; how many packets leave.
+    fn answers(&mut self, n: u32) -> usize {
+        let flags = AdvertisementFlags { solicited: true, overriding: true, router: false };
+        self.advertises(n, Some(mac(n)), flags);
+        self.left()
+    }
+
+    fn advertises(
+        &mut self,
+        n: u32,
+        link_addr: Option<MacAddr>,
+        flags: AdvertisementFlags,
+    ) -> Option<MacAddr> {
+        let released = &mut self.released;
+        self.cache.advertised(ONE, A::nth(n), link_addr, flags, self.now, released)
+    }
+
+    /// The neighbour `n` asks for us.
+    fn asks_for_us(&mut self, n: u32) -> Option<MacAddr> {
+        let released = &mut self.released;
+        self.cache.solicited_by(ONE, A::nth(n), mac(n), self.now, released)
+    }
+
+    /// How many packets were released since the last time.
+    fn left(&mut self) -> usize {
+        self.released.take().len()
+    }
+
+    /// Lets time pass, waking up whenever the cache wants to.
+    fn pass(&mut self, time: Duration) -> Vec<Asked<A>> {
+        let (end, mut asked) = (self.now + time, Vec::new());
+        loop {
+            let wake = self.cache.deadline().unwrap_or(Instant::FAR).max(self.now).min(end);
+            self.now = wake;
+            self.cache.work(wake, Units(1000), |event| {
+                asked.push(match event {
+                    NeighborEvent::Solicit { addr, unicast: None, .. } => Asked::Everybody(addr),
+                    NeighborEvent::Solicit { addr, unicast: Some(link_addr), .. } => {
+                        Asked::Neighbor(addr, link_addr)
+                    }
+                    NeighborEvent::Unreachable { addr, packets, .. } => {
+                        Asked::Unreachable(addr, packets.len())
+                    }
+                });
+            });
+            if wake >= end {
+                self.cache.table.assert_sound();
+                return asked;
+            }
+        }
+    }
+
+    fn state(&self, n: u32) -> Option<NeighborState> {
+        self.cache.neighbor(ONE, A::nth(n)).map(|neighbor| neighbor.state)
+    }
+
+    /// Makes the neighbour `n` reachable.
+    fn resolves(&mut self, n: u32) {
+        assert_eq!(self.send(n), Fate::Asks);
+        assert_eq!((self.answers(n), self.state(n)), (1, Some(Reachable)));
+    }
+
+    /// Brings the neighbour `n` into a state.
+    fn bring(&mut self, n: u32, state: NeighborState) {
+        match state {
+            Incomplete => assert_eq!(self.send(n), Fate::Asks),
+            Permanent => {
+                let released = &mut self.released;
+                self.cache.set_permanent(ONE, A::nth(n), mac(n), self.now, released).unwrap();
+            }
+            Failed => {
+                self.bring(n, Incomplete);
+                self.pass(4 * SECOND);
+            }
+            Reachable => self.resolves(n),
+            Stale | Delay | Probe => {
+                self.resolves(n);
+                self.pass(46 * SECOND);
+                if state != Stale {
+                    assert_eq!(self.send(n), Fate::To(mac(n)));
+                }
+                if state == Probe {
+                    self.pass(DELAY_FIRST_PROBE_TIME + SECOND / 2);
+                }
+            }
+        }
+        assert_eq!(self.state(n), Some(state));
+    }
+}

@@ -1,0 +1,191 @@
+//! The shares of an interface under flood: who goes, who stays, what honest traffic loses.
+
+use super::*;
+
+fn unresolved_flood<A: Nth>() {
+    let mut world = World::<A>::new();
+    let honest = 200;
+    (0..honest).for_each(|n| world.resolves(n));
+    let (mut asks, mut full) = (0, 0);
+    for n in 0..1_000_000 {
+        match world.send(10_000 + n) {
+            Fate::Asks => asks += 1,
+            Fate::Dies(DropReason::NeighborTableFull) => full += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((asks, full), (NEIGHBORS_INCOMPLETE_MAX, 1_000_000 - NEIGHBORS_INCOMPLETE_MAX));
+    assert!((0..honest).all(|n| world.send(n) == Fate::To(mac(n))));
+    // Three seconds later the flood's neighbours have failed, and give way to any newcomer.
+    world.pass(4 * SECOND);
+    world.resolves(500);
+    // The flood goes on: it evicts failed ones, its own, and never what is resolved.
+    for n in 0..10_000 {
+        world.send(2_000_000 + n);
+    }
+    world.cache.table.assert_sound();
+    assert!((0..honest).all(|n| world.send(n) == Fate::To(mac(n))));
+    assert_eq!(world.send(500), Fate::To(mac(500)));
+}
+
+#[test]
+fn a_million_unknown_destinations_evict_no_resolved_neighbour() {
+    unresolved_flood::<Ipv4Addr>();
+    unresolved_flood::<Ipv6Addr>();
+}
+
+fn stranger_flood<A: Nth>() {
+    let mut world = World::<A>::new();
+    let honest = 700;
+    (0..honest).for_each(|n| world.resolves(n));
+    world.pass(46 * SECOND);
+    assert!((0..honest).all(|n| world.state(n) == Some(Stale)));
+    for n in 0..100_000 {
+        assert_eq!(world.asks_for_us(10_000 + n), Some(mac(10_000 + n)));
+        // Answering them makes them no better known.
+        if n % 3 == 0 {
+            assert_eq!(world.send(10_000 + n), Fate::To(mac(10_000 + n)));
+        }
+        if n % 10_000 == 0 {
+            world.pass(6 * SECOND);
+        }
+    }
+    world.cache.table.assert_sound();
+    assert_eq!(world.cache.iter().count(), honest as usize + NEIGHBOR_STRANGERS_MAX);
+    assert!((0..honest).all(|n| world.state(n) == Some(Stale)));
+    // A new neighbour is found as ever.
+    world.resolves(900);
+}
+
+#[test]
+fn a_flood_of_strangers_makes_64_entries_and_evicts_no_other() {
+    stranger_flood::<Ipv4Addr>();
+    stranger_flood::<Ipv6Addr>();
+}
+
+fn oldest_stale<A: Nth>() {
+    let config = NeighborConfig { entries: 8, unresolved: 4, ..NeighborConfig::for_interfaces(2) };
+    let mut world = World::<A>::with(config);
+    for n in 0..4 {
+        world.resolves(n);
+        world.pass(46 * SECOND);
+    }
+    // 0 is used again, and so becomes the youngest of the four.
+    assert_eq!(world.send(0), Fate::To(mac(0)));
+    world.cache.confirm(ONE, A::nth(0), world.now);
+    world.pass(46 * SECOND);
+    for (new, gone) in [(10, 1), (11, 2), (12, 3), (13, 0)] {
+        assert_eq!(world.state(gone), Some(Stale));
+        world.resolves(new);
+        assert_eq!(world.state(gone), None);
+        world.cache.table.assert_sound();
+    }
+    // None is stale: the newcomer's packets leave, and it is not kept.
+    assert_eq!((world.send(20), world.send(20), world.answers(20)), (Fate::Asks, Fate::Waits, 2));
+    assert_eq!(world.state(20), None);
+    assert!((10..14).all(|n| world.state(n) == Some(Reachable)));
+    assert_eq!(world.asks_for_us(21), None);
+    // The operator's are never evicted, and are told when there is no room.
+    let (addr, released) = (A::nth(30), &mut world.released);
+    let refused = world.cache.set_permanent(ONE, addr, mac(30), world.now, released);
+    assert_eq!(refused, Err(NeighborTableFull));
+}
+
+#[test]
+fn a_full_table_gives_up_the_neighbour_that_is_unused_for_longest() {
+    oldest_stale::<Ipv4Addr>();
+    oldest_stale::<Ipv6Addr>();
+}
+
+#[test]
+fn unproven_neighbours_go_before_proven_ones() {
+    let config = NeighborConfig { entries: 8, unresolved: 4, ..NeighborConfig::for_interfaces(2) };
+    let mut world = World::<Ipv6Addr>::with(config);
+    (0..2).for_each(|n| world.resolves(n));
+    world.pass(46 * SECOND);
+    assert!(world.asks_for_us(5).is_some() && world.asks_for_us(6).is_some());
+    // A stranger that is being probed is evicted all the same; it holds no packet.
+    assert_eq!(world.send(5), Fate::To(mac(5)));
+    world.resolves(10);
+    assert_eq!((world.state(5), world.state(6)), (None, Some(Stale)));
+    world.resolves(11);
+    assert_eq!((world.state(6), world.state(0), world.state(1)), (None, Some(Stale), Some(Stale)));
+    // One that answers is no stranger any more.
+    world.pass(46 * SECOND);
+    world.resolves(12);
+    assert_eq!(world.state(0), None);
+}
+
+#[test]
+fn interfaces_do_not_share_their_bounds() {
+    let config = NeighborConfig { entries: 4, unresolved: 2, ..NeighborConfig::for_interfaces(2) };
+    let mut world = World::<Ipv4Addr>::with(config);
+    assert_eq!((world.send(1), world.send(2)), (Fate::Asks, Fate::Asks));
+    assert_eq!(world.send(3), Fate::Dies(DropReason::NeighborTableFull));
+    let mut send = |iface: u16| {
+        let packet = world.pool.packet_from(b"x").unwrap();
+        match world.cache.resolve(IfIndex(iface), Ipv4Addr::nth(3), world.now, packet) {
+            Resolution::Waiting { solicit, .. } => Ok(solicit),
+            Resolution::Refused(_, reason) => Err(reason),
+            Resolution::Known(..) => panic!("nobody answered"),
+        }
+    };
+    assert_eq!(send(0), Ok(true));
+    assert_eq!(send(2), Err(DropReason::InterfaceUnknown));
+    assert_eq!(send(u16::MAX), Err(DropReason::InterfaceUnknown));
+}
+
+#[test]
+fn a_small_table_keeps_half_for_resolved_neighbours() {
+    let config = NeighborConfig { entries: 4, ..NeighborConfig::for_interfaces(2) };
+    let mut world = World::<Ipv4Addr>::with(config);
+    (0..2).for_each(|n| world.resolves(n));
+    assert_eq!((world.send(5), world.send(6)), (Fate::Asks, Fate::Asks));
+    assert_eq!(world.send(7), Fate::Dies(DropReason::NeighborTableFull));
+}
+
+fn operator<A: Nth>() {
+    let mut world = World::<A>::new();
+    world.bring(7, Permanent);
+    let flags = AdvertisementFlags { solicited: true, overriding: true, router: false };
+    assert_eq!(world.advertises(7, Some(mac(99)), flags), None);
+    assert_eq!(world.send(7), Fate::To(mac(7)));
+    assert_eq!(world.cache.deadline(), None);
+    // Made permanent while packets wait: they leave.
+    assert_eq!((world.send(8), world.send(8)), (Fate::Asks, Fate::Waits));
+    world.bring(8, Permanent);
+    assert_eq!((world.left(), world.send(8)), (2, Fate::To(mac(8))));
+    assert_eq!(world.send(9), Fate::Asks);
+    let mut waited = PacketList::new();
+    assert!(world.cache.remove(ONE, A::nth(9), &mut waited));
+    assert!(!world.cache.remove(ONE, A::nth(9), &mut waited));
+    assert_eq!((waited.take().len(), world.send(9)), (1, Fate::Asks));
+    world.cache.flush(IfIndex(2), &mut waited);
+    assert_eq!((waited.len(), world.cache.iter().count()), (0, 3));
+    world.cache.flush(ONE, &mut waited);
+    assert_eq!((waited.len(), world.cache.iter().count()), (1, 0));
+    assert_eq!(world.cache.deadline(), None);
+    world.cache.table.assert_sound();
+}
+
+#[test]
+fn the_operator_adds_removes_and_flushes() {
+    operator::<Ipv4Addr>();
+    operator::<Ipv6Addr>();
+}
+
+#[test]
+fn timed_work_stops_at_its_budget() {
+    let mut world = World::<Ipv4Addr>::new();
+    (0..100).for_each(|n| assert_eq!(world.send(n), Fate::Asks));
+    let later = world.now + 10 * SECOND;
+    let (mut events, mut calls) = (0, 0);
+    while world.cache.deadline().is_some_and(|d| d <= later) {
+        let spent = world.cache.work(later, Units(8), |_| events += 1);
+        assert!(spent > Units(0) && spent <= Units(8));
+        calls += 1;
+    }
+    // Late questions are asked once, not once for each second that was missed.
+    assert_eq!(events, 100);
+    assert!(calls <= 100);
+}

@@ -1,0 +1,268 @@
+//! RFC 4861's states: each transition, each timer.
+
+use super::*;
+
+fn a_packet_waits_until_the_neighbour_answers<A: Nth>() {
+    let mut world = World::<A>::new();
+    assert_eq!((world.send(7), world.send(7)), (Fate::Asks, Fate::Waits));
+    assert_eq!(world.cache.lookup(ONE, A::nth(7), world.now), None);
+    assert!(world.cache.is_asked(ONE, A::nth(7)));
+    assert_eq!(world.answers(7), 2);
+    assert_eq!(world.send(7), Fate::To(mac(7)));
+    assert_eq!(world.cache.lookup(ONE, A::nth(7), world.now), Some(mac(7)));
+    assert!(!world.cache.is_asked(ONE, A::nth(7)));
+    // Another interface's neighbour of the same address is another neighbour.
+    assert_eq!(world.cache.lookup(IfIndex(2), A::nth(7), world.now), None);
+}
+
+#[test]
+fn packets_wait_until_the_neighbour_answers() {
+    a_packet_waits_until_the_neighbour_answers::<Ipv4Addr>();
+    a_packet_waits_until_the_neighbour_answers::<Ipv6Addr>();
+}
+
+fn silent_neighbour<A: Nth>() {
+    let mut world = World::<A>::new();
+    let addr = A::nth(7);
+    let fates: Vec<_> = (0..4).map(|_| world.send(7)).collect();
+    assert_eq!(fates, [Fate::Asks, Fate::Waits, Fate::Waits, Fate::Replaces]);
+    let everybody = Asked::Everybody(addr);
+    assert_eq!(world.pass(SECOND * 99 / 100), []);
+    assert_eq!(world.pass(SECOND / 50), [everybody]);
+    assert_eq!(world.pass(SECOND), [everybody]);
+    assert_eq!(world.pass(SECOND), [Asked::Unreachable(addr, 3)]);
+    // For a second nobody asks again; then somebody may.
+    assert_eq!(world.state(7), Some(Failed));
+    assert_eq!(world.send(7), Fate::Dies(DropReason::NeighborUnreachable));
+    assert_eq!(world.answers(7), 0);
+    world.pass(SECOND);
+    assert_eq!(world.send(7), Fate::Asks);
+    assert_eq!(world.pass(4 * SECOND), [everybody, everybody, Asked::Unreachable(addr, 1)]);
+    world.pass(FAILED_KEEP + SECOND);
+    assert_eq!((world.state(7), world.cache.deadline()), (None, None));
+}
+
+#[test]
+fn a_neighbour_that_never_answers_is_asked_for_three_times() {
+    silent_neighbour::<Ipv4Addr>();
+    silent_neighbour::<Ipv6Addr>();
+}
+
+fn reachability_ends<A: Nth>() {
+    let mut world = World::<A>::new();
+    let addr = A::nth(7);
+    world.resolves(7);
+    assert_eq!(world.pass(SECOND * 149 / 10), []);
+    assert_eq!(world.state(7), Some(Reachable));
+    assert_eq!(world.pass(31 * SECOND), []);
+    assert_eq!((world.state(7), world.cache.deadline()), (Some(Stale), None));
+    // Used again: five seconds for upper protocols to confirm, then three questions to itself.
+    assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Delay)));
+    assert_eq!(world.pass(SECOND * 49 / 10), []);
+    let neighbor = Asked::Neighbor(addr, mac(7));
+    assert_eq!(world.pass(SECOND / 5), [neighbor]);
+    assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Probe)));
+    assert_eq!(world.pass(2 * SECOND), [neighbor, neighbor]);
+    assert_eq!(world.pass(SECOND), [Asked::Unreachable(addr, 0)]);
+    assert_eq!(world.send(7), Fate::Dies(DropReason::NeighborUnreachable));
+    assert_eq!(world.cache.neighbor(ONE, addr).unwrap().link_addr, None);
+}
+
+#[test]
+fn reachability_ends_and_is_probed_for_when_the_neighbour_is_used() {
+    reachability_ends::<Ipv4Addr>();
+    reachability_ends::<Ipv6Addr>();
+}
+
+fn confirmation<A: Nth>() {
+    let mut world = World::<A>::new();
+    world.resolves(7);
+    // An upper protocol that hears the neighbour spares it all questions.
+    for _ in 0..100 {
+        assert_eq!(world.pass(10 * SECOND), []);
+        world.cache.confirm(ONE, A::nth(7), world.now);
+        assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Reachable)));
+    }
+    for state in [Stale, Delay, Probe] {
+        let mut world = World::<A>::new();
+        world.bring(7, state);
+        world.cache.confirm(ONE, A::nth(7), world.now);
+        assert_eq!(world.state(7), Some(Reachable));
+    }
+    // What is not resolved cannot be confirmed, and nothing is made of it.
+    for state in [Incomplete, Failed] {
+        let mut world = World::<A>::new();
+        world.bring(7, state);
+        world.cache.confirm(ONE, A::nth(7), world.now);
+        world.cache.confirm(ONE, A::nth(8), world.now);
+        assert_eq!((world.state(7), world.state(8)), (Some(state), None));
+    }
+}
+
+#[test]
+fn an_upper_protocols_word_keeps_a_neighbour_reachable() {
+    confirmation::<Ipv4Addr>();
+    confirmation::<Ipv6Addr>();
+}
+
+fn late_work<A: Nth>() {
+    let mut world = World::<A>::new();
+    world.resolves(7);
+    // Nobody did timed work for a minute: the state is true all the same.
+    world.now += 60 * SECOND;
+    assert_eq!(world.send(7), Fate::To(mac(7)));
+    assert_eq!(world.state(7), Some(Delay));
+}
+
+#[test]
+fn a_neighbour_does_not_stay_reachable_because_work_is_late() {
+    late_work::<Ipv4Addr>();
+    late_work::<Ipv6Addr>();
+}
+
+/// What an advertisement supplies.
+const SUPPLIES: [Supplied; 3] = [Supplied::Nothing, Supplied::Same, Supplied::Different];
+use super::super::state::Supplied;
+
+/// RFC 4861 appendix C, row by row, for advertisements: state before; S, O (`None`: any), what is
+/// supplied; state after, whether the link address is recorded. Where appendix C and section 7.2.5
+/// differ (an incomplete entry and no address), the section rules.
+type Row = (NeighborState, Option<bool>, Option<bool>, Supplied, NeighborState, bool);
+
+fn appendix_c() -> Vec<Row> {
+    use Supplied::{Different, Nothing, Same};
+    let mut rows = vec![
+        (Incomplete, Some(false), None, Different, Stale, true),
+        (Incomplete, Some(true), None, Different, Reachable, true),
+        (Incomplete, None, None, Nothing, Incomplete, false),
+        (Reachable, Some(true), Some(false), Different, Stale, false),
+        (Reachable, Some(false), Some(false), Different, Stale, false),
+    ];
+    for state in [Stale, Probe, Delay] {
+        rows.push((state, Some(true), Some(false), Different, state, false));
+        rows.push((state, Some(false), Some(false), Different, state, false));
+    }
+    for state in [Reachable, Stale, Probe, Delay] {
+        rows.extend([
+            (state, Some(true), Some(false), Same, Reachable, false),
+            (state, Some(true), Some(false), Nothing, Reachable, false),
+            (state, Some(true), Some(true), Same, Reachable, false),
+            (state, Some(true), Some(true), Different, Reachable, true),
+            (state, Some(true), Some(true), Nothing, Reachable, false),
+            (state, Some(false), None, Same, state, false),
+            (state, Some(false), None, Nothing, state, false),
+            (state, Some(false), Some(true), Different, Stale, true),
+        ]);
+    }
+    // Ours beside the RFC's: what was given up, and what the operator said.
+    for state in [Failed, Permanent] {
+        rows.extend(SUPPLIES.map(|supplied| (state, None, None, supplied, state, false)));
+    }
+    rows
+}
+
+fn advertisements<A: Nth>() {
+    let mut cases = 0;
+    for (state, s, o, supplied, after, recorded) in appendix_c() {
+        for bits in 0..8 {
+            let flags = AdvertisementFlags {
+                solicited: bits & 1 != 0,
+                overriding: bits & 2 != 0,
+                router: bits & 4 != 0,
+            };
+            if s.is_some_and(|s| s != flags.solicited) || o.is_some_and(|o| o != flags.overriding) {
+                continue;
+            }
+            let mut world = World::<A>::new();
+            world.bring(7, state);
+            let link_addr = match supplied {
+                Supplied::Nothing => None,
+                Supplied::Same => Some(mac(7)),
+                Supplied::Different => Some(mac(99)),
+            };
+            world.advertises(7, link_addr, flags);
+            let found = world.cache.neighbor(ONE, A::nth(7)).unwrap();
+            let case = format!("{state:?} {flags:?} {supplied:?}");
+            assert_eq!(found.state, after, "{case}");
+            let known = if recorded { mac(99) } else { mac(7) };
+            assert_eq!(found.link_addr, after.is_resolved().then_some(known), "{case}");
+            assert_eq!(world.left(), usize::from(state == Incomplete && after != state), "{case}");
+            // IsRouter is taken from all that is not ignored.
+            let ignored =
+                (supplied == Supplied::Different && !flags.overriding && state != Incomplete)
+                    || (state == Incomplete && supplied == Supplied::Nothing)
+                    || matches!(state, Failed | Permanent);
+            assert_eq!(found.is_router, flags.router && !ignored, "{case}");
+            world.cache.table.assert_sound();
+            cases += 1;
+        }
+    }
+    // Six states by three supplies by eight flags, and two supplies for an incomplete entry.
+    assert_eq!(cases, 6 * 3 * 8 + 2 * 8);
+}
+
+#[test]
+fn advertisements_do_what_the_rfcs_table_says() {
+    advertisements::<Ipv4Addr>();
+    advertisements::<Ipv6Addr>();
+}
+
+fn solicitations<A: Nth>() {
+    for state in [Incomplete, Reachable, Stale, Delay, Probe, Failed, Permanent] {
+        for new in [mac(7), mac(99)] {
+            let mut world = World::<A>::new();
+            world.bring(7, state);
+            let released = &mut world.released;
+            world.cache.solicited_by(ONE, A::nth(7), new, world.now, released);
+            let found = world.cache.neighbor(ONE, A::nth(7)).unwrap();
+            let (after, known) = match state {
+                Permanent => (Permanent, mac(7)),
+                Incomplete | Failed => (Stale, new),
+                _ if new == mac(7) => (state, new),
+                _ => (Stale, new),
+            };
+            assert_eq!((found.state, found.link_addr), (after, Some(known)), "{state:?}");
+            assert_eq!(world.left(), usize::from(state == Incomplete));
+            world.cache.table.assert_sound();
+        }
+    }
+    let mut world = World::<A>::new();
+    assert_eq!(world.asks_for_us(7), Some(mac(7)));
+    assert_eq!(world.state(7), Some(Stale));
+}
+
+#[test]
+fn solicitations_make_or_change_an_entry_as_the_rfc_says() {
+    solicitations::<Ipv4Addr>();
+    solicitations::<Ipv6Addr>();
+}
+
+#[test]
+fn an_advertisement_for_an_unknown_neighbour_makes_nothing() {
+    let mut world = World::<Ipv6Addr>::new();
+    for n in 0..10_000 {
+        let flags = AdvertisementFlags { solicited: true, overriding: true, router: true };
+        assert_eq!(world.advertises(n, Some(mac(n)), flags), None);
+    }
+    assert_eq!(world.cache.iter().count(), 0);
+}
+
+#[test]
+fn an_advertisement_that_changes_nothing_leaves_a_running_question_alone() {
+    let mut world = World::<Ipv6Addr>::new();
+    world.bring(7, Probe);
+    let asked = (0..30).flat_map(|_| {
+        world.advertises(7, Some(mac(7)), AdvertisementFlags::default());
+        world.pass(SECOND / 10)
+    });
+    let addr = Ipv6Addr::nth(7);
+    let neighbor = Asked::Neighbor(addr, mac(7));
+    assert_eq!(asked.collect::<Vec<_>>(), [neighbor, neighbor, Asked::Unreachable(addr, 0)]);
+}
+
+#[test]
+fn states_are_named_as_operators_know_them() {
+    let states = [Incomplete, Reachable, Stale, Delay, Probe, Failed, Permanent];
+    let names = ["INCOMPLETE", "REACHABLE", "STALE", "DELAY", "PROBE", "FAILED", "PERMANENT"];
+    assert_eq!(states.map(NeighborState::name), names);
+}

@@ -1,0 +1,251 @@
+//! From a configuration to a stack: everything is checked first, then allocated.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::time::Duration;
+
+use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, limits};
+use floodwall_fib::{Fib, Route, RouteProtocol};
+use floodwall_ip::{
+    AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, LinkMedium,
+    NeighborCache, NeighborConfig,
+};
+use floodwall_packet::PacketList;
+use floodwall_udp::{Udp, UdpConfig};
+
+use crate::config::{ConfigError, InterfaceConfig, StackConfig};
+use crate::paths::Paths;
+use crate::shard::Stack;
+use crate::stats::Stats;
+
+/// How long the first probe of an address waits at most (RFC 4862 section 5.4.2 allows less where
+/// the interface was not just brought up by many hosts at once).
+const DAD_DELAY_MAX: Duration = Duration::from_millis(100);
+/// The least MTU that IPv6 may have (RFC 8200 section 5).
+const MTU_MIN_V6: u32 = 1280;
+/// The least MTU that IPv4 may have (RFC 791).
+const MTU_MIN_V4: u32 = 68;
+/// What the loopback carries: the largest IP packet.
+const MTU_LOOPBACK: u32 = 65_535;
+
+/// Checks a configuration without making anything of it.
+///
+/// # Errors
+/// The first thing that is wrong, with its place and remedy.
+pub fn check(config: &StackConfig) -> Result<(), ConfigError> {
+    let count = config.interfaces.len();
+    if count >= limits::INTERFACES_MAX {
+        return Err(ConfigError::TooManyInterfaces(count));
+    }
+    let mut seen: Vec<IpAddr> = Vec::new();
+    for interface in &config.interfaces {
+        check_interface(interface, &mut seen)?;
+    }
+    for route in &config.routes {
+        let prefix = route.prefix;
+        if route.iface >= count {
+            return Err(ConfigError::RouteInterface { prefix, iface: route.iface, count });
+        }
+        if let Some(via) = route.via.filter(|via| via.is_ipv4() != prefix.addr().is_ipv4()) {
+            return Err(ConfigError::RouteFamily { prefix, via });
+        }
+    }
+    Ok(())
+}
+
+fn check_interface(config: &InterfaceConfig, seen: &mut Vec<IpAddr>) -> Result<(), ConfigError> {
+    let name = || config.name.clone();
+    if let LinkMedium::Ethernet(mac) = config.medium
+        && !mac.is_unicast()
+    {
+        return Err(ConfigError::Mac { name: name(), mac });
+    }
+    let v6 = config.addresses.iter().any(|a| a.addr().is_ipv6());
+    let (least, family) = if v6 { (MTU_MIN_V6, "IPv6") } else { (MTU_MIN_V4, "IPv4") };
+    if config.mtu < least {
+        return Err(ConfigError::Mtu { name: name(), mtu: config.mtu, least, family });
+    }
+    // One IPv6 address is the link-local one.
+    if config.addresses.len() >= limits::ADDRESSES_MAX {
+        return Err(ConfigError::TooManyAddresses { name: name(), count: config.addresses.len() });
+    }
+    for &address in &config.addresses {
+        if !is_host(address) {
+            return Err(ConfigError::Address { name: name(), address });
+        }
+        if seen.contains(&address.addr()) {
+            return Err(ConfigError::DuplicateAddress { name: name(), address: address.addr() });
+        }
+        seen.push(address.addr());
+    }
+    for &gateway in &config.gateways {
+        let link_local = matches!(gateway, IpAddr::V6(a) if a.is_unicast_link_local());
+        let covered = config.addresses.iter().any(|a| a.contains(gateway));
+        if !covered && !link_local {
+            return Err(ConfigError::Gateway { name: name(), gateway });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a host may have the address: not a group, not unspecified, not loopback, and not the
+/// network's or the broadcast address of its prefix (RFC 1122 section 3.2.1.3, RFC 3021).
+fn is_host(address: IpCidr) -> bool {
+    match address.addr() {
+        IpAddr::V4(a) => {
+            let host = u32::MAX.checked_shr(u32::from(address.prefix_len())).unwrap_or(0);
+            let edge = host > 1 && (a.to_bits() & host == 0 || a.to_bits() & host == host);
+            floodwall_base::ipv4_source_is_plausible(a) && !edge
+        }
+        IpAddr::V6(a) => floodwall_base::ipv6_source_is_plausible(a),
+    }
+}
+
+/// Makes the stack.
+pub(crate) fn stack(
+    config: &StackConfig,
+    random: &mut Randomness,
+    now: Instant,
+) -> Result<Stack, ConfigError> {
+    check(config)?;
+    let neighbors_v4 = neighbors::<Ipv4Addr>(config, random, now);
+    let neighbors_v6 = neighbors::<Ipv6Addr>(config, random, now);
+    let udp = UdpConfig { sockets_max: config.udp_sockets_max, ..UdpConfig::default() };
+    let mut stack = Stack {
+        interfaces: interfaces(config)?,
+        routes_v4: Fib::new(limits::ROUTES_MAX),
+        routes_v6: Fib::new(limits::ROUTES_MAX),
+        neighbors_v4,
+        neighbors_v6,
+        dad: Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now),
+        icmp_limit: IcmpLimit::new(&icmp_limits(config), random.secret.hash_key()),
+        extension_limits: config.extension_limits,
+        udp: Udp::new(&udp, &mut random.secret),
+        paths: Paths::new(config.udp_sockets_max),
+        loopback: PacketList::new(),
+        stats: Stats::default(),
+    };
+    routes(&mut stack, config)?;
+    detect(&mut stack, config, random, now);
+    Ok(stack)
+}
+
+fn neighbors<A: Address>(
+    config: &StackConfig,
+    random: &mut Randomness,
+    now: Instant,
+) -> NeighborCache<A> {
+    let sizes = NeighborConfig {
+        entries: config.neighbors_max,
+        ..NeighborConfig::for_interfaces(config.interfaces.len() + 1)
+    };
+    let spread = PublicRandom::new(random.public.next_u64());
+    NeighborCache::new(sizes, random.secret.hash_key(), spread, now)
+}
+
+/// The limits of ICMP answers, with the configured rate of echo replies (0 for no bound).
+fn icmp_limits(config: &StackConfig) -> IcmpLimitConfig {
+    let defaults = IcmpLimitConfig::default();
+    let per_second = if config.echo_rate == 0 { u32::MAX } else { config.echo_rate };
+    let burst = defaults.echo_peer.burst.max(per_second / 10);
+    IcmpLimitConfig { echo_peer: IcmpRate { per_second, burst }, ..defaults }
+}
+
+fn interfaces(config: &StackConfig) -> Result<Vec<Interface>, ConfigError> {
+    let loopback =
+        Interface::new(IfIndex::LOOPBACK, "lo", LinkMedium::Loopback, MTU_LOOPBACK, true);
+    let mut all = vec![loopback];
+    for (i, c) in config.interfaces.iter().enumerate() {
+        let index = IfIndex(i as u16 + 1);
+        let ipv6 = c.mtu >= MTU_MIN_V6;
+        let mut interface = Interface::new(index, &c.name, c.medium, c.mtu, ipv6);
+        for &address in &c.addresses {
+            let state = match c.medium {
+                LinkMedium::Ethernet(_) => AddressState::Tentative,
+                _ => AddressState::Preferred,
+            };
+            let name = c.name.clone();
+            interface
+                .add_address(address, state)
+                .map_err(|_| ConfigError::Address { name, address })?;
+        }
+        all.push(interface);
+    }
+    Ok(all)
+}
+
+/// On-link routes for the prefixes of our addresses, default routes for the gateways, then what
+/// was asked for.
+fn routes(stack: &mut Stack, config: &StackConfig) -> Result<(), ConfigError> {
+    for (i, c) in config.interfaces.iter().enumerate() {
+        let iface = IfIndex(i as u16 + 1);
+        for &address in &c.addresses {
+            // Two addresses of one prefix make one route.
+            let _ = add_route(stack, address, None, iface, RouteProtocol::Kernel);
+        }
+        for &gateway in &c.gateways {
+            let len = 0;
+            let any = IpCidr::new(gateway, len);
+            if let Some(any) = any {
+                add_route(stack, any, Some(gateway), iface, RouteProtocol::Static)?;
+            }
+        }
+    }
+    for route in &config.routes {
+        let iface = IfIndex(route.iface as u16 + 1);
+        add_route(stack, route.prefix, route.via, iface, RouteProtocol::Static)?;
+    }
+    Ok(())
+}
+
+fn add_route(
+    stack: &mut Stack,
+    prefix: IpCidr,
+    via: Option<IpAddr>,
+    iface: IfIndex,
+    protocol: RouteProtocol,
+) -> Result<(), ConfigError> {
+    let inserted = match prefix.addr() {
+        IpAddr::V4(addr) => insert(&mut stack.routes_v4, addr, prefix, via, iface, protocol),
+        IpAddr::V6(addr) => insert(&mut stack.routes_v6, addr, prefix, via, iface, protocol),
+    };
+    inserted.map_err(|error| ConfigError::Route { prefix, error })
+}
+
+fn insert<A: Address>(
+    fib: &mut Fib<A>,
+    addr: A,
+    prefix: IpCidr,
+    via: Option<IpAddr>,
+    iface: IfIndex,
+    protocol: RouteProtocol,
+) -> Result<(), floodwall_fib::AddRouteError> {
+    let Some(prefix) = Prefix::new(addr, prefix.prefix_len()) else { return Ok(()) };
+    let gateway = via.and_then(A::from_ip);
+    fib.insert(Route { gateway, protocol, ..Route::on_link(prefix, iface) })
+}
+
+/// How many addresses are watched: all that interfaces may ever have.
+fn watched(config: &StackConfig) -> usize {
+    config.interfaces.len() * 2 * limits::ADDRESSES_MAX
+}
+
+/// Begins address detection: what was not wanted probed is used, and announced, at once. IPv4
+/// addresses always are (see `floodwall_ip::dad`).
+fn detect(stack: &mut Stack, config: &StackConfig, random: &mut Randomness, now: Instant) {
+    let all: Vec<_> = stack
+        .interfaces
+        .iter()
+        .filter(|i| matches!(i.medium, LinkMedium::Ethernet(_)))
+        .flat_map(|i| i.addresses().map(|a| (i.index, a.addr)))
+        .collect();
+    for (iface, addr) in all {
+        let probed = config.duplicate_address_detection && addr.is_ipv6();
+        let detection = if probed { Detection::Probe } else { Detection::Announce };
+        if !probed && let Some(i) = stack.interfaces.get_mut(usize::from(iface.0)) {
+            // The interface was just asked for its addresses.
+            let _ = i.set_address_state(addr, AddressState::Preferred);
+        }
+        // There is room for every address that an interface may have.
+        let _ = stack.dad.start(iface, addr, detection, now, random);
+    }
+}

@@ -1,0 +1,163 @@
+//! What a stack is made of: interfaces, addresses, routes, bounds.
+
+use core::net::IpAddr;
+
+use floodwall_base::{IpCidr, MacAddr, limits};
+use floodwall_ip::LinkMedium;
+use floodwall_wire::ExtensionLimits;
+use thiserror::Error;
+
+/// One interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InterfaceConfig {
+    /// Its name, for humans.
+    pub name: String,
+    /// What its packets look like.
+    pub medium: LinkMedium,
+    /// The largest IP packet in bytes.
+    pub mtu: u32,
+    /// Our addresses there.
+    pub addresses: Vec<IpCidr>,
+    /// Routers there: one default route each.
+    pub gateways: Vec<IpAddr>,
+}
+
+/// One route beside those that addresses and gateways make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StaticRoute {
+    /// What it is for.
+    pub prefix: IpCidr,
+    /// The router; `None` where the prefix is on the link.
+    pub via: Option<IpAddr>,
+    /// Which interface, counted from 0 in order of configuration.
+    pub iface: usize,
+}
+
+/// A whole stack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StackConfig {
+    /// The interfaces; the first becomes `IfIndex(1)`. The loopback is there by itself.
+    pub interfaces: Vec<InterfaceConfig>,
+    /// Further routes.
+    pub routes: Vec<StaticRoute>,
+    /// How many UDP sockets may be open.
+    pub udp_sockets_max: usize,
+    /// True bytes that wait in one UDP socket.
+    pub udp_receive_bytes: usize,
+    /// How far the walk over extension headers goes.
+    pub extension_limits: ExtensionLimits,
+    /// Neighbours of each family.
+    pub neighbors_max: usize,
+    /// Whether new addresses are probed before their use (RFC 4862 section 5.4, RFC 5227).
+    pub duplicate_address_detection: bool,
+    /// Echo replies a second that one peer may cause; 0 for no bound.
+    pub echo_rate: u32,
+}
+
+impl Default for StackConfig {
+    fn default() -> Self {
+        Self {
+            interfaces: Vec::new(),
+            routes: Vec::new(),
+            udp_sockets_max: 1024,
+            udp_receive_bytes: limits::UDP_RECEIVE_BYTES,
+            extension_limits: ExtensionLimits::default(),
+            neighbors_max: limits::NEIGHBORS_MAX,
+            duplicate_address_detection: true,
+            echo_rate: 10_000,
+        }
+    }
+}
+
+/// Why a configuration makes no stack.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum ConfigError {
+    /// Too many interfaces.
+    #[error("{0} interfaces, but a stack has at most {max}", max = limits::INTERFACES_MAX)]
+    TooManyInterfaces(usize),
+    /// Too many addresses on one interface.
+    #[error("{name}: {count} addresses, but an interface has at most {max} of each family",
+        max = limits::ADDRESSES_MAX)]
+    TooManyAddresses {
+        /// The interface.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// An address that no host can have.
+    #[error("{name}: {address} cannot be an interface's address: use a unicast address")]
+    Address {
+        /// The interface.
+        name: String,
+        /// The address.
+        address: IpCidr,
+    },
+    /// The same address twice.
+    #[error("{address} is given twice (on {name} and before): keep one")]
+    DuplicateAddress {
+        /// The interface that has it again.
+        name: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// A router that no prefix of the interface covers.
+    #[error(
+        "{name}: the gateway {gateway} is on no prefix of this interface: \
+        add an address whose prefix covers it"
+    )]
+    Gateway {
+        /// The interface.
+        name: String,
+        /// The router.
+        gateway: IpAddr,
+    },
+    /// The station address is a group's or zero.
+    #[error("{name}: {mac} cannot be a station's address: clear the lowest bit of its first byte")]
+    Mac {
+        /// The interface.
+        name: String,
+        /// The address.
+        mac: MacAddr,
+    },
+    /// The MTU is below what the family needs.
+    #[error("{name}: an MTU of {mtu} is below {least} bytes, which {family} needs")]
+    Mtu {
+        /// The interface.
+        name: String,
+        /// As configured.
+        mtu: u32,
+        /// The least.
+        least: u32,
+        /// Which family needs it.
+        family: &'static str,
+    },
+    /// A route names an interface that is not there.
+    #[error("the route to {prefix} names interface {iface}, but there are {count}")]
+    RouteInterface {
+        /// The route.
+        prefix: IpCidr,
+        /// As configured.
+        iface: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A route mixes families.
+    #[error("the route to {prefix} goes via {via}, which is of the other family")]
+    RouteFamily {
+        /// The route.
+        prefix: IpCidr,
+        /// Its router.
+        via: IpAddr,
+    },
+    /// The table of routes refused one.
+    #[error("the route to {prefix}: {error}")]
+    Route {
+        /// The route.
+        prefix: IpCidr,
+        /// Why.
+        error: floodwall_fib::AddRouteError,
+    },
+    /// Socket accounts do not fit the pool.
+    #[error("the packet pool has no room for {0} sockets: raise its accounts")]
+    Accounts(usize),
+}

@@ -1,0 +1,107 @@
+//! Where packets die, and what their senders are told.
+//!
+//! Called from everywhere in the stack; a death is counted here and nowhere else. Answers leave
+//! only where addresses and rates allow. Reading: RFC 1122 section 3.2.2, RFC 4443 section 2.4.
+
+use floodwall_base::{Address, Counter, DropReason, Family};
+use floodwall_ip::{IcmpError, Refusal, Upper, icmp};
+use floodwall_packet::PacketBuf;
+
+use crate::cx::Cx;
+use crate::rx::Ascent;
+use crate::shard::Stack;
+use crate::tables::{Ends, Tables};
+use crate::tx::{HOP_LIMIT, Outgoing};
+use floodwall_ip::Allow;
+
+impl Stack {
+    /// Refuses a packet: counts it, and answers if something is owed and may be sent.
+    #[cold]
+    pub(crate) fn refuse<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: &Ascent<A>,
+        upper: Option<Upper>,
+        refusal: Refusal,
+    ) {
+        if let Some(error) = refusal.owed {
+            self.answer_error(cx, &packet, ascent, upper, error);
+        }
+        self.die_ip::<A>(packet, refusal.reason);
+    }
+
+    /// Answers a packet with an error, if the packet, its addresses and the limits allow.
+    pub(crate) fn answer_error<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: &PacketBuf,
+        ascent: &Ascent<A>,
+        upper: Option<Upper>,
+        error: IcmpError,
+    ) {
+        let (l3, heading, zone) = (ascent.l3, &ascent.heading, Some(ascent.iface));
+        let addresses = (heading.src_addr, heading.dst_addr);
+        let access = &mut self.stats.access;
+        if !icmp::may_answer(packet, l3, addresses, upper, error, access) {
+            return;
+        }
+        let counters = &mut self.stats.counters;
+        match self.icmp_limit.allow_error(heading.src_addr.to_ip(), cx.now, &mut cx.random.secret) {
+            Allow::Yes => {}
+            Allow::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
+            Allow::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
+        }
+        let ours = (!ascent.to_group).then_some(heading.dst_addr);
+        let from = ours.or_else(|| self.source_for(heading.src_addr, zone, cx.now));
+        let Some(src_addr) = from else { return };
+        let ends = Ends { src_addr, dst_addr: heading.src_addr };
+        let Some(message) = A::icmp_error(cx.pool, error, packet, l3, ends) else {
+            return self.stats.counters.count(A::OUT_DISCARDS);
+        };
+        A::count_error(self, error);
+        let (protocol, hop_limit) = (A::ICMP, HOP_LIMIT);
+        self.output(cx, Outgoing { packet: message, ends, protocol, hop_limit, zone });
+    }
+
+    /// Something that we made dies.
+    #[cold]
+    pub(crate) fn die_out<A: Tables>(&mut self, packet: PacketBuf, reason: DropReason) {
+        self.stats.drops_out.count(reason);
+        self.stats.counters.count(match reason {
+            DropReason::NoRoute => A::OUT_NO_ROUTES,
+            _ => A::OUT_DISCARDS,
+        });
+        drop(packet);
+    }
+
+    /// Something that arrived dies before it was known to be an IP packet.
+    #[cold]
+    pub(crate) fn die(&mut self, packet: PacketBuf, reason: DropReason) {
+        self.stats.drops_in.count(reason);
+        drop(packet);
+    }
+
+    /// An IP packet that arrived dies.
+    #[cold]
+    pub(crate) fn die_ip<A: Address>(&mut self, packet: PacketBuf, reason: DropReason) {
+        let v4 = A::FAMILY == Family::V4;
+        let pick = |a: Counter, b: Counter| if v4 { a } else { b };
+        let counter = match reason {
+            DropReason::IpLength | DropReason::IpTruncated if !v4 => Counter::Ip6InTruncatedPkts,
+            DropReason::IpSourceInvalid
+            | DropReason::IpDestinationInvalid
+            | DropReason::IpGroupNotJoined
+            | DropReason::IpNotForUs => pick(Counter::IpInAddrErrors, Counter::Ip6InAddrErrors),
+            DropReason::ProtocolUnknown => {
+                pick(Counter::IpInUnknownProtos, Counter::Ip6InUnknownProtos)
+            }
+            DropReason::NoBuffer | DropReason::FragmentUnsupported => {
+                pick(Counter::IpInDiscards, Counter::Ip6InDiscards)
+            }
+            _ => pick(Counter::IpInHdrErrors, Counter::Ip6InHdrErrors),
+        };
+        self.stats.counters.count(counter);
+        self.die(packet, reason);
+    }
+}

@@ -1,0 +1,309 @@
+//! The stack's side of ARP, neighbour discovery and address detection: their verdicts become
+//! frames, state and counts.
+//!
+//! Called by `rx.rs` and `deliver.rs` for what arrived, by `tx.rs` when a link address is missing,
+//! and for timed work. Reading: RFC 826, RFC 4861 section 7, RFC 4862 section 5.4, RFC 5227.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Counter, DropReason, IfIndex, MacAddr, Units};
+use floodwall_ip::dad::Response;
+use floodwall_ip::{
+    AddressState, ArpVerdict, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce,
+    Upper, arp, ndp,
+};
+use floodwall_packet::{PacketBuf, PacketList};
+use floodwall_wire::{Icmpv6Type, ethernet};
+
+use crate::cx::Cx;
+use crate::rx::Ascent;
+use crate::shard::Stack;
+use crate::tables::Tables;
+
+/// The longest neighbour discovery message: a minimum MTU's worth and some.
+const NDP_MESSAGE_MAX: usize = 1500;
+/// Timed events that one look at a table brings.
+const EVENTS: usize = 16;
+
+/// A few events, taken out of a table before they are acted upon.
+struct Events<E> {
+    slots: [Option<E>; EVENTS],
+    len: usize,
+}
+
+impl<E> Events<E> {
+    fn new() -> Self {
+        Self { slots: [const { None }; EVENTS], len: 0 }
+    }
+
+    fn push(&mut self, event: E) {
+        if let Some(slot) = self.slots.get_mut(self.len) {
+            *slot = Some(event);
+            self.len += 1;
+        }
+    }
+
+    fn take(self) -> impl Iterator<Item = E> {
+        self.slots.into_iter().flatten()
+    }
+}
+
+impl Stack {
+    #[cold]
+    pub(crate) fn arp(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, l3: usize) {
+        const LEN: usize = floodwall_wire::arp::PACKET_LEN;
+        let (mut scratch, mut released) = ([0; LEN], PacketList::new());
+        let Self { interfaces, neighbors_v4, stats, .. } = self;
+        let Some(interface) = interfaces.get(usize::from(packet.iface().0)) else {
+            return self.die(packet, DropReason::InterfaceUnknown);
+        };
+        let Some(bytes) = packet.header(l3, LEN, &mut scratch, &mut stats.access) else {
+            return self.die(packet, DropReason::ArpMalformed);
+        };
+        let counters = &mut stats.counters;
+        let verdict = arp::input(bytes, interface, neighbors_v4, cx.now, &mut released, counters);
+        let iface = interface.index;
+        match verdict {
+            ArpVerdict::Reply { link_addr, packet: reply } => {
+                let frame = arp::frame(cx.pool, interface, link_addr, &reply);
+                stats.fates.answered += 1;
+                if self.depart_own(cx, frame) {
+                    self.stats.counters.count(Counter::FloodwallArpOutReplies);
+                }
+                self.learnt::<Ipv4Addr>(cx, released, link_addr);
+            }
+            ArpVerdict::Learnt { link_addr } => {
+                self.stats.fates.delivered += 1;
+                self.learnt::<Ipv4Addr>(cx, released, link_addr);
+            }
+            ArpVerdict::Conflict(addr) => {
+                self.stats.fates.delivered += 1;
+                self.conflict(cx, iface, addr.into(), None);
+            }
+            ArpVerdict::Drop(reason) => self.die(packet, reason),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn ndp(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: &Ascent<Ipv6Addr>,
+        upper: Upper,
+        kind: Icmpv6Type,
+    ) {
+        let l4 = ascent.l3 + upper.offset;
+        let len = packet.len() - l4;
+        let mut scratch = [0; NDP_MESSAGE_MAX];
+        let heading = NdpHeading {
+            src_addr: ascent.heading.src_addr,
+            dst_addr: ascent.heading.dst_addr,
+            hop_limit: ascent.heading.hop_limit,
+            fragmented: upper.fragmented,
+            link_src_addr: self.link_source(&packet),
+        };
+        let mut released = PacketList::new();
+        let Self { interfaces, neighbors_v6, stats, .. } = self;
+        let Some(interface) = interfaces.get(usize::from(ascent.iface.0)) else {
+            return self.die(packet, DropReason::InterfaceUnknown);
+        };
+        let message = match len <= NDP_MESSAGE_MAX {
+            true => packet.header(l4, len, &mut scratch, &mut stats.access),
+            false => None,
+        };
+        let Some(message) = message else {
+            return self.die(packet, DropReason::NdpMalformed);
+        };
+        let (now, counters) = (cx.now, &mut stats.counters);
+        let verdict =
+            ndp::input(message, &heading, interface, neighbors_v6, now, &mut released, counters);
+        match verdict {
+            NdpVerdict::Advertise(answer) => {
+                let frame = ndp::advertisement(cx.pool, interface, &answer);
+                stats.fates.answered += 1;
+                if self.depart_own(cx, frame) {
+                    self.stats.counters.count(Counter::Icmp6OutMsgs);
+                    self.stats.counters.count(Counter::Icmp6OutNeighborAdvertisements);
+                }
+                self.learnt::<Ipv6Addr>(cx, released, answer.link_dst_addr);
+            }
+            NdpVerdict::Learnt { link_addr } => {
+                self.stats.fates.delivered += 1;
+                self.learnt::<Ipv6Addr>(cx, released, link_addr);
+            }
+            NdpVerdict::DadConflict { addr, nonce } => {
+                self.stats.fates.delivered += 1;
+                self.conflict(cx, ascent.iface, addr.into(), nonce);
+            }
+            // Counted by its type; routers are configured, not learnt, for the present.
+            NdpVerdict::Router(_) => self.die(packet, DropReason::IcmpTypeUnknown),
+            NdpVerdict::Drop(reason) => {
+                if kind != Icmpv6Type::REDIRECT && reason == DropReason::NdpMalformed {
+                    self.stats.counters.count(Counter::Icmp6InErrors);
+                }
+                self.die(packet, reason);
+            }
+        }
+    }
+
+    /// The station that sent a frame, where the link has stations.
+    fn link_source(&mut self, packet: &PacketBuf) -> Option<MacAddr> {
+        let interface = self.interfaces.get(usize::from(packet.iface().0))?;
+        let LinkMedium::Ethernet(_) = interface.medium else { return None };
+        let mut scratch = [0; ethernet::HEADER_LEN];
+        let len = ethernet::HEADER_LEN;
+        let header = packet.header(0, len, &mut scratch, &mut self.stats.access)?;
+        Some(MacAddr(*header.get(6..12)?.first_chunk()?))
+    }
+
+    /// A neighbour's link address has become known, or another: what waited for it leaves.
+    fn learnt<A: Tables>(&mut self, cx: &mut Cx<'_>, released: PacketList, neighbor: MacAddr) {
+        self.paths.forget();
+        self.release::<A>(cx, released, neighbor);
+    }
+
+    /// Somebody else has, or wants, one of our addresses.
+    fn conflict(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr, nonce: Option<Nonce>) {
+        let response = self.dad.conflict(iface, addr, nonce, cx.now, cx.random);
+        match response {
+            Response::Ignore => return,
+            Response::Retry => {}
+            Response::Defend => self.announce(cx, iface, addr),
+            Response::GiveUp => self.set_state(iface, addr, AddressState::Duplicate),
+        }
+        self.stats.counters.count(Counter::FloodwallDadConflicts);
+    }
+
+    fn set_state(&mut self, iface: IfIndex, addr: IpAddr, state: AddressState) {
+        if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
+            // It has the address, or the watch over it would have ended.
+            let _ = interface.set_address_state(addr, state);
+        }
+        self.paths.forget();
+    }
+
+    /// Tells the link that we have an address.
+    fn announce(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+        let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
+        let (frame, counter) = match addr {
+            IpAddr::V4(a) => {
+                (arp::announce(cx.pool, interface, a), Counter::FloodwallArpOutRequests)
+            }
+            IpAddr::V6(a) => {
+                (ndp::announce(cx.pool, interface, a), Counter::Icmp6OutNeighborAdvertisements)
+            }
+        };
+        self.depart_counted(cx, frame, counter);
+    }
+
+    /// Asks the link whether anybody has an address.
+    fn probe(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr, nonce: Nonce) {
+        let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
+        let (frame, counter) = match addr {
+            IpAddr::V4(a) => (arp::probe(cx.pool, interface, a), Counter::FloodwallArpOutRequests),
+            IpAddr::V6(a) => {
+                (ndp::probe(cx.pool, interface, a, nonce), Counter::Icmp6OutNeighborSolicits)
+            }
+        };
+        self.depart_counted(cx, frame, counter);
+    }
+
+    /// Asks for a neighbour's link address: everybody, or the neighbour itself.
+    pub(crate) fn solicit(
+        &mut self,
+        cx: &mut Cx<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+        unicast: Option<MacAddr>,
+    ) {
+        let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
+        // Asking from an address that is not ours yet would be wrong; the timer asks again.
+        let Some(source) = floodwall_ip::source_address(addr, iface, &self.interfaces) else {
+            return;
+        };
+        let (frame, counter) = match (source, addr) {
+            (IpAddr::V4(from), IpAddr::V4(a)) => {
+                let frame = arp::request(cx.pool, interface, from, a, unicast);
+                (frame, Counter::FloodwallArpOutRequests)
+            }
+            (IpAddr::V6(from), IpAddr::V6(a)) => {
+                let frame = ndp::solicitation(cx.pool, interface, from, a, unicast);
+                (frame, Counter::Icmp6OutNeighborSolicits)
+            }
+            _ => return,
+        };
+        self.depart_counted(cx, frame, counter);
+    }
+
+    fn depart_counted(&mut self, cx: &mut Cx<'_>, frame: Option<PacketBuf>, counter: Counter) {
+        if self.depart_own(cx, frame) {
+            self.stats.counters.count(counter);
+            if counter != Counter::FloodwallArpOutRequests {
+                self.stats.counters.count(Counter::Icmp6OutMsgs);
+            }
+        }
+    }
+
+    /// All timed work, up to `budget` units.
+    pub(crate) fn timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        let mut left = budget;
+        loop {
+            let granted = Units(left.0.min(EVENTS as u32));
+            let mut spent = self.address_timers(cx, granted);
+            spent = spent.plus(self.neighbor_timers::<Ipv4Addr>(cx, granted.minus(spent)));
+            spent = spent.plus(self.neighbor_timers::<Ipv6Addr>(cx, granted.minus(spent)));
+            left = left.minus(spent);
+            if spent.is_zero() || left.is_zero() {
+                return budget.minus(left);
+            }
+        }
+    }
+
+    fn address_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        let mut events = Events::new();
+        let spent = self.dad.work(cx.now, budget, cx.random, |event| events.push(event));
+        for event in events.take() {
+            match event {
+                DadEvent::Announce(iface, addr) => self.announce(cx, iface, addr),
+                DadEvent::Confirmed(iface, addr) => {
+                    self.set_state(iface, addr, AddressState::Preferred);
+                }
+                DadEvent::Probe(iface, addr, nonce) => self.probe(cx, iface, addr, nonce),
+            }
+        }
+        spent
+    }
+
+    fn neighbor_timers<A: Tables>(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        let mut events = Events::new();
+        let spent = A::neighbors(self).work(cx.now, budget, |event| events.push(event));
+        for event in events.take() {
+            match event {
+                NeighborEvent::Solicit { iface, addr, unicast } => {
+                    self.solicit(cx, iface, addr.to_ip(), unicast);
+                }
+                NeighborEvent::Unreachable { mut packets, .. } => {
+                    while let Some(packet) = packets.pop_front() {
+                        self.stats.pending -= 1;
+                        self.unreachable::<A>(&packet);
+                        self.die_out::<A>(packet, DropReason::NeighborUnreachable);
+                    }
+                    self.paths.forget();
+                }
+            }
+        }
+        spent
+    }
+
+    /// Tells the socket whose datagram waited in vain (RFC 4861 section 7.2.2).
+    fn unreachable<A: Tables>(&mut self, packet: &PacketBuf) {
+        let error = floodwall_udp::IcmpError::HostUnreachable;
+        let iface = packet.iface();
+        let quote = crate::errors::quoted_flow::<A>(packet, 0, iface, &mut self.stats.access);
+        if let Some(quote) = quote {
+            // Whether the socket wants to know is its own setting.
+            let _ = self.udp.icmp_error(&quote, error);
+        }
+    }
+}

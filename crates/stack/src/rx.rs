@@ -1,0 +1,228 @@
+//! Frame in: the link header, then IPv4, IPv6 or ARP, or gone.
+//!
+//! Called by `shard.rs` for each packet of a burst. What a frame carries beside IP and ARP dies
+//! here; so does what is for another station or another host. Reading: RFC 894, RFC 1122 section
+//! 3.2.1.3, RFC 8200 section 3.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Address, Counter, DropReason, IfIndex, MacAddr};
+use floodwall_ip::{Heading, input};
+use floodwall_packet::PacketBuf;
+use floodwall_wire::{EtherType, EthernetHeader, ethernet};
+
+use crate::cx::Cx;
+use crate::shard::Stack;
+
+/// Bytes of a link header with the two tags that are read.
+const LINK_HEADER_MAX: usize = ethernet::HEADER_LEN + ethernet::TAGS_MAX * ethernet::TAG_LEN;
+
+/// A packet on its way up: what the network layer has found out.
+pub(crate) struct Ascent<A> {
+    pub(crate) iface: IfIndex,
+    /// Where the IP header starts.
+    pub(crate) l3: usize,
+    pub(crate) heading: Heading<A>,
+    /// Whether the destination is a group or broadcast address.
+    pub(crate) to_group: bool,
+}
+
+impl Stack {
+    /// One packet as its device gave it.
+    #[inline]
+    pub(crate) fn input(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+        self.stats.fates.received += 1;
+        let Some(interface) = self.interfaces.get(usize::from(packet.iface().0)) else {
+            return self.die(packet, DropReason::InterfaceUnknown);
+        };
+        match interface.medium {
+            floodwall_ip::LinkMedium::Ethernet(mac) => self.ethernet(cx, packet, mac),
+            _ => self.bare_ip(cx, packet),
+        }
+    }
+
+    #[inline]
+    fn ethernet(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
+        let mut scratch = [0; LINK_HEADER_MAX];
+        let len = ethernet::HEADER_LEN;
+        let header = packet.header(0, len, &mut scratch, &mut self.stats.access);
+        let Some(header) = header else { return self.die(packet, DropReason::FrameTruncated) };
+        let tagged = EthernetHeader::parse(header).is_err();
+        if tagged {
+            return self.tagged(cx, packet, mac);
+        }
+        let Ok(header) = EthernetHeader::parse(header) else { return };
+        let (dst_addr, src_addr) = (header.dst_addr(), header.src_addr());
+        let ether_type = header.ether_type();
+        if let Err(reason) = station(&mut packet, dst_addr, src_addr, mac) {
+            return self.die(packet, reason);
+        }
+        self.payload(cx, packet, ether_type, len);
+    }
+
+    /// A frame with VLAN tags: VLAN 0 is a priority tag (IEEE 802.1Q clause 6.9), others are not
+    /// ours.
+    #[cold]
+    fn tagged(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
+        let mut scratch = [0; LINK_HEADER_MAX];
+        let len = packet.len().min(LINK_HEADER_MAX);
+        let found = packet
+            .header(0, len, &mut scratch, &mut self.stats.access)
+            .and_then(|bytes| EthernetHeader::parse(bytes).ok())
+            .map(|h| {
+                let priority = h.tags().all(|tag| tag.id == 0);
+                (h.dst_addr(), h.src_addr(), h.ether_type(), h.header_len(), priority)
+            });
+        let Some((dst_addr, src_addr, ether_type, len, priority)) = found else {
+            return self.die(packet, DropReason::FrameTruncated);
+        };
+        if let Err(reason) = station(&mut packet, dst_addr, src_addr, mac) {
+            return self.die(packet, reason);
+        }
+        if !priority {
+            return self.die(packet, DropReason::FrameVlan);
+        }
+        self.payload(cx, packet, ether_type, len);
+    }
+
+    #[inline]
+    fn payload(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ether_type: EtherType, l3: usize) {
+        match ether_type {
+            EtherType::IPV4 => self.ipv4(cx, packet, l3),
+            EtherType::IPV6 => self.ipv6(cx, packet, l3),
+            EtherType::ARP => self.arp(cx, packet, l3),
+            _ => self.die(packet, DropReason::EtherTypeUnknown),
+        }
+    }
+
+    /// A packet without link header tells its family by its first four bits.
+    fn bare_ip(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+        let mut scratch = [0; 1];
+        match packet.header_array(0, &mut scratch, &mut self.stats.access).map(|b| b[0] >> 4) {
+            None => self.die(packet, DropReason::IpTruncated),
+            Some(4) => self.ipv4(cx, packet, 0),
+            Some(6) => self.ipv6(cx, packet, 0),
+            Some(_) => self.die(packet, DropReason::IpVersion),
+        }
+    }
+
+    #[inline]
+    fn ipv4(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, l3: usize) {
+        self.stats.counters.count(Counter::IpInReceives);
+        let octets = packet.len().saturating_sub(l3) as u64;
+        self.stats.counters.add(Counter::IpInOctets, octets);
+        let heading = match input::ipv4(&packet, l3, &mut self.stats.access) {
+            Ok(heading) => heading,
+            Err(refusal) => return self.die_ip::<Ipv4Addr>(packet, refusal.reason),
+        };
+        // Ethernet padding ends here.
+        packet.truncate(l3 + heading.total_len);
+        let to_group = match self.is_ours_v4(packet.iface(), &heading) {
+            Ok(to_group) => to_group,
+            Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
+        };
+        let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
+        match input::ipv4_upper(&packet, l3, &heading, &mut self.stats.access) {
+            Ok(upper) => self.deliver_v4(cx, packet, &ascent, upper),
+            Err(refusal) => self.refuse(cx, packet, &ascent, None, refusal),
+        }
+    }
+
+    #[inline]
+    fn ipv6(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, l3: usize) {
+        self.stats.counters.count(Counter::Ip6InReceives);
+        let octets = packet.len().saturating_sub(l3) as u64;
+        self.stats.counters.add(Counter::Ip6InOctets, octets);
+        let heading = match input::ipv6(&packet, l3, &mut self.stats.access) {
+            Ok(heading) => heading,
+            Err(refusal) => return self.die_ip::<Ipv6Addr>(packet, refusal.reason),
+        };
+        packet.truncate(l3 + heading.total_len);
+        let to_group = match self.is_ours_v6(packet.iface(), &heading) {
+            Ok(to_group) => to_group,
+            Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
+        };
+        let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
+        let limits = self.extension_limits;
+        match input::ipv6_upper(&packet, l3, &heading, limits, &mut self.stats.access) {
+            Ok(upper) => self.deliver_v6(cx, packet, &ascent, upper),
+            Err(refusal) => self.refuse(cx, packet, &ascent, None, refusal),
+        }
+    }
+
+    /// Whether an IPv4 packet is for this host, and whether as one of many.
+    #[inline]
+    fn is_ours_v4(&self, at: IfIndex, heading: &Heading<Ipv4Addr>) -> Result<bool, DropReason> {
+        let Some(interface) = self.interfaces.get(usize::from(at.0)) else {
+            return Err(DropReason::InterfaceUnknown);
+        };
+        let dst_addr = heading.dst_addr;
+        if at != IfIndex::LOOPBACK {
+            input::ipv4_addresses(heading)?;
+            if interface.is_broadcast_v4(heading.src_addr) || self.owns(heading.src_addr) {
+                return Err(DropReason::IpSourceInvalid);
+            }
+        }
+        if interface.owns_v4(dst_addr).is_some_and(|state| state.is_assigned()) {
+            return Ok(false);
+        }
+        if interface.is_broadcast_v4(dst_addr) {
+            return Ok(true);
+        }
+        if dst_addr.is_multicast() {
+            let member = interface.is_member(dst_addr.into());
+            return if member { Ok(true) } else { Err(DropReason::IpGroupNotJoined) };
+        }
+        let looped = at == IfIndex::LOOPBACK && self.owns(dst_addr);
+        if looped { Ok(false) } else { Err(DropReason::IpNotForUs) }
+    }
+
+    /// Whether an IPv6 packet is for this host, and whether as one of many.
+    #[inline]
+    fn is_ours_v6(&self, at: IfIndex, heading: &Heading<Ipv6Addr>) -> Result<bool, DropReason> {
+        let Some(interface) = self.interfaces.get(usize::from(at.0)) else {
+            return Err(DropReason::InterfaceUnknown);
+        };
+        let dst_addr = heading.dst_addr;
+        if at != IfIndex::LOOPBACK {
+            input::ipv6_addresses(heading)?;
+            if self.owns(heading.src_addr) && !dst_addr.is_group() {
+                return Err(DropReason::IpSourceInvalid);
+            }
+        }
+        if dst_addr.is_group() {
+            let member = interface.is_member(dst_addr.into());
+            return if member { Ok(true) } else { Err(DropReason::IpGroupNotJoined) };
+        }
+        // A tentative address receives nothing but neighbour discovery, which is multicast
+        // (RFC 4862 section 5.4).
+        if interface.owns_v6(dst_addr).is_some_and(|state| state.is_assigned()) {
+            return Ok(false);
+        }
+        let looped = at == IfIndex::LOOPBACK && self.owns(dst_addr);
+        if looped { Ok(false) } else { Err(DropReason::IpNotForUs) }
+    }
+
+    /// Whether `addr` is one of this host's, on any interface.
+    pub(crate) fn owns<A: Address>(&self, addr: A) -> bool {
+        let addr = addr.to_ip();
+        self.interfaces.iter().any(|i| i.owns(addr).is_some_and(|state| state.is_assigned()))
+    }
+}
+
+/// Whether a frame is for this station. Marks the packet where it went to many.
+#[inline]
+fn station(
+    packet: &mut PacketBuf,
+    dst_addr: MacAddr,
+    src_addr: MacAddr,
+    mac: MacAddr,
+) -> Result<(), DropReason> {
+    if dst_addr != mac {
+        if !dst_addr.is_group() {
+            return Err(DropReason::FrameNotForUs);
+        }
+        packet.set_link_group(true);
+    }
+    if src_addr.is_group() { Err(DropReason::FrameSourceGroup) } else { Ok(()) }
+}

@@ -1,0 +1,121 @@
+//! Three classic services, for trying a stack out: echo, discard, chargen (RFC 862, 863, 864).
+//!
+//! None answers a well-known port, so that two of them never talk to each other for ever
+//! (CVE-1999-0103, CVE-2024-2169), and none sends more than it received, so that none amplifies.
+
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use floodwall_base::{Family, Units};
+use floodwall_udp::{RecvError, SocketId, SocketSettings};
+
+use crate::host::Application;
+use crate::sockets::{Sockets, StartError};
+
+/// Ports below this are services', never clients'.
+const CLIENT_PORT_MIN: u16 = 1024;
+/// The largest datagram.
+const DATAGRAM_MAX: usize = 65_535;
+
+/// What a service does with a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServiceKind {
+    /// Sends it back (RFC 862).
+    Echo,
+    /// Forgets it (RFC 863).
+    Discard,
+    /// Sends back as many printable characters (RFC 864, but never more than it received).
+    Chargen,
+}
+
+/// A UDP service on one port, both families.
+pub struct UdpService {
+    kind: ServiceKind,
+    port: u16,
+    name: String,
+    socket: Option<SocketId>,
+    buffer: Box<[u8]>,
+    more: bool,
+    /// Datagrams served.
+    served: u64,
+}
+
+impl UdpService {
+    /// A service that will listen on `port`.
+    #[must_use]
+    pub fn new(kind: ServiceKind, port: u16) -> Self {
+        let word = match kind {
+            ServiceKind::Echo => "udp-echo",
+            ServiceKind::Discard => "udp-discard",
+            ServiceKind::Chargen => "udp-chargen",
+        };
+        Self {
+            kind,
+            port,
+            name: format!("{word}:{port}"),
+            socket: None,
+            buffer: vec![0; DATAGRAM_MAX].into(),
+            more: false,
+            served: 0,
+        }
+    }
+
+    /// Datagrams served so far.
+    #[must_use]
+    pub fn served(&self) -> u64 {
+        self.served
+    }
+
+    /// Serves one datagram; false where none waits.
+    fn serve(&mut self, sockets: &mut Sockets<'_>, socket: SocketId) -> bool {
+        let received = match sockets.udp_recv(socket, &mut self.buffer) {
+            Ok(received) => received,
+            Err(RecvError::WouldBlock) => return false,
+            // An ICMP error about an answer: the asker has gone.
+            Err(_) => return true,
+        };
+        self.served += 1;
+        if self.kind == ServiceKind::Discard || received.from.port() < CLIENT_PORT_MIN {
+            return true;
+        }
+        let Some(answer) = self.buffer.get_mut(..received.len) else { return true };
+        if self.kind == ServiceKind::Chargen {
+            for (i, byte) in answer.iter_mut().enumerate() {
+                *byte = b' ' + (i % 95) as u8;
+            }
+        }
+        // Where it cannot leave it dies under its name in the stack's ledger, or the send buffer
+        // is full: either way the asker asks again.
+        let _ = sockets.udp_reply(socket, &received, answer);
+        true
+    }
+}
+
+impl Application for UdpService {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
+        let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port);
+        self.socket = Some(sockets.udp_bind(any, SocketSettings::new(Family::V6))?);
+        Ok(())
+    }
+
+    fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {
+        let Some(socket) = self.socket else { return Units(0) };
+        let mut spent = 0;
+        self.more = true;
+        while spent < budget.0 {
+            if !self.serve(sockets, socket) {
+                self.more = false;
+                break;
+            }
+            spent += 1;
+        }
+        Units(spent)
+    }
+
+    fn deadline(&self) -> Option<floodwall_base::Instant> {
+        self.more.then_some(floodwall_base::Instant::ORIGIN)
+    }
+}

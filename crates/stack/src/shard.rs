@@ -1,0 +1,192 @@
+//! One core's protocol state, and the rounds in which it runs: an [`Engine`].
+//!
+//! Called by `dispatch` on real cores and by `world` in virtual time. A round takes the burst,
+//! then what the loopback holds; timed work is done in slices. Invariants: every packet that
+//! arrived and every packet that we made has exactly one fate ([`Stats::conservation`]); no
+//! allocation per packet; nothing here looks outside.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::paths::Paths;
+use floodwall_base::{Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Units, limits};
+use floodwall_fib::Fib;
+use floodwall_ip::{Dad, IcmpLimit, Interface, NeighborCache, neighbor::NeighborTableFull};
+use floodwall_packet::{Burst, Engine, PacketList, Round, Triage};
+use floodwall_udp::Udp;
+use floodwall_wire::ExtensionLimits;
+
+use crate::config::{ConfigError, StackConfig};
+use crate::cx::Cx;
+use crate::sockets::Sockets;
+use crate::stats::Stats;
+
+/// See the file's head.
+pub struct Stack {
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) routes_v4: Fib<Ipv4Addr>,
+    pub(crate) routes_v6: Fib<Ipv6Addr>,
+    pub(crate) neighbors_v4: NeighborCache<Ipv4Addr>,
+    pub(crate) neighbors_v6: NeighborCache<Ipv6Addr>,
+    pub(crate) dad: Dad,
+    pub(crate) icmp_limit: IcmpLimit,
+    pub(crate) extension_limits: ExtensionLimits,
+    pub(crate) udp: Udp,
+    /// What each socket's last datagram took.
+    pub(crate) paths: Paths,
+    /// What we sent to ourselves and have not yet received.
+    pub(crate) loopback: PacketList,
+    pub(crate) stats: Stats,
+}
+
+impl Stack {
+    /// A stack with everything allocated that it will ever need.
+    ///
+    /// # Errors
+    /// A configuration that makes no sense: see [`ConfigError`].
+    pub fn new(
+        config: &StackConfig,
+        random: &mut Randomness,
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        crate::build::stack(config, random, now)
+    }
+
+    /// What has been counted, complete as of now.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.stats.clone();
+        let access = stats.access;
+        let pairs = [
+            (Counter::FloodwallHeaderChecks, access.checks),
+            (Counter::FloodwallHeaderBorrows, access.borrows),
+            (Counter::FloodwallHeaderCopies, access.copies),
+            (Counter::FloodwallHeaderCopiedBytes, access.copied_bytes),
+            (Counter::FloodwallHeaderPulldowns, access.pulldowns),
+            (Counter::FloodwallHeaderFailures, access.failures),
+        ];
+        for (counter, value) in pairs {
+            stats.counters.set(counter, value);
+        }
+        stats
+    }
+
+    /// The interfaces, the loopback first.
+    #[must_use]
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// The IPv4 routes, best first.
+    #[must_use]
+    pub fn routes_v4(&self) -> &Fib<Ipv4Addr> {
+        &self.routes_v4
+    }
+
+    /// The IPv6 routes, best first.
+    #[must_use]
+    pub fn routes_v6(&self) -> &Fib<Ipv6Addr> {
+        &self.routes_v6
+    }
+
+    /// The IPv4 neighbours.
+    #[must_use]
+    pub fn neighbors_v4(&self) -> &NeighborCache<Ipv4Addr> {
+        &self.neighbors_v4
+    }
+
+    /// The IPv6 neighbours.
+    #[must_use]
+    pub fn neighbors_v6(&self) -> &NeighborCache<Ipv6Addr> {
+        &self.neighbors_v6
+    }
+
+    /// The interface with this name.
+    #[must_use]
+    pub fn interface_named(&self, name: &str) -> Option<IfIndex> {
+        self.interfaces.iter().find(|i| i.name == name).map(|i| i.index)
+    }
+
+    /// Takes a burst, then what waits on the loopback.
+    pub(crate) fn receive(&mut self, cx: &mut Cx<'_>, arrived: &mut Burst) -> Units {
+        self.stats.counters.count(Counter::FloodwallRounds);
+        let mut spent = arrived.len();
+        for packet in arrived.drain() {
+            self.input(cx, packet);
+        }
+        let looped = self.loopback.len().min(limits::BURST_MAX);
+        for _ in 0..looped {
+            let Some(packet) = self.loopback.pop_front() else { break };
+            self.input(cx, packet);
+        }
+        spent += looped;
+        Units(spent as u32)
+    }
+
+    /// The sockets, for the length of one slice: what an application on this core works with.
+    /// What it sends is appended to the round's departing packets.
+    pub fn sockets<'a>(&'a mut self, round: &'a mut Round<'_>) -> Sockets<'a> {
+        let Round { now, pool, random, departing, .. } = round;
+        Sockets::new(self, Cx { now: *now, pool, random, departing })
+    }
+
+    /// Keeps a neighbour for ever (`ip neigh add … nud permanent`).
+    ///
+    /// # Errors
+    /// The interface is not there, or its table is full.
+    pub fn add_neighbor(
+        &mut self,
+        iface: IfIndex,
+        addr: IpAddr,
+        link_addr: MacAddr,
+        now: Instant,
+    ) -> Result<(), NeighborTableFull> {
+        let mut waited = PacketList::new();
+        match addr {
+            IpAddr::V4(a) => self.neighbors_v4.set_permanent(iface, a, link_addr, now, &mut waited),
+            IpAddr::V6(a) => self.neighbors_v6.set_permanent(iface, a, link_addr, now, &mut waited),
+        }?;
+        self.paths.forget();
+        // What waited was asked of a neighbour that is another one now.
+        self.stats.pending -= waited.len() as u64;
+        self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);
+        Ok(())
+    }
+}
+
+impl Engine for Stack {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        let Round { now, pool, random, arrived, departing, .. } = round;
+        let mut cx = Cx { now: *now, pool, random, departing };
+        self.receive(&mut cx, arrived)
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        let Round { now, pool, random, departing, budget, .. } = round;
+        let mut cx = Cx { now: *now, pool, random, departing };
+        let mut spent = Units(0);
+        if !self.loopback.is_empty() {
+            spent = self.receive(&mut cx, &mut Burst::new());
+        }
+        spent.plus(self.timers(&mut cx, budget.minus(spent)))
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        if !self.loopback.is_empty() {
+            return Some(Instant::ORIGIN);
+        }
+        let all = [self.neighbors_v4.deadline(), self.neighbors_v6.deadline(), self.dad.deadline()];
+        all.into_iter().flatten().min()
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        for (packet, class) in burst.iter().zip(classes) {
+            *class = crate::triage::classify(self, packet);
+        }
+    }
+}
+
+/// What a pool must have so that `config`'s sockets can all be opened.
+#[must_use]
+pub fn accounts_needed(config: &StackConfig) -> usize {
+    2 * config.udp_sockets_max
+}

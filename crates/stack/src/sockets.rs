@@ -1,0 +1,309 @@
+//! Sockets as an application on the same core sees them.
+//!
+//! Borrowed for one slice: the stack, the clock, the pool. Nothing here waits; what cannot be done
+//! now says so. Reading: RFC 1122 section 4.1.4, RFC 6724 for the source address.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use floodwall_base::{Address, DropReason, IfIndex, Instant, Randomness};
+use floodwall_udp::{
+    BindError, ConnectError, GroupError, OpenError, Received, ReceivedPacket, RecvError,
+    SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
+};
+use floodwall_wire::IpProtocol;
+use thiserror::Error;
+
+use crate::cx::Cx;
+use crate::paths::Query;
+use crate::shard::Stack;
+use crate::tables::{Ends, Tables};
+use crate::tx::{HOP_LIMIT, Outgoing, Path};
+
+/// Why an application's socket was not made.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub enum StartError {
+    /// Not opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Not bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The address is none of ours.
+    #[error("{0} is no address of this host")]
+    NotOurs(IpAddr),
+}
+
+/// Why a datagram was not sent.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The socket refused it.
+    #[error(transparent)]
+    Socket(#[from] UdpSendError),
+    /// No route leads there.
+    #[error("no route leads to {0}")]
+    NoRoute(IpAddr),
+    /// No address of ours may be used towards it.
+    #[error("no source address for {0}")]
+    NoSource(IpAddr),
+    /// The socket is not connected, and no destination was given.
+    #[error("the socket is not connected: say where to send")]
+    NotConnected,
+}
+
+/// The stack as one application sees it for the length of one slice.
+pub struct Sockets<'a> {
+    stack: &'a mut Stack,
+    cx: Cx<'a>,
+}
+
+impl<'a> Sockets<'a> {
+    pub(crate) fn new(stack: &'a mut Stack, cx: Cx<'a>) -> Self {
+        Self { stack, cx }
+    }
+
+    /// The time of this round.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.cx.now
+    }
+
+    /// This worker's randomness.
+    pub fn random(&mut self) -> &mut Randomness {
+        self.cx.random
+    }
+
+    /// Opens a UDP socket and binds it: to one of our addresses or to the unspecified one, to a
+    /// port or to an ephemeral one (port 0, RFC 6056).
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing stays open then.
+    pub fn udp_bind(
+        &mut self,
+        local: SocketAddr,
+        settings: SocketSettings,
+    ) -> Result<SocketId, StartError> {
+        let addr = local.ip().to_canonical();
+        if !addr.is_unspecified() && !addr.is_multicast() && !self.stack.has(addr) {
+            return Err(StartError::NotOurs(addr));
+        }
+        let id = self.stack.udp.open(self.cx.pool, settings)?;
+        let zone = scope_of(local);
+        match self.stack.udp.bind(id, local, zone, &mut self.cx.random.secret) {
+            Ok(_) => Ok(id),
+            Err(error) => {
+                self.udp_close(id);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What the socket is bound to.
+    #[must_use]
+    pub fn udp_local_addr(&self, id: SocketId) -> Option<SocketAddr> {
+        self.stack.udp.local_addr(id).ok().flatten()
+    }
+
+    /// Connects a socket: it sends to this peer and hears nobody else.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]; `NoSource` where no route or address leads there.
+    pub fn udp_connect(&mut self, id: SocketId, remote: SocketAddr) -> Result<(), ConnectError> {
+        let zone = scope_of(remote);
+        let src_addr = match remote.ip().to_canonical() {
+            IpAddr::V4(a) => self.stack.source_for(a, zone, self.cx.now).map(IpAddr::V4),
+            IpAddr::V6(a) => self.stack.source_for(a, zone, self.cx.now).map(IpAddr::V6),
+        };
+        let src_addr = src_addr.ok_or(ConnectError::Unspecified)?;
+        self.stack.udp.connect(id, remote, src_addr, zone, &mut self.cx.random.secret)
+    }
+
+    /// Closes a socket. What waits in it dies.
+    pub fn udp_close(&mut self, id: SocketId) {
+        // Closing twice is no harm.
+        let _ = self.stack.udp.close(id);
+    }
+
+    /// Joins a group on an interface, for this socket and for the host.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn udp_join(
+        &mut self,
+        id: SocketId,
+        group: IpAddr,
+        iface: IfIndex,
+    ) -> Result<(), GroupError> {
+        self.stack.udp.join(id, group, iface)?;
+        let interface = self.stack.interfaces.get_mut(usize::from(iface.0));
+        if interface.is_none_or(|i| i.join(group).is_err()) {
+            let _ = self.stack.udp.leave(id, group, iface);
+            return Err(GroupError::TooMany);
+        }
+        Ok(())
+    }
+
+    /// Copies the oldest datagram out.
+    ///
+    /// # Errors
+    /// See [`RecvError`]: nothing waits, an ICMP error (once), or the socket is closed.
+    #[inline]
+    pub fn udp_recv(&mut self, id: SocketId, out: &mut [u8]) -> Result<Received, RecvError> {
+        self.stack.udp.recv(id, out, &mut self.stack.stats.counters)
+    }
+
+    /// Hands the oldest datagram out without a copy.
+    ///
+    /// # Errors
+    /// As [`Sockets::udp_recv`].
+    pub fn udp_recv_packet(&mut self, id: SocketId) -> Result<ReceivedPacket, RecvError> {
+        self.stack.udp.recv_packet(id, &mut self.stack.stats.counters)
+    }
+
+    /// Sends one datagram, to `to` or to the connected peer.
+    ///
+    /// # Errors
+    /// See [`SendError`]; nothing is sent then.
+    #[inline]
+    pub fn udp_send(
+        &mut self,
+        id: SocketId,
+        to: Option<SocketAddr>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let to = match to {
+            Some(to) => to,
+            None => self.peer(id)?.ok_or(SendError::NotConnected)?,
+        };
+        let zone = scope_of(to);
+        self.send(id, to, None, zone, payload)
+    }
+
+    /// Answers a datagram from the address that it was sent to.
+    ///
+    /// # Errors
+    /// As [`Sockets::udp_send`].
+    #[inline]
+    pub fn udp_reply(
+        &mut self,
+        id: SocketId,
+        received: &Received,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let unicast = !received.to.is_multicast() && self.stack.has(received.to);
+        let from = unicast.then_some(received.to);
+        self.send(id, received.from, from, Some(received.iface), payload)
+    }
+
+    fn peer(&self, id: SocketId) -> Result<Option<SocketAddr>, SendError> {
+        let closed = |error: SocketClosed| SendError::Socket(error.into());
+        self.stack.udp.peer_addr(id).map_err(closed)
+    }
+
+    /// Along the path that the socket used last, if it leads to the same place; else by the tables.
+    #[inline]
+    fn send(
+        &mut self,
+        id: SocketId,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        zone: Option<IfIndex>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let Some(path) = stack.paths.find(id, &to, &from, zone, cx.now) else {
+            return self.send_by_tables(Query { id, to, from, zone }, payload);
+        };
+        let len = floodwall_wire::udp::HEADER_LEN + payload.len();
+        if path.packet_len(len) > path.mtu as usize {
+            return self.send_by_tables(Query { id, to, from, zone }, payload);
+        }
+        let counters = &mut stack.stats.counters;
+        let pieces = &[payload];
+        let mut packet = stack.udp.output_prepared(cx.pool, id, &path.flow, pieces, counters)?;
+        let total = path.packet_len(len);
+        let (v4, iface, fits) = (path.src_addr.is_ipv4(), path.iface, path.prepend(&mut packet));
+        match v4 {
+            true => stack.originate::<Ipv4Addr>(total),
+            false => stack.originate::<Ipv6Addr>(total),
+        }
+        if !fits {
+            // The pool's classes all have room for the headers; a chain's head may not.
+            match v4 {
+                true => stack.die_out::<Ipv4Addr>(packet, DropReason::NoBuffer),
+                false => stack.die_out::<Ipv6Addr>(packet, DropReason::NoBuffer),
+            }
+            return Ok(());
+        }
+        packet.set_iface(iface);
+        stack.depart(cx, packet);
+        Ok(())
+    }
+
+    #[cold]
+    fn send_by_tables(&mut self, query: Query, payload: &[u8]) -> Result<(), SendError> {
+        let bound = self.bound_source(query.id).map_err(|e| SendError::Socket(e.into()))?;
+        let from = query.from.or(bound);
+        match query.to.ip().to_canonical() {
+            IpAddr::V4(dst) => self.send_to(query, dst, from.and_then(Address::from_ip), payload),
+            IpAddr::V6(dst) => self.send_to(query, dst, from.and_then(Address::from_ip), payload),
+        }
+    }
+
+    /// The address that the socket is bound to, where it is bound to one.
+    fn bound_source(&self, id: SocketId) -> Result<Option<IpAddr>, SocketClosed> {
+        let local = self.stack.udp.local_addr(id)?;
+        Ok(local.map(|l| l.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_multicast()))
+    }
+
+    fn send_to<A: Tables>(
+        &mut self,
+        query: Query,
+        dst_addr: A,
+        from: Option<A>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let Query { id, to, zone, .. } = query;
+        let Ok(path) = stack.path(dst_addr, zone, cx.now) else {
+            stack.stats.counters.count(A::OUT_NO_ROUTES);
+            return Err(SendError::NoRoute(to.ip()));
+        };
+        let src_addr = from.or_else(|| stack.source_on(path, dst_addr, cx.now));
+        let src_addr = src_addr.ok_or(SendError::NoSource(to.ip()))?;
+        if let Path::Via { mtu, .. } = path {
+            let headers = A::HEADER_LEN + floodwall_wire::udp::HEADER_LEN;
+            let max = (mtu as usize).saturating_sub(headers);
+            if payload.len() > max {
+                return Err(SendError::Socket(UdpSendError::MessageTooLong { max }));
+            }
+        }
+        let flow = stack.udp.prepare(id, to, src_addr.to_ip())?;
+        let counters = &mut stack.stats.counters;
+        let packet = stack.udp.output_prepared(cx.pool, id, &flow, &[payload], counters)?;
+        let hop_limit = match stack.udp.settings(id) {
+            Ok(settings) if dst_addr.is_group() => settings.group_hop_limit,
+            Ok(settings) => settings.hop_limit.unwrap_or(HOP_LIMIT),
+            Err(_) => HOP_LIMIT,
+        };
+        let ends = Ends { src_addr, dst_addr };
+        let outgoing = Outgoing { packet, ends, protocol: IpProtocol::UDP, hop_limit, zone };
+        stack.output_on(cx, outgoing, path, Some((query, flow)));
+        Ok(())
+    }
+}
+
+impl Stack {
+    /// Whether `addr` is one of ours, or loopback.
+    pub(crate) fn has(&self, addr: IpAddr) -> bool {
+        addr.is_loopback() || self.owns_addr(addr)
+    }
+}
+
+/// The interface that a socket address names: IPv6's scope id.
+fn scope_of(addr: SocketAddr) -> Option<IfIndex> {
+    match addr {
+        SocketAddr::V6(a) if a.scope_id() != 0 => u16::try_from(a.scope_id()).ok().map(IfIndex),
+        _ => None,
+    }
+}

@@ -1,0 +1,95 @@
+//! All that a shard counts, and the law that its counts obey.
+
+use floodwall_base::{Counters, DropCounts};
+use floodwall_packet::AccessCounters;
+
+/// What became of packets, beside the drops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fates {
+    /// Packets that arrived, the loopback's included.
+    pub received: u64,
+    /// Arrived, and taken by a socket or by the stack's own protocols.
+    pub delivered: u64,
+    /// Arrived, and passed on.
+    pub forwarded: u64,
+    /// Arrived, and answered.
+    pub answered: u64,
+    /// Packets that we made.
+    pub originated: u64,
+    /// Made, and handed to a device or to the loopback.
+    pub transmitted: u64,
+}
+
+/// Everything that one shard counts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Under nstat's names.
+    pub counters: Counters,
+    /// Arrived, and died: by reason.
+    pub drops_in: DropCounts,
+    /// Made by us, and died: by reason.
+    pub drops_out: DropCounts,
+    /// What became of the rest.
+    pub fates: Fates,
+    /// How headers were read.
+    pub access: AccessCounters,
+    /// Made by us, and waiting for a link address now.
+    pub pending: u64,
+}
+
+/// Both sides of the two ledgers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Conservation {
+    /// Arrived.
+    pub arrived: u64,
+    /// Every fate of what arrived, added up.
+    pub arrived_fates: u64,
+    /// Made by us.
+    pub originated: u64,
+    /// Every fate of what we made, added up.
+    pub originated_fates: u64,
+}
+
+impl Conservation {
+    /// Whether every packet has exactly one fate.
+    #[must_use]
+    pub const fn holds(&self) -> bool {
+        self.arrived == self.arrived_fates && self.originated == self.originated_fates
+    }
+}
+
+impl Stats {
+    /// Adds up both ledgers.
+    #[must_use]
+    pub fn conservation(&self) -> Conservation {
+        let f = &self.fates;
+        Conservation {
+            arrived: f.received,
+            arrived_fates: f.delivered + f.forwarded + f.answered + self.drops_in.total(),
+            originated: f.originated,
+            originated_fates: f.transmitted + self.pending + self.drops_out.total(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_base::DropReason;
+
+    use super::*;
+
+    #[test]
+    fn a_death_without_a_name_breaks_the_law() {
+        let mut stats = Stats::default();
+        stats.fates.received = 3;
+        stats.fates.delivered = 1;
+        stats.fates.answered = 1;
+        assert!(!stats.conservation().holds());
+        stats.drops_in.count(DropReason::UdpNoPort);
+        assert!(stats.conservation().holds());
+        stats.fates.originated = 1;
+        assert!(!stats.conservation().holds());
+        stats.pending = 1;
+        assert!(stats.conservation().holds());
+    }
+}

@@ -1,0 +1,148 @@
+//! What differs between the families when a packet is sent: one trait, two short answers.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Address, Counter};
+use floodwall_fib::Fib;
+use floodwall_ip::output::{self, HeaderError};
+use floodwall_ip::{IcmpError, NeighborCache, icmp};
+use floodwall_packet::{PacketBuf, Pool};
+use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
+
+use crate::shard::Stack;
+
+/// The tables and words of one family.
+pub(crate) trait Tables: Address {
+    const ETHER_TYPE: EtherType;
+    const HEADER_LEN: usize;
+    const ICMP: IpProtocol;
+    const OUT_REQUESTS: Counter;
+    const OUT_OCTETS: Counter;
+    const OUT_NO_ROUTES: Counter;
+    const OUT_DISCARDS: Counter;
+    const OUT_LIMITED_PEER: Counter;
+    const OUT_LIMITED_ALL: Counter;
+
+    fn fib(stack: &Stack) -> &Fib<Self>;
+    fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self>;
+
+    /// Puts the IP header before the upper layer's bytes.
+    fn header(
+        pool: &Pool,
+        packet: PacketBuf,
+        ends: Ends<Self>,
+        protocol: IpProtocol,
+        hop_limit: u8,
+    ) -> Result<PacketBuf, HeaderError>;
+
+    /// An ICMP error about `packet`, checksum included, without IP header.
+    fn icmp_error(
+        pool: &Pool,
+        error: IcmpError,
+        packet: &PacketBuf,
+        l3: usize,
+        ends: Ends<Self>,
+    ) -> Option<PacketBuf>;
+
+    /// What is counted when an error goes out.
+    fn count_error(stack: &mut Stack, error: IcmpError);
+}
+
+/// Source and destination.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<A> {
+    pub(crate) src_addr: A,
+    pub(crate) dst_addr: A,
+}
+
+impl Tables for Ipv4Addr {
+    const ETHER_TYPE: EtherType = EtherType::IPV4;
+    const HEADER_LEN: usize = ipv4::HEADER_LEN;
+    const ICMP: IpProtocol = IpProtocol::ICMPV4;
+    const OUT_REQUESTS: Counter = Counter::IpOutRequests;
+    const OUT_OCTETS: Counter = Counter::IpOutOctets;
+    const OUT_NO_ROUTES: Counter = Counter::IpOutNoRoutes;
+    const OUT_DISCARDS: Counter = Counter::IpOutDiscards;
+    const OUT_LIMITED_PEER: Counter = Counter::IcmpOutRateLimitHost;
+    const OUT_LIMITED_ALL: Counter = Counter::IcmpOutRateLimitGlobal;
+
+    fn fib(stack: &Stack) -> &Fib<Self> {
+        &stack.routes_v4
+    }
+    fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
+        &mut stack.neighbors_v4
+    }
+    fn header(
+        pool: &Pool,
+        packet: PacketBuf,
+        ends: Ends<Self>,
+        protocol: IpProtocol,
+        hop_limit: u8,
+    ) -> Result<PacketBuf, HeaderError> {
+        output::ipv4(pool, packet, ends.src_addr, ends.dst_addr, protocol, hop_limit)
+    }
+    fn icmp_error(
+        pool: &Pool,
+        error: IcmpError,
+        packet: &PacketBuf,
+        l3: usize,
+        _: Ends<Self>,
+    ) -> Option<PacketBuf> {
+        icmp::error_v4(pool, error, packet, l3)
+    }
+    fn count_error(stack: &mut Stack, error: IcmpError) {
+        let counters = &mut stack.stats.counters;
+        counters.count(Counter::IcmpOutMsgs);
+        counters.count(match error {
+            IcmpError::ParameterProblem { .. } => Counter::IcmpOutParmProbs,
+            _ => Counter::IcmpOutDestUnreachs,
+        });
+    }
+}
+
+impl Tables for Ipv6Addr {
+    const ETHER_TYPE: EtherType = EtherType::IPV6;
+    const HEADER_LEN: usize = ipv6::HEADER_LEN;
+    const ICMP: IpProtocol = IpProtocol::ICMPV6;
+    const OUT_REQUESTS: Counter = Counter::Ip6OutRequests;
+    const OUT_OCTETS: Counter = Counter::Ip6OutOctets;
+    const OUT_NO_ROUTES: Counter = Counter::Ip6OutNoRoutes;
+    const OUT_DISCARDS: Counter = Counter::Ip6OutDiscards;
+    const OUT_LIMITED_PEER: Counter = Counter::Icmp6OutRateLimitHost;
+    const OUT_LIMITED_ALL: Counter = Counter::Icmp6OutRateLimitGlobal;
+
+    fn fib(stack: &Stack) -> &Fib<Self> {
+        &stack.routes_v6
+    }
+    fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
+        &mut stack.neighbors_v6
+    }
+    fn header(
+        pool: &Pool,
+        packet: PacketBuf,
+        ends: Ends<Self>,
+        protocol: IpProtocol,
+        hop_limit: u8,
+    ) -> Result<PacketBuf, HeaderError> {
+        output::ipv6(pool, packet, ends.src_addr, ends.dst_addr, protocol, hop_limit)
+    }
+    fn icmp_error(
+        pool: &Pool,
+        error: IcmpError,
+        packet: &PacketBuf,
+        l3: usize,
+        ends: Ends<Self>,
+    ) -> Option<PacketBuf> {
+        icmp::error_v6(pool, error, packet, l3, ends.src_addr, ends.dst_addr)
+    }
+    fn count_error(stack: &mut Stack, error: IcmpError) {
+        let counters = &mut stack.stats.counters;
+        counters.count(Counter::Icmp6OutMsgs);
+        counters.count(match error {
+            IcmpError::ParameterProblem { .. } | IcmpError::ProtocolUnreachable { .. } => {
+                Counter::Icmp6OutParmProblems
+            }
+            _ => Counter::Icmp6OutDestUnreachs,
+        });
+    }
+}

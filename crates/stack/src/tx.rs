@@ -1,0 +1,300 @@
+//! Packet out: route, header, neighbour, link header.
+//!
+//! Called for everything that this stack originates. A packet that cannot leave dies here under a
+//! name in the ledger of what we made. Reading: RFC 1122 section 3.3.1, RFC 4861 section 5.2.
+
+use core::net::IpAddr;
+
+use floodwall_base::{Address, DropReason, IfIndex, Instant, MacAddr, limits};
+use floodwall_fib::RouteKind;
+use floodwall_ip::output::HeaderError;
+use floodwall_ip::{LinkMedium, Resolution, source_address};
+use floodwall_packet::{PacketBuf, PacketList};
+use floodwall_udp::Prepared;
+use floodwall_wire::{EtherType, EthernetFields, IpProtocol};
+
+use crate::cx::Cx;
+use crate::paths::{Learnt, Query};
+use crate::shard::Stack;
+use crate::tables::{Ends, Tables};
+
+/// Hop limit of what we originate (IANA's recommended default).
+pub(crate) const HOP_LIMIT: u8 = 64;
+
+/// Where a destination leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Path<A> {
+    /// To this host itself.
+    Local,
+    /// Out of an interface, to a neighbour.
+    Via {
+        /// Which interface.
+        iface: IfIndex,
+        /// A router, or the destination itself.
+        next_hop: A,
+        /// The largest packet in bytes.
+        mtu: u32,
+    },
+}
+
+/// One packet to be sent, without its IP header.
+pub(crate) struct Outgoing<A> {
+    pub(crate) packet: PacketBuf,
+    pub(crate) ends: Ends<A>,
+    pub(crate) protocol: IpProtocol,
+    pub(crate) hop_limit: u8,
+    /// The interface that a link-local destination or a group is meant on.
+    pub(crate) zone: Option<IfIndex>,
+}
+
+impl Stack {
+    /// Where `dst_addr` leads from here. Link-local addresses and groups need `zone`, or the first
+    /// interface that is up is taken.
+    pub(crate) fn path<A: Tables>(
+        &self,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+        now: Instant,
+    ) -> Result<Path<A>, DropReason> {
+        if dst_addr.is_loopback_addr() || self.owns_in(dst_addr, zone) {
+            return Ok(Path::Local);
+        }
+        let on_link = dst_addr.is_group()
+            || dst_addr.is_link_scope()
+            || dst_addr.to_ip() == IpAddr::V4(core::net::Ipv4Addr::BROADCAST);
+        if on_link {
+            let iface = zone.or_else(|| self.first_up()).ok_or(DropReason::NoRoute)?;
+            return self.via(iface, dst_addr);
+        }
+        let route = A::fib(self).lookup(dst_addr, now).ok_or(DropReason::NoRoute)?;
+        if route.kind != RouteKind::Unicast {
+            return Err(DropReason::NoRoute);
+        }
+        self.via(route.iface, route.gateway.unwrap_or(dst_addr))
+    }
+
+    fn via<A: Tables>(&self, iface: IfIndex, next_hop: A) -> Result<Path<A>, DropReason> {
+        let interface =
+            self.interfaces.get(usize::from(iface.0)).ok_or(DropReason::InterfaceUnknown)?;
+        if !interface.up {
+            return Err(DropReason::InterfaceDown);
+        }
+        Ok(Path::Via { iface, next_hop, mtu: interface.mtu })
+    }
+
+    /// Whether the address is ours; a link-local one only on its own link.
+    fn owns_in<A: Address>(&self, addr: A, zone: Option<IfIndex>) -> bool {
+        let addr_ip = addr.to_ip();
+        self.interfaces.iter().any(|i| {
+            let here = !addr.is_link_scope() || zone.is_none_or(|z| z == i.index);
+            here && i.owns(addr_ip).is_some_and(|state| state.is_assigned())
+        })
+    }
+
+    fn first_up(&self) -> Option<IfIndex> {
+        self.interfaces.iter().skip(1).find(|i| i.up).map(|i| i.index)
+    }
+
+    /// Our address towards a destination (RFC 6724).
+    pub(crate) fn source_for<A: Tables>(
+        &self,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+        now: Instant,
+    ) -> Option<A> {
+        let path = self.path(dst_addr, zone, now).ok()?;
+        self.source_on(path, dst_addr, now)
+    }
+
+    /// Our address towards a destination whose path is known.
+    pub(crate) fn source_on<A: Tables>(
+        &self,
+        path: Path<A>,
+        dst_addr: A,
+        now: Instant,
+    ) -> Option<A> {
+        let Path::Via { iface, .. } = path else { return Some(dst_addr) };
+        let preferred = A::fib(self).lookup(dst_addr, now).and_then(|r| r.src_addr);
+        preferred.or_else(|| {
+            let found = source_address(dst_addr.to_ip(), iface, &self.interfaces)?;
+            A::from_ip(found)
+        })
+    }
+
+    /// Sends one packet: the only way out for what we originate above the network layer.
+    pub(crate) fn output<A: Tables>(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing<A>) {
+        match self.path(outgoing.ends.dst_addr, outgoing.zone, cx.now) {
+            Ok(path) => self.output_on(cx, outgoing, path, None),
+            Err(reason) => {
+                self.originate::<A>(outgoing.packet.len() + A::HEADER_LEN);
+                self.die_out::<A>(outgoing.packet, reason);
+            }
+        }
+    }
+
+    /// Counts a packet that we made.
+    #[inline]
+    pub(crate) fn originate<A: Tables>(&mut self, len: usize) {
+        self.stats.fates.originated += 1;
+        self.stats.counters.count(A::OUT_REQUESTS);
+        self.stats.counters.add(A::OUT_OCTETS, len as u64);
+    }
+
+    /// Sends one packet on a path that is known, and remembers the path for `query`.
+    pub(crate) fn output_on<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        outgoing: Outgoing<A>,
+        path: Path<A>,
+        query: Option<(Query, Prepared)>,
+    ) {
+        let Outgoing { packet, ends, protocol, hop_limit, .. } = outgoing;
+        let len = packet.len() + A::HEADER_LEN;
+        self.originate::<A>(len);
+        if let Path::Via { mtu, .. } = path
+            && len > mtu as usize
+        {
+            return self.die_out::<A>(packet, DropReason::PacketTooBig);
+        }
+        let packet = match A::header(cx.pool, packet, ends, protocol, hop_limit) {
+            Ok(packet) => packet,
+            Err(HeaderError::NoBuffer(packet)) => {
+                return self.die_out::<A>(packet, DropReason::NoBuffer);
+            }
+            Err(HeaderError::TooLong(packet)) => {
+                return self.die_out::<A>(packet, DropReason::PacketTooBig);
+            }
+        };
+        match path {
+            Path::Local => self.loop_back::<A>(packet),
+            Path::Via { iface, next_hop, mtu } => {
+                let src_addr = ends.src_addr.to_ip();
+                let learn = query.map(|(q, flow)| (q, Learnt { src_addr, flow, iface, mtu }));
+                self.transmit(cx, packet, iface, next_hop, learn);
+            }
+        }
+    }
+
+    /// To ourselves: the packet arrives on the loopback interface in one of the next rounds.
+    fn loop_back<A: Tables>(&mut self, mut packet: PacketBuf) {
+        if self.loopback.len() >= limits::LOOPBACK_QUEUE_MAX {
+            return self.die_out::<A>(packet, DropReason::LoopbackFull);
+        }
+        packet.set_iface(IfIndex::LOOPBACK);
+        packet.set_link_group(false);
+        packet.uncharge();
+        self.stats.fates.transmitted += 1;
+        self.loopback.push_back(packet);
+    }
+
+    /// Hands an IP packet to its link. The link header goes before it once the neighbour's
+    /// address is known.
+    #[inline]
+    pub(crate) fn transmit<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut packet: PacketBuf,
+        iface: IfIndex,
+        next_hop: A,
+        learn: Option<(Query, Learnt)>,
+    ) {
+        packet.set_iface(iface);
+        let Some(interface) = self.interfaces.get(usize::from(iface.0)) else {
+            return self.die_out::<A>(packet, DropReason::InterfaceUnknown);
+        };
+        let LinkMedium::Ethernet(mac) = interface.medium else {
+            if let Some((query, path)) = learn {
+                self.paths.learn(query, cx.now, path, packet.first(), 0);
+            }
+            return self.depart(cx, packet);
+        };
+        let group = match next_hop.to_ip() {
+            IpAddr::V4(a) if interface.is_broadcast_v4(a) => Some(MacAddr::BROADCAST),
+            IpAddr::V4(a) if a.is_multicast() => Some(MacAddr::of_ipv4_multicast(a)),
+            IpAddr::V6(a) if a.is_multicast() => Some(MacAddr::of_ipv6_multicast(a)),
+            _ => None,
+        };
+        if let Some(group) = group {
+            return self.frame::<A>(cx, packet, mac, group, None);
+        }
+        match A::neighbors(self).resolve(iface, next_hop, cx.now, packet) {
+            Resolution::Known(packet, neighbor) => {
+                self.frame::<A>(cx, packet, mac, neighbor, learn);
+            }
+            Resolution::Waiting { solicit, dropped } => {
+                self.stats.pending += 1;
+                if let Some(dropped) = dropped {
+                    self.stats.pending -= 1;
+                    self.die_out::<A>(dropped, DropReason::NeighborPendingFull);
+                }
+                if solicit {
+                    self.solicit(cx, iface, next_hop.to_ip(), None);
+                }
+            }
+            Resolution::Refused(packet, reason) => self.die_out::<A>(packet, reason),
+        }
+    }
+
+    /// Packets whose neighbour has become known: they leave now.
+    pub(crate) fn release<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut released: PacketList,
+        neighbor: MacAddr,
+    ) {
+        while let Some(packet) = released.pop_front() {
+            self.stats.pending -= 1;
+            match self.interfaces.get(usize::from(packet.iface().0)).map(|i| i.medium) {
+                Some(LinkMedium::Ethernet(mac)) => {
+                    self.frame::<A>(cx, packet, mac, neighbor, None);
+                }
+                _ => self.die_out::<A>(packet, DropReason::InterfaceUnknown),
+            }
+        }
+    }
+
+    /// Puts the Ethernet header before an IP packet and hands it to its device.
+    #[inline]
+    fn frame<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        src_addr: MacAddr,
+        dst_addr: MacAddr,
+        learn: Option<(Query, Learnt)>,
+    ) {
+        const LEN: usize = floodwall_wire::ethernet::HEADER_LEN;
+        let mut packet = match packet.push_header(cx.pool, LEN) {
+            Ok(packet) => packet,
+            Err(packet) => return self.die_out::<A>(packet, DropReason::NoBuffer),
+        };
+        let ether_type: EtherType = A::ETHER_TYPE;
+        if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
+            EthernetFields { dst_addr, src_addr, ether_type }.emit(out);
+        }
+        if let Some((query, path)) = learn {
+            self.paths.learn(query, cx.now, path, packet.first(), LEN);
+        }
+        self.depart(cx, packet);
+    }
+
+    #[inline]
+    pub(crate) fn depart(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf) {
+        packet.uncharge();
+        self.stats.fates.transmitted += 1;
+        cx.departing.push_back(packet);
+    }
+
+    /// A frame that the neighbour protocols made, complete.
+    pub(crate) fn depart_own(&mut self, cx: &mut Cx<'_>, frame: Option<PacketBuf>) -> bool {
+        self.stats.fates.originated += 1;
+        match frame {
+            Some(frame) => self.depart(cx, frame),
+            None => {
+                self.stats.drops_out.count(DropReason::NoBuffer);
+                return false;
+            }
+        }
+        true
+    }
+}

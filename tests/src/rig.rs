@@ -1,0 +1,157 @@
+//! `Rig`: one stack with its pool, its clock and its randomness, driven by hand.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use floodwall_base::{IfIndex, Instant, MacAddr, Randomness, Units};
+use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round};
+use floodwall_stack::{
+    Conservation, InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig, Stats, accounts_needed,
+};
+
+/// A host with one Ethernet interface: `02::host`, 10.0.0.host/24, fd00::host/64.
+#[must_use]
+pub fn ethernet_config(host: u8) -> StackConfig {
+    StackConfig {
+        interfaces: vec![InterfaceConfig {
+            name: "eth0".to_owned(),
+            medium: LinkMedium::Ethernet(MacAddr([2, 0, 0, 0, 0, host])),
+            mtu: 1500,
+            addresses: [format!("10.0.0.{host}/24"), format!("fd00::{host}/64")]
+                .iter()
+                .filter_map(|a| a.parse().ok())
+                .collect(),
+            gateways: Vec::new(),
+        }],
+        udp_sockets_max: 64,
+        duplicate_address_detection: false,
+        ..StackConfig::default()
+    }
+}
+
+/// See the file's head.
+pub struct Rig {
+    /// The stack.
+    pub stack: Stack,
+    /// Its memory.
+    pub pool: Pool,
+    /// Its randomness.
+    pub random: Randomness,
+    /// Its clock.
+    pub now: Instant,
+}
+
+impl Rig {
+    /// A stack of this configuration with the default pool.
+    ///
+    /// # Panics
+    /// Where the configuration makes no stack: the test is wrong then.
+    #[must_use]
+    pub fn new(config: &StackConfig) -> Self {
+        Self::with_pool(config, &PoolConfig::default())
+    }
+
+    /// The same with a pool of this shape (accounts are added as needed).
+    ///
+    /// # Panics
+    /// As [`Rig::new`].
+    #[must_use]
+    pub fn with_pool(config: &StackConfig, pool: &PoolConfig) -> Self {
+        let pool = PoolConfig { accounts: accounts_needed(config), ..pool.clone() };
+        let (mut random, now) = (Randomness::from_number(1), Instant::from_nanos(1_000_000_000));
+        let pool = Pool::new(&pool).expect("a test's pool");
+        let stack = Stack::new(config, &mut random, now).expect("a test's configuration");
+        Self { stack, pool, random, now }
+    }
+
+    /// A stack whose neighbour `10.0.0.other` and `fd00::other` is known for good.
+    ///
+    /// # Panics
+    /// As [`Rig::new`].
+    #[must_use]
+    pub fn with_neighbor(config: &StackConfig, other: u8) -> Self {
+        let mut rig = Self::new(config);
+        for addr in [format!("10.0.0.{other}"), format!("fd00::{other}")] {
+            let addr: IpAddr = addr.parse().expect("an address");
+            let mac = MacAddr([2, 0, 0, 0, 0, other]);
+            rig.stack.add_neighbor(IfIndex(1), addr, mac, rig.now).expect("room");
+        }
+        rig
+    }
+
+    /// Runs `act` with a round around it; returns what departed beside its result.
+    pub fn round<R>(
+        &mut self,
+        arrived: Vec<PacketBuf>,
+        act: impl FnOnce(&mut Stack, &mut Round<'_>) -> R,
+    ) -> (R, Vec<PacketBuf>) {
+        let (mut burst, mut departing) = (Burst::new(), PacketList::new());
+        for packet in arrived {
+            burst.push(packet).expect("at most a burst");
+        }
+        let mut round = Round {
+            now: self.now,
+            pool: &self.pool,
+            random: &mut self.random,
+            arrived: &mut burst,
+            departing: &mut departing,
+            budget: Units(256),
+        };
+        let result = act(&mut self.stack, &mut round);
+        (result, std::iter::from_fn(|| departing.pop_front()).collect())
+    }
+
+    /// Lets packets arrive on the first interface; returns what departs.
+    pub fn arrive(&mut self, mut packets: Vec<PacketBuf>) -> Vec<PacketBuf> {
+        let mut departed = Vec::new();
+        packets.iter_mut().for_each(|p| p.set_iface(IfIndex(1)));
+        while !packets.is_empty() {
+            let rest = packets.split_off(packets.len().min(64));
+            departed.extend(self.round(packets, |stack, round| stack.round(round)).1);
+            packets = rest;
+        }
+        departed
+    }
+
+    /// Lets one frame arrive on the first interface.
+    ///
+    /// # Panics
+    /// Where the pool has no room for it.
+    pub fn frame(&mut self, bytes: &[u8]) -> Vec<PacketBuf> {
+        let packet = self.pool.packet_from(bytes).expect("room in the pool");
+        self.arrive(vec![packet])
+    }
+
+    /// Does all timed work that is due, round after round, until `until`; returns what departs.
+    pub fn run_until(&mut self, until: Instant) -> Vec<PacketBuf> {
+        let mut departed = Vec::new();
+        while let Some(due) = self.stack.deadline().filter(|due| *due <= until) {
+            self.now = self.now.max(due);
+            departed.extend(self.round(Vec::new(), |stack, round| stack.work(round)).1);
+        }
+        self.now = self.now.max(until);
+        departed
+    }
+
+    /// As [`Rig::run_until`], for a length of time.
+    pub fn run_for(&mut self, length: Duration) -> Vec<PacketBuf> {
+        self.run_until(self.now + length)
+    }
+
+    /// Works with the sockets; returns what departed beside the result.
+    pub fn sockets<R>(&mut self, act: impl FnOnce(&mut Sockets<'_>) -> R) -> (R, Vec<PacketBuf>) {
+        self.round(Vec::new(), |stack, round| act(&mut stack.sockets(round)))
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stack.stats()
+    }
+
+    /// Both ledgers.
+    #[must_use]
+    pub fn conservation(&self) -> Conservation {
+        self.stats().conservation()
+    }
+}
