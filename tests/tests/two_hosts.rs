@@ -1,5 +1,7 @@
 //! Two hosts on one wire: they find each other and talk, in both families.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
