@@ -28,7 +28,7 @@ use crate::stamp::{STAMP_BYTES, Stamp};
 use crate::station::{Station, StationConfig};
 use crate::template::Template;
 
-/// Questions that may be open at a time, at most: 40 MB of memory.
+/// Questions that may be open at a time, at most: 25 MB of memory.
 pub(crate) const OPEN_MAX: u64 = 1 << 20;
 
 /// What a client asks, whom, and how often. The default asks nobody.
@@ -336,11 +336,11 @@ impl Honest {
         let known = slot.seq == stamp.seq;
         if known && slot.intended != stamp.intended {
             self.stats.wrong += 1;
-        } else if !known || slot.fate == Fate::Lost || slot.intended + timeout <= now {
-            // Its slot may have gone to a later question: then it is late for certain.
-            self.stats.late += 1;
-        } else if slot.fate == Fate::Answered {
+        } else if known && slot.fate == Fate::Answered {
             self.stats.duplicates += 1;
+        } else if !known || slot.fate == Fate::Lost || slot.intended + timeout <= now {
+            // Where its slot has gone to a later question, it is late for certain.
+            self.stats.late += 1;
         } else {
             slot.fate = Fate::Answered;
             let latency = now - slot.intended;

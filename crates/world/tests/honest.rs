@@ -8,7 +8,8 @@ use core::time::Duration;
 use floodwall_base::{IfIndex, Instant, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, Pool, PoolConfig, Round, Triage};
 use floodwall_pktgen::{
-    Blast, Honest, HonestConfig, HonestStats, Pace, Peer, Plan, PlanError, StationConfig,
+    Blast, Honest, HonestConfig, HonestStats, Medium, Pace, Peer, Plan, PlanError, Stamp,
+    StationConfig, Template,
 };
 use floodwall_world::{
     CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, RunEnd, Side, UnitMix, World,
@@ -204,6 +205,82 @@ fn what_is_lost_doubled_damaged_or_late_is_told_apart() {
         let late = run(LaneConfig { reorder: 0.5, reorder_delay, ..LaneConfig::default() });
         assert!(late.late > 350 && late.late == late.lost, "{late:?}");
     }
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_is_wrong_whoever_sends_it() {
+    for v4 in [true, false] {
+        let link = way(LaneConfig::default());
+        let mut scene = Scene::new(client(v4, 10), link, NodeConfig::free());
+        assert_eq!(scene.run(Duration::from_secs(1)).answered, 10);
+        let [server, other, ours] = if v4 {
+            ["10.0.0.1", "10.0.0.2", "10.0.0.5"]
+        } else {
+            ["fd00::1", "fd00::2", "fd00::5"]
+        }
+        .map(|addr| addr.parse::<IpAddr>().unwrap());
+        // Question 3 was meant to leave at 30 ms, from port 40,003.
+        let right = (server, 7, 40_003, 0, 3, 30_000_000);
+        let cases = [
+            (right, 0),
+            ((other, 7, 40_003, 0, 3, 30_000_000), 1),
+            ((server, 8, 40_003, 0, 3, 30_000_000), 1),
+            ((server, 7, 40_004, 0, 3, 30_000_000), 1),
+            ((server, 7, 40_003, 1, 3, 30_000_000), 1),
+            ((server, 7, 40_003, 0, 3, 30_000_001), 1),
+            ((server, 7, 40_010, 0, 10, 100_000_000), 1),
+        ];
+        for ((from, src_port, dst_port, stream, seq, at), wrong) in cases {
+            let macs = (SERVER, CLIENT);
+            let medium = Medium::Ethernet;
+            let mut answer = Template::udp(medium, macs, (from, ours), 64, 64).unwrap();
+            answer.set_src_port(src_port);
+            answer.set_dst_port(dst_port);
+            let intended = Instant::from_nanos(at);
+            answer.set_payload(0, &Stamp { stream, seq, intended }.to_bytes());
+            let before = scene.honest().stats();
+            scene.world.visit(scene.honest, |honest: &mut Honest, round| {
+                let packet = round.pool.packet_from(answer.frame()).unwrap();
+                round.arrived.push(packet).unwrap();
+                honest.round(round);
+            });
+            let after = scene.honest().stats();
+            assert_eq!(after.wrong - before.wrong, wrong, "{from} {src_port} {dst_port} {seq}");
+            assert_eq!(after.duplicates - before.duplicates, 1 - wrong);
+            assert_eq!(after.answered, 10);
+        }
+    }
+}
+
+#[test]
+fn a_solicitation_that_crossed_a_router_or_is_damaged_is_not_answered() {
+    let mut world = World::new(1);
+    let pool = || Pool::new(&PoolConfig::default()).unwrap();
+    let asker = world.add_node("asker", Echo::new("fd00::5"), pool());
+    let owner = world.add_node("owner", Honest::new(client(false, 0)).unwrap(), pool());
+    let mut answers = |change: fn(&mut [u8])| {
+        let mut frame = world
+            .visit(asker, |echo: &mut Echo, round| {
+                // A new one asks at once.
+                *echo = Echo::new("fd00::5");
+                echo.work(round);
+                round.departing.pop_front().unwrap().first().to_vec()
+            })
+            .unwrap();
+        change(&mut frame);
+        world
+            .visit(owner, |honest: &mut Honest, round| {
+                round.arrived.push(round.pool.packet_from(&frame).unwrap()).unwrap();
+                honest.round(round);
+                let answers = round.departing.len();
+                drop(round.departing.take());
+                answers
+            })
+            .unwrap()
+    };
+    assert_eq!(answers(|_| ()), 1);
+    assert_eq!(answers(|frame| frame[21] = 254), 0, "hop limit");
+    assert_eq!(answers(|frame| frame[57] ^= 1), 0, "checksum");
 }
 
 #[test]

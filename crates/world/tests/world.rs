@@ -295,6 +295,47 @@ fn neither_a_restless_engine_nor_a_loop_of_mirrors_stops_the_clock() {
 }
 
 #[test]
+fn every_node_and_every_lane_has_a_stream_of_its_own() {
+    let mut world = World::new(9);
+    let lane = LaneConfig { loss: 0.5, ..LaneConfig::default() };
+    let ends = [0, 1].map(|_| {
+        let source = Source::new(100, Duration::from_micros(1), 8);
+        let source = world.add_node_with("source", source, pool(128), NodeConfig::free());
+        let mirror = world.add_node_with("mirror", Mirror, pool(128), NodeConfig::free());
+        (source, mirror)
+    });
+    let [first, _] = ends.map(|(source, mirror)| {
+        world.connect((source, ONE), (mirror, ONE), LinkConfig::both(lane)).unwrap()
+    });
+    type Sequence<T> = Rc<RefCell<[Vec<T>; 2]>>;
+    let (bytes, fates) = (Sequence::<Vec<u8>>::default(), Sequence::<bool>::default());
+    let hooks = (Rc::clone(&bytes), Rc::clone(&fates));
+    world.set_trace(move |event| {
+        let at = usize::from(event.link != first);
+        match event.kind {
+            _ if event.from == Side::B => {}
+            TraceKind::Sent => hooks.0.borrow_mut()[at].push(event.frame.to_vec()),
+            kind => hooks.1.borrow_mut()[at].push(kind == TraceKind::Delivered),
+        }
+    });
+    world.run_for(Duration::from_millis(1));
+    let (bytes, fates) = (bytes.borrow(), fates.borrow());
+    assert_eq!((bytes[0].len(), fates[1].len()), (100, 100));
+    assert!(bytes[0] != bytes[1] && fates[0] != fates[1]);
+}
+
+#[test]
+fn fractions_of_a_nanosecond_are_charged_in_the_end() {
+    let unit = UnitMix { headers: 1, ..CostTable::FREE.unit };
+    let costs = CostTable { header: Picos(500), unit, ..CostTable::FREE };
+    let mirror = NodeConfig { costs, ..NodeConfig::default() };
+    let source = Source::new(1000, Duration::from_micros(1), 64);
+    let mut pair = pair(1, source, mirror, LinkConfig::default());
+    pair.world.run_until_idle(Duration::from_secs(1));
+    assert_eq!(pair.world.node_stats(pair.mirror).busy, Duration::from_nanos(500));
+}
+
+#[test]
 fn links_are_laid_between_free_interfaces_only() {
     let mut world = World::new(1);
     let a = world.add_node("a", Mirror, pool(8));

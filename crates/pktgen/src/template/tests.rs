@@ -86,6 +86,24 @@ fn checksums_stay_right_whatever_is_patched_in_both_families() {
 }
 
 #[test]
+fn a_datagram_never_says_that_it_has_no_checksum() {
+    let link = (MacAddr::ZERO, MacAddr::ZERO);
+    for addrs in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]] {
+        let addrs = addrs.map(|addr| addr.parse().unwrap());
+        let mut template = Template::udp(Medium::Ip, link, (addrs[0], addrs[1]), 64, 4).unwrap();
+        let (mut ones, transport) = (0, template.frame().len() - 12);
+        for port in 0..=u16::MAX {
+            template.set_dst_port(port);
+            let check = UdpHeader::parse(&template.frame()[transport..], 12).unwrap().checksum();
+            assert_ne!(check, None, "port {port}");
+            ones += u32::from(check == Some(0xffff));
+        }
+        assert!(ones > 0, "the case came up");
+        assert_valid(template.frame(), Shape::Udp, Medium::Ip);
+    }
+}
+
+#[test]
 fn what_is_patched_is_there_and_its_neighbours_are_not_touched() {
     let addrs = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
     let link = (MacAddr([2; 6]), MacAddr([4; 6]));
