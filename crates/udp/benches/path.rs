@@ -1,5 +1,6 @@
 //! A 64-byte datagram out of one socket and into another, without the layers in between: send,
-//! input, read, in nanoseconds, without and with triage of each burst before its input, with 1, 1,000 and 60,000 sockets open and used at random.
+//! input, read, in nanoseconds, without and with triage of each burst before its input, with 1,
+//! 1,000 and 60,000 sockets open and used at random.
 //!
 //! Run: `cargo bench -p floodwall-udp`. Stages are timed over bursts of 64; medians of rounds.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
@@ -46,11 +47,12 @@ fn addrs(family: Family) -> (IpAddr, IpAddr) {
 
 fn header(src_addr: IpAddr, dst_addr: IpAddr) -> Vec<u8> {
     match (src_addr, dst_addr) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            [&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0], &src.octets()[..], &dst.octets()].concat()
+        (IpAddr::V4(src_addr), IpAddr::V4(dst_addr)) => {
+            [&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0], &src_addr.octets()[..], &dst_addr.octets()]
+                .concat()
         }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            [&[0x60, 0, 0, 0, 0, 0, 17, 64], &src.octets()[..], &dst.octets()].concat()
+        (IpAddr::V6(src_addr), IpAddr::V6(dst_addr)) => {
+            [&[0x60, 0, 0, 0, 0, 0, 17, 64], &src_addr.octets()[..], &dst_addr.octets()].concat()
         }
         _ => Vec::new(),
     }
@@ -144,7 +146,7 @@ fn per_datagram(start: Instant, datagrams: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / datagrams as f64
 }
 
-/// One round: nanoseconds of send, triage, input, read (staged), and of all but triage to completion.
+/// One round: nanoseconds of send, triage, input, read (staged), and of all but triage together.
 fn round(path: &mut Path, order: &[usize], triage: bool) -> [f64; 5] {
     let mut out = [0; 2048];
     let (mut send, mut classify, mut input, mut read) = (0.0, 0.0, 0.0, 0.0);

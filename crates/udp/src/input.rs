@@ -302,11 +302,11 @@ fn verifies(input: &Input, header: Header, packet: &PacketBuf, zero_allowed: boo
         return true;
     }
     let pseudo = match (input.src_addr, input.dst_addr) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            pseudo_header_v4(src, dst, PROTOCOL, header.len as u16)
+        (IpAddr::V4(src_addr), IpAddr::V4(dst_addr)) => {
+            pseudo_header_v4(src_addr, dst_addr, PROTOCOL, header.len as u16)
         }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            pseudo_header_v6(src, dst, PROTOCOL, header.len as u32)
+        (IpAddr::V6(src_addr), IpAddr::V6(dst_addr)) => {
+            pseudo_header_v6(src_addr, dst_addr, PROTOCOL, header.len as u32)
         }
         _ => return false,
     };

@@ -221,9 +221,11 @@ impl<I: Intake> Udp<I> {
 #[inline]
 fn pseudo_header(src_addr: IpAddr, dst_addr: IpAddr, len: u16) -> Result<Sum, SendError> {
     match (src_addr, dst_addr) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Ok(pseudo_header_v4(src, dst, PROTOCOL, len)),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            Ok(pseudo_header_v6(src, dst, PROTOCOL, u32::from(len)))
+        (IpAddr::V4(src_addr), IpAddr::V4(dst_addr)) => {
+            Ok(pseudo_header_v4(src_addr, dst_addr, PROTOCOL, len))
+        }
+        (IpAddr::V6(src_addr), IpAddr::V6(dst_addr)) => {
+            Ok(pseudo_header_v6(src_addr, dst_addr, PROTOCOL, u32::from(len)))
         }
         _ => Err(SendError::AddressFamily),
     }

@@ -229,9 +229,8 @@ impl Datagram {
             (IpAddr::V4(Ipv4Addr::new(a, b, c, d)), IpAddr::V4(Ipv4Addr::new(e, f, g, h)))
         } else {
             let (_, addrs) = ip.first_chunk::<FRONT_LEN>()?.split_last_chunk::<32>()?;
-            let (src, dst) = addrs.split_at_checked(16)?;
-            let (src, dst) = (src.first_chunk::<16>()?, dst.first_chunk::<16>()?);
-            (IpAddr::V6(Ipv6Addr::from_octets(*src)), IpAddr::V6(Ipv6Addr::from_octets(*dst)))
+            let (from, to) = (addrs.first_chunk::<16>()?, addrs.last_chunk::<16>()?);
+            (IpAddr::V6(Ipv6Addr::from_octets(*from)), IpAddr::V6(Ipv6Addr::from_octets(*to)))
         };
         let from = SocketAddr::new(src_addr, u16::from_be_bytes([*p0, *p1]));
         let end = l4 + usize::from(u16::from_be_bytes([*n0, *n1]));

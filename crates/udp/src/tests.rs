@@ -135,16 +135,16 @@ pub(crate) fn input_of(from: SocketAddr, to: SocketAddr, len: usize) -> Input {
 /// As much of an IP header as this crate reads, and a datagram with its checksum.
 pub(crate) fn ip_packet(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let mut bytes = match (from.ip(), to.ip()) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+        (IpAddr::V4(src_addr), IpAddr::V4(dst_addr)) => {
             let mut bytes = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
-            bytes.extend(src.octets());
-            bytes.extend(dst.octets());
+            bytes.extend(src_addr.octets());
+            bytes.extend(dst_addr.octets());
             bytes
         }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+        (IpAddr::V6(src_addr), IpAddr::V6(dst_addr)) => {
             let mut bytes = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
-            bytes.extend(src.octets());
-            bytes.extend(dst.octets());
+            bytes.extend(src_addr.octets());
+            bytes.extend(dst_addr.octets());
             bytes
         }
         _ => panic!("two families"),

@@ -75,19 +75,22 @@ enum Op {
 
 fn any_op() -> impl Strategy<Value = Op> {
     let socket = any::<prop::sample::Index>;
+    let bind = (any_addr(), 1..3_u32, 0..2_u16, prop::bool::weighted(0.8))
+        .prop_map(|(local, zone, port, reuse)| Op::Bind { local, zone, port, reuse });
+    let wildcard = (1..4_u8, 0..2_u16, prop::bool::weighted(0.8))
+        .prop_map(|(families, port, reuse)| Op::BindWildcard { families, port, reuse });
+    let connect = (socket(), any_addr(), any_addr(), 0..2_u16, 1..3_u32).prop_map(
+        |(socket, local, remote, port, iface)| Op::Connect { socket, local, remote, port, iface },
+    );
+    let probe = (any_addr(), any_addr(), (0..2_u16, 0..2_u16), 1..3_u32)
+        .prop_map(|(local, remote, ports, iface)| Op::Probe { local, remote, ports, iface });
     prop_oneof![
-        4 => (any_addr(), 1..3_u32, 0..2_u16, prop::bool::weighted(0.8))
-            .prop_map(|(local, zone, port, reuse)| Op::Bind { local, zone, port, reuse }),
-        3 => (1..4_u8, 0..2_u16, prop::bool::weighted(0.8))
-            .prop_map(|(families, port, reuse)| Op::BindWildcard { families, port, reuse }),
-        4 => (socket(), any_addr(), any_addr(), 0..2_u16, 1..3_u32).prop_map(
-            |(socket, local, remote, port, iface)| Op::Connect { socket, local, remote, port, iface }
-        ),
+        4 => bind,
+        3 => wildcard,
+        4 => connect,
         2 => socket().prop_map(Op::Disconnect),
         3 => socket().prop_map(Op::Close),
-        6 => (any_addr(), any_addr(), (0..2_u16, 0..2_u16), 1..3_u32).prop_map(
-            |(local, remote, ports, iface)| Op::Probe { local, remote, ports, iface }
-        ),
+        6 => probe,
     ]
 }
 
