@@ -3,17 +3,17 @@
 //! Called by `stack` with the payload of ARP frames, and when [`NeighborEvent::Solicit`],
 //! [`Resolution::Waiting`] or `dad.rs` want something sent. Invariants: an entry is made only of a
 //! request for one of our addresses by a station of the link; a reply changes something only where
-//! the neighbour is known or was asked for; nothing is believed about our own addresses. Read first:
-//! RFC 826 ("Packet Reception"), RFC 5227 (conflicts and probes), RFC 5494. Not here: the states
-//! (`neighbor.rs`), what is done about a conflict (`dad.rs`).
+//! the neighbour is known or was asked for; nothing is believed about our own addresses. Read
+//! first: RFC 826 ("Packet Reception"), RFC 5227 (conflicts and probes), RFC 5494. Not here: the
+//! states (`neighbor.rs`), what is done about a conflict (`dad.rs`).
 //!
-//! RFC 826 also updates entries from requests for others, seen because they are broadcast. This does
-//! not: such a request proves nothing that we need, and costs a forger nothing.
+//! RFC 826 also updates entries from requests for others, seen because they are broadcast. This
+//! does not: such a request proves nothing that we need, and costs a forger nothing.
 //!
 //! # Under flood
 //! Reachable by anyone on the link. It keeps nothing itself; what it makes the neighbour cache keep
-//! is bounded there, as strangers. Worst work per packet: 32 compares of addresses, one table probe.
-//! Moves `FloodwallArpInRequests`, `FloodwallArpInReplies`, and the drops `ArpMalformed`,
+//! is bounded there, as strangers. Worst work per packet: 32 compares of addresses, one table
+//! probe. Moves `FloodwallArpInRequests`, `FloodwallArpInReplies`, and the drops `ArpMalformed`,
 //! `ArpNotForUs`, `ArpSenderInvalid`.
 //!
 //! [`NeighborEvent::Solicit`]: crate::NeighborEvent::Solicit
@@ -40,7 +40,8 @@ pub enum ArpVerdict {
         /// The answer.
         packet: ArpPacket,
     },
-    /// It told us of a neighbour that we know or asked for: what was released leaves to `link_addr`.
+    /// It told us of a neighbour that we know or asked for: what was released leaves to
+    /// `link_addr`.
     Learnt {
         /// The neighbour's link address.
         link_addr: MacAddr,

@@ -1,17 +1,19 @@
 //! Duplicate address detection: whether an address of ours is ours alone, both families.
 //!
 //! Called by `stack` when an address is configured, when `arp.rs` or `ndp.rs` report a conflict,
-//! and for timed work. It never sends: its events say what to send, and when an address may be used.
+//! and for timed work. It never sends: its events say what to send, and when an address may be
+//! used.
 //!
 //! IPv6 addresses are probed before use (RFC 4862 section 5.4: one probe, one second). IPv4
 //! addresses are by default used at once and announced ([`Detection::Announce`]), as hosts with
-//! configured addresses have always done; a conflict is then reported, and the address defended with
-//! one announcement in ten seconds (RFC 5227 section 2.4 (c)): a server that lets go of its address
-//! because somebody forges one packet serves the forger. [`Detection::Probe`] does RFC 5227 in full.
+//! configured addresses have always done; a conflict is then reported, and the address defended
+//! with one announcement in ten seconds (RFC 5227 section 2.4 (c)): a server that lets go of its
+//! address because somebody forges one packet serves the forger. [`Detection::Probe`] does RFC 5227
+//! in full.
 //!
-//! Invariants: an address is confirmed only after all its probes went unanswered; a conflict ends in
-//! another try at most [`RETRIES_MAX`] times, at growing intervals, then in giving up; a probe of our
-//! own that a loop brings back is no conflict (RFC 7527), and makes us probe longer once.
+//! Invariants: an address is confirmed only after all its probes went unanswered; a conflict ends
+//! in another try at most [`RETRIES_MAX`] times, at growing intervals, then in giving up; a probe
+//! of our own that a loop brings back is no conflict (RFC 7527), and makes us probe longer once.
 //!
 //! # Under flood
 //! Reachable by anyone on the link, for our own addresses alone. Bound: as many entries as we have

@@ -381,7 +381,8 @@ impl Interface {
     }
 }
 
-/// Of the assigned addresses, one whose prefix holds `target`, else a link-local one, else the first.
+/// Of the assigned addresses, one whose prefix holds `target`, else a link-local one, else the
+/// first.
 fn nearest<A: Address>(addrs: &[Assigned<A>], target: A) -> Option<IpAddr> {
     let assigned = || addrs.iter().filter(|a| a.state.is_assigned());
     let found = assigned()

@@ -3,18 +3,18 @@
 //! Called by `stack` with ICMPv6 messages of types 133 to 137 whose checksum it has verified, and
 //! when [`NeighborEvent::Solicit`], [`Resolution::Waiting`] or `dad.rs` want something sent.
 //! Invariants: nothing is done about a message that crossed a router or was a fragment; an entry is
-//! made only of a solicitation for one of our addresses by a neighbour of the link; an advertisement
-//! changes something only where the neighbour is known; nothing is believed about our own addresses.
-//! Read first: RFC 4861 sections 6.1, 7.1, 7.2 and 8.1, RFC 4862 section 5.4, RFC 6980, RFC 7527.
-//! Not here: the states (`neighbor.rs`), what is done about a duplicate (`dad.rs`), routes and
-//! prefixes from routers: a checked advertisement is handed to the caller as it is.
+//! made only of a solicitation for one of our addresses by a neighbour of the link; an
+//! advertisement changes something only where the neighbour is known; nothing is believed about our
+//! own addresses. Read first: RFC 4861 sections 6.1, 7.1, 7.2 and 8.1, RFC 4862 section 5.4, RFC
+//! 6980, RFC 7527. Not here: the states (`neighbor.rs`), what is done about a duplicate (`dad.rs`),
+//! routes and prefixes from routers: a checked advertisement is handed to the caller as it is.
 //!
 //! # Under flood
 //! Reachable by anyone on the link; what comes from further is dropped by its hop limit. It keeps
-//! nothing itself; what it makes the neighbour cache keep is bounded there, as strangers. Worst work
-//! per packet: 64 options, 32 compares of addresses, one table probe. Moves the drops `NdpMalformed`,
-//! `NdpHopLimit`, `NdpNotForUs`, `NdpUnsolicited`, and the counters `Icmp6InNeighborSolicits`,
-//! `Icmp6InNeighborAdvertisements`, `Icmp6InRouterAdvertisements`.
+//! nothing itself; what it makes the neighbour cache keep is bounded there, as strangers. Worst
+//! work per packet: 64 options, 32 compares of addresses, one table probe. Moves the drops
+//! `NdpMalformed`, `NdpHopLimit`, `NdpNotForUs`, `NdpUnsolicited`, and the counters
+//! `Icmp6InNeighborSolicits`, `Icmp6InNeighborAdvertisements`, `Icmp6InRouterAdvertisements`.
 //!
 //! [`NeighborEvent::Solicit`]: crate::NeighborEvent::Solicit
 //! [`Resolution::Waiting`]: crate::Resolution::Waiting

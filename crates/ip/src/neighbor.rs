@@ -14,14 +14,14 @@
 //! # Under flood
 //! Each interface has three shares that cannot take from each other's worth:
 //!
-//! - *Unresolved* neighbours ([`NeighborConfig::unresolved`]), reachable by whoever makes us send to
-//!   addresses that nobody has: a scan through us, spoofed sources. When full, the neighbour that
-//!   failed longest ago goes; where all are still being asked for, the newcomer's packet dies as
-//!   `NeighborTableFull`. Honest traffic loses first contact with new neighbours, for at most three
-//!   seconds a slot; those that are resolved lose nothing.
+//! - *Unresolved* neighbours ([`NeighborConfig::unresolved`]), reachable by whoever makes us send
+//!   to addresses that nobody has: a scan through us, spoofed sources. When full, the neighbour
+//!   that failed longest ago goes; where all are still being asked for, the newcomer's packet dies
+//!   as `NeighborTableFull`. Honest traffic loses first contact with new neighbours, for at most
+//!   three seconds a slot; those that are resolved lose nothing.
 //! - *Strangers* ([`NeighborConfig::strangers`]), reachable by anyone on the link: neighbours that
-//!   asked for us and have never answered us. When full, the longest known stranger goes. An evicted
-//!   honest one costs one more question of ours.
+//!   asked for us and have never answered us. When full, the longest known stranger goes. An
+//!   evicted honest one costs one more question of ours.
 //! - *Proven* neighbours, the rest: when full, the stale one that is unused for longest goes; where
 //!   none is stale, the newcomer's waiting packets leave and the newcomer is not kept.
 //!

@@ -105,6 +105,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
 
     use proptest::prelude::*;
 
@@ -124,7 +125,7 @@ mod tests {
                     if let Some(hash) = oracle.remove(&entry) {
                         index.remove(hash, entry);
                     }
-                } else if let std::collections::btree_map::Entry::Vacant(free) = oracle.entry(entry) {
+                } else if let Entry::Vacant(free) = oracle.entry(entry) {
                     free.insert(hash);
                     prop_assert!(index.insert(hash, entry));
                 }

@@ -43,6 +43,7 @@ enum Fate {
     To(MacAddr),
     Waits,
     Asks,
+    /// It waits, and the oldest that waited dies as `NeighborPendingFull`.
     Replaces,
     Dies(DropReason),
 }

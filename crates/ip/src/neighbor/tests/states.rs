@@ -21,6 +21,26 @@ fn packets_wait_until_the_neighbour_answers() {
     a_packet_waits_until_the_neighbour_answers::<Ipv6Addr>();
 }
 
+#[test]
+fn the_newest_packets_wait_and_the_oldest_dies() {
+    let mut world = World::<Ipv6Addr>::new();
+    for n in 0..5_u8 {
+        let packet = world.pool.packet_from(&[n]).unwrap();
+        match world.cache.resolve(ONE, Ipv6Addr::nth(7), world.now, packet) {
+            // It is for the caller to count it as `DropReason::NeighborPendingFull`.
+            Resolution::Waiting { dropped: Some(oldest), .. } => {
+                assert_eq!(oldest.first(), [n - NEIGHBOR_PENDING_MAX as u8]);
+            }
+            Resolution::Waiting { dropped: None, .. } => assert!(n < 3),
+            other => panic!("{other:?}"),
+        }
+    }
+    let flags = AdvertisementFlags { solicited: true, ..AdvertisementFlags::default() };
+    assert_eq!(world.advertises(7, Some(mac(7)), flags), Some(mac(7)));
+    let left: Vec<_> = world.released.iter().map(|packet| packet.first()[0]).collect();
+    assert_eq!(left, [2, 3, 4]);
+}
+
 fn silent_neighbour<A: Nth>() {
     let mut world = World::<A>::new();
     let addr = A::nth(7);
