@@ -43,15 +43,14 @@ impl Stack {
 
     #[inline]
     fn ethernet(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
-        let mut scratch = [0; LINK_HEADER_MAX];
+        let mut scratch = [0; ethernet::HEADER_LEN];
         let len = ethernet::HEADER_LEN;
         let header = packet.header(0, len, &mut scratch, &mut self.stats.access);
         let Some(header) = header else { return self.die(packet, DropReason::FrameTruncated) };
-        let tagged = EthernetHeader::parse(header).is_err();
-        if tagged {
+        // 14 bytes are a header, unless they announce a tag.
+        let Ok(header) = EthernetHeader::parse(header) else {
             return self.tagged(cx, packet, mac);
-        }
-        let Ok(header) = EthernetHeader::parse(header) else { return };
+        };
         let (dst_addr, src_addr) = (header.dst_addr(), header.src_addr());
         let ether_type = header.ether_type();
         if let Err(reason) = station(&mut packet, dst_addr, src_addr, mac) {
@@ -159,7 +158,9 @@ impl Stack {
         let dst_addr = heading.dst_addr;
         if at != IfIndex::LOOPBACK {
             input::ipv4_addresses(heading)?;
-            if interface.is_broadcast_v4(heading.src_addr) || self.owns(heading.src_addr) {
+            let src_addr = heading.src_addr;
+            let forged = self.interfaces.iter().any(|i| i.owns_v4(src_addr).is_some());
+            if forged || interface.is_broadcast_v4(src_addr) {
                 return Err(DropReason::IpSourceInvalid);
             }
         }
@@ -186,7 +187,12 @@ impl Stack {
         let dst_addr = heading.dst_addr;
         if at != IfIndex::LOOPBACK {
             input::ipv6_addresses(heading)?;
-            if self.owns(heading.src_addr) && !dst_addr.is_group() {
+            let src_addr = heading.src_addr;
+            let ours = self
+                .interfaces
+                .iter()
+                .any(|i| i.owns_v6(src_addr).is_some_and(|state| state.is_assigned()));
+            if ours && !dst_addr.is_group() {
                 return Err(DropReason::IpSourceInvalid);
             }
         }

@@ -280,7 +280,8 @@ impl<'a> Sockets<'a> {
         }
         let flow = stack.udp.prepare(id, to, src_addr.to_ip())?;
         let counters = &mut stack.stats.counters;
-        let packet = stack.udp.output_prepared(cx.pool, id, &flow, &[payload], counters)?;
+        // It may have to wait for a link address: charged until it departs.
+        let packet = stack.udp.output(cx.pool, id, to, src_addr.to_ip(), payload, counters)?;
         let hop_limit = match stack.udp.settings(id) {
             Ok(settings) if dst_addr.is_group() => settings.group_hop_limit,
             Ok(settings) => settings.hop_limit.unwrap_or(HOP_LIMIT),

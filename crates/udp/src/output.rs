@@ -107,7 +107,15 @@ impl<I: Intake> Udp<I> {
         counters: &mut Counters,
     ) -> Result<PacketBuf, SendError> {
         let prepared = self.prepare(id, to, src_addr)?;
-        self.output_prepared(pool, id, &prepared, payload, counters)
+        // One byte more must fit, or nothing was charged: a cheap refusal before any copy.
+        if !self.body(id)?.send.admits(1) {
+            return Err(SendError::WouldBlock);
+        }
+        let mut packet = self.output_prepared(pool, id, &prepared, payload, counters)?;
+        match self.body(id)?.send.charge(&mut packet) {
+            true => Ok(packet),
+            false => Err(SendError::WouldBlock),
+        }
     }
 
     /// Checks what does not change between the datagrams of one flow.
@@ -126,8 +134,8 @@ impl<I: Intake> Udp<I> {
         Ok(Prepared { v4: to.is_ipv4(), src_port, dst_port: to.port(), pseudo })
     }
 
-    /// As [`Udp::output_gather`] along a flow that was prepared. The socket must still be bound as
-    /// it was then.
+    /// As [`Udp::output_gather`] along a flow that was prepared, for a packet that departs at once:
+    /// nothing is charged. The socket must still be bound as it was then.
     ///
     /// # Errors
     /// As [`Udp::output`].
@@ -149,10 +157,6 @@ impl<I: Intake> Udp<I> {
         if len > max {
             return Err(SendError::MessageTooLong { max });
         }
-        // One byte more must fit, or nothing was charged: a cheap refusal before any copy.
-        if !body.send.admits(1) {
-            return Err(SendError::WouldBlock);
-        }
         let (mut packet, sum) = fill(pool, payload, len).ok_or(SendError::NoBuffer)?;
         let len = (len + HEADER_LEN) as u16;
         let fields = UdpFields { src_port: flow.src_port, dst_port: flow.dst_port, len };
@@ -163,9 +167,6 @@ impl<I: Intake> Udp<I> {
             fields.emit(flow.pseudo.add(Sum::of_u16(len)), sum, header);
         }
         packet.set_layers(0, 0, HEADER_LEN);
-        if !body.send.charge(&mut packet) {
-            return Err(SendError::WouldBlock);
-        }
         counters.count(match flow.v4 {
             true => Counter::UdpOutDatagrams,
             false => Counter::Udp6OutDatagrams,
