@@ -1,2 +1,43 @@
-//! The floodwall command.
-fn main() {}
+//! The floodwall command: parse, hand over to a command, exit with its number.
+//!
+//! The only crate that parses arguments and formats for humans. Invariant: clap's usage errors
+//! exit with 1, as every other refusal before anything has started (`exit.rs`).
+#![forbid(unsafe_code)]
+
+mod args;
+mod cmd;
+mod devices;
+mod exit;
+mod hosted;
+mod report;
+mod settings;
+mod show;
+mod socket;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::args::{Cli, Command};
+use crate::exit::Exit;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where the terminal is gone, nobody reads what cannot be written.
+            let _ = error.print();
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if asked { Exit::Done } else { Exit::Usage }.into();
+        }
+    };
+    match cli.command {
+        Command::Run(args) => cmd::run::run(&args),
+        Command::Stat(args) => cmd::stat::stat(&args),
+        Command::Check(args) => cmd::check::check(&args),
+        Command::Man => cmd::paper::man(),
+        Command::Completions { shell } => cmd::paper::completions(shell),
+    }
+    .into()
+}

@@ -1,0 +1,6 @@
+//! One file a command.
+
+pub(crate) mod check;
+pub(crate) mod paper;
+pub(crate) mod run;
+pub(crate) mod stat;

@@ -1,0 +1,33 @@
+//! `floodwall check FILE`: says what is wrong with a configuration, and where, and what to do.
+//!
+//! Needs no privilege and starts nothing.
+
+use crate::args::{CheckArgs, RunArgs};
+use crate::exit::Exit;
+use crate::settings::{self, Settings};
+
+/// Reads and judges the file; complaints go to standard error, one a line.
+pub(crate) fn check(args: &CheckArgs) -> Exit {
+    match settings::load(Some(&args.file), &RunArgs::default()) {
+        Ok(settings) => {
+            println!("{}: good: {}", args.file.display(), summary(&settings));
+            Exit::Done
+        }
+        Err(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            Exit::Usage
+        }
+    }
+}
+
+fn summary(settings: &Settings) -> String {
+    let addresses = settings.interfaces.iter().map(|i| i.addresses.len()).sum();
+    let counted =
+        |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    [
+        counted(settings.interfaces.len(), "interface", "interfaces"),
+        counted(addresses, "address", "addresses"),
+        counted(settings.services.len(), "service", "services"),
+    ]
+    .join(", ")
+}

@@ -1,0 +1,101 @@
+//! The engine that `run` runs: a host that can publish its counters.
+//!
+//! A wrapper, because the stack must not know who publishes it. The words of a snapshot are laid
+//! out and read here only.
+
+use floodwall_base::{Counter, Counters, DropCounts, DropReason, Instant, Units};
+use floodwall_dispatch::{Publish, WORDS_MAX};
+use floodwall_packet::{Burst, Engine, Round, Triage};
+use floodwall_stack::{Fates, Host, Stats};
+
+/// A host under a worker.
+pub(crate) struct Hosted(pub(crate) Host);
+
+impl Engine for Hosted {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        self.0.round(round)
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        self.0.work(round)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.0.deadline()
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        self.0.classify(burst, classes);
+    }
+}
+
+/// What of the stack's counts is published.
+const WORDS: usize = Counter::ALL.len() + 2 * DropReason::ALL.len() + 7;
+const _: () = assert!(WORDS <= WORDS_MAX, "raise WORDS_MAX in dispatch");
+
+impl Publish for Hosted {
+    fn words(&self, out: &mut [u64]) {
+        write(&self.0.stack().stats(), out);
+    }
+}
+
+fn write(stats: &Stats, out: &mut [u64]) {
+    let fates = &stats.fates;
+    let words = Counter::ALL
+        .iter()
+        .map(|counter| stats.counters.of(*counter))
+        .chain(DropReason::ALL.iter().map(|reason| stats.drops_in.of(*reason)))
+        .chain(DropReason::ALL.iter().map(|reason| stats.drops_out.of(*reason)))
+        .chain([fates.received, fates.delivered, fates.forwarded, fates.answered])
+        .chain([fates.originated, fates.transmitted, stats.pending]);
+    out.iter_mut().zip(words).for_each(|(slot, word)| *slot = word);
+}
+
+/// The counts of a snapshot.
+pub(crate) fn read(words: &[u64]) -> Stats {
+    let mut words = words.iter().copied();
+    let mut next = || words.next().unwrap_or(0);
+    let mut counters = Counters::default();
+    for counter in Counter::ALL {
+        counters.set(*counter, next());
+    }
+    let mut drops = || {
+        let mut counts = DropCounts::default();
+        for reason in DropReason::ALL {
+            counts.add(*reason, next());
+        }
+        counts
+    };
+    let (drops_in, drops_out) = (drops(), drops());
+    let fates = Fates {
+        received: next(),
+        delivered: next(),
+        forwarded: next(),
+        answered: next(),
+        originated: next(),
+        transmitted: next(),
+    };
+    Stats { counters, drops_in, drops_out, fates, pending: next(), ..Stats::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_survive_their_words() {
+        let mut stats = Stats::default();
+        stats.counters.add(Counter::IpInReceives, 1);
+        stats.counters.add(Counter::FloodwallDadConflicts, 2);
+        stats.drops_in.add(DropReason::NoBuffer, 3);
+        stats.drops_out.add(DropReason::LoopbackFull, 4);
+        stats.fates.received = 5;
+        stats.fates.transmitted = 6;
+        stats.pending = 7;
+        let mut words = [0; WORDS_MAX];
+        write(&stats, &mut words);
+        assert_eq!(read(&words), stats);
+        assert_eq!(words[WORDS - 1], 7);
+        assert_eq!(read(&[]), Stats::default());
+    }
+}

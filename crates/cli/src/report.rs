@@ -1,0 +1,232 @@
+//! What a running instance says of itself: one document, the same for humans and programs.
+//!
+//! Made by the instance ([`crate::cmd::run`]) on request, sent as JSON, and read back by `stat`.
+//! Keys are stable, units are whole numbers; names of counters are nstat's where the meaning is
+//! the same, names of neighbours and addresses are those of `ip -j`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use floodwall_base::{Counter, DropCounts, Instant};
+use floodwall_dispatch::{Desk, PortReport, Published};
+use floodwall_stack::{LinkMedium, Stats};
+use serde::{Deserialize, Serialize};
+
+use crate::hosted::{self, Hosted};
+
+/// The whole document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    /// Since the worker was started.
+    pub(crate) uptime_ns: u64,
+    /// The core that the worker is pinned to.
+    pub(crate) cpu: Option<usize>,
+    /// Every counter, zero or not.
+    pub(crate) counters: BTreeMap<String, u64>,
+    /// Those reasons that have a count.
+    pub(crate) drops: Vec<Drops>,
+    pub(crate) conservation: Law,
+    pub(crate) devices: Vec<DeviceReport>,
+    pub(crate) neighbours: Vec<Neighbour>,
+    /// What the loop counts of itself.
+    pub(crate) worker: BTreeMap<String, u64>,
+}
+
+/// Packets that died for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Drops {
+    /// `in`: it had arrived. `out`: we had made it.
+    pub(crate) direction: String,
+    pub(crate) reason: String,
+    pub(crate) count: u64,
+    pub(crate) sentence: String,
+}
+
+/// Both ledgers: every packet has exactly one fate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Law {
+    pub(crate) holds: bool,
+    pub(crate) arrived: u64,
+    pub(crate) delivered: u64,
+    pub(crate) forwarded: u64,
+    pub(crate) answered: u64,
+    pub(crate) dropped_in: u64,
+    pub(crate) originated: u64,
+    pub(crate) transmitted: u64,
+    pub(crate) pending: u64,
+    pub(crate) dropped_out: u64,
+}
+
+/// One queue of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DeviceReport {
+    pub(crate) ifname: String,
+    pub(crate) ifindex: u16,
+    pub(crate) link_type: String,
+    pub(crate) mtu: u32,
+    /// Our station's address.
+    pub(crate) address: Option<String>,
+    pub(crate) addr_info: Vec<AddrInfo>,
+    pub(crate) offload: bool,
+    pub(crate) stats: BTreeMap<String, u64>,
+    /// Packets that wait for the device.
+    pub(crate) backlog: usize,
+    /// Why it is out of service.
+    pub(crate) error: Option<String>,
+}
+
+/// One of our addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AddrInfo {
+    pub(crate) family: String,
+    pub(crate) local: IpAddr,
+    pub(crate) prefixlen: u8,
+}
+
+/// One neighbour, in the words of `ip -j neigh`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Neighbour {
+    #[serde(rename = "dst")]
+    pub(crate) addr: IpAddr,
+    pub(crate) dev: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lladdr: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) router: bool,
+    pub(crate) state: Vec<String>,
+}
+
+/// What only the worker can say: asked at its desk.
+pub(crate) struct Asked {
+    ports: Vec<PortReport>,
+    neighbours: Vec<Neighbour>,
+}
+
+/// Neighbours that one report names.
+const NEIGHBOURS_MAX: usize = 4096;
+
+/// Looks around at the worker's desk. Costs a system call a device and a walk over the neighbours.
+pub(crate) fn ask(desk: &mut Desk<'_, Hosted>) -> Asked {
+    let ports = desk.ports();
+    let stack = desk.engine.0.stack();
+    let name_of = |iface| {
+        let port = ports.iter().find(|port| port.iface == iface);
+        port.map_or_else(|| "lo".to_owned(), |port| port.info.name.clone())
+    };
+    let v4 = stack
+        .neighbors_v4()
+        .iter()
+        .map(|n| (IpAddr::V4(n.addr), name_of(n.iface), n.link_addr, n.is_router, n.state));
+    let v6 = stack
+        .neighbors_v6()
+        .iter()
+        .map(|n| (IpAddr::V6(n.addr), name_of(n.iface), n.link_addr, n.is_router, n.state));
+    let neighbours = v4
+        .chain(v6)
+        .take(NEIGHBOURS_MAX)
+        .map(|(addr, dev, lladdr, router, state)| Neighbour {
+            addr,
+            dev,
+            lladdr: lladdr.map(|mac| mac.to_string()),
+            router,
+            state: vec![state.name().to_owned()],
+        })
+        .collect();
+    Asked { ports, neighbours }
+}
+
+/// What does not change while the instance runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Birth {
+    pub(crate) started: Instant,
+    pub(crate) cpu: Option<usize>,
+    pub(crate) config: floodwall_stack::StackConfig,
+}
+
+impl Report {
+    /// The document, out of a snapshot and what was asked at the desk.
+    pub(crate) fn new(birth: &Birth, published: &Published, asked: Asked) -> Self {
+        let stats = hosted::read(&published.words);
+        let named = |(name, n): (&str, u64)| (name.to_owned(), n);
+        let mut neighbours = asked.neighbours;
+        neighbours.sort_by_key(|n| (n.dev.clone(), n.addr));
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_ns: published.at.as_nanos().saturating_sub(birth.started.as_nanos()),
+            cpu: birth.cpu,
+            counters: Counter::ALL
+                .iter()
+                .map(|counter| (counter.name().to_owned(), stats.counters.of(*counter)))
+                .collect(),
+            drops: drops(&stats),
+            conservation: Law::new(&stats),
+            devices: asked.ports.into_iter().map(|port| device(birth, port)).collect(),
+            neighbours,
+            worker: published.facts.named().map(named).collect(),
+        }
+    }
+}
+
+fn drops(stats: &Stats) -> Vec<Drops> {
+    let side = |direction: &'static str, counts: &DropCounts| {
+        let drop = |(reason, count): (floodwall_base::DropReason, u64)| Drops {
+            direction: direction.to_owned(),
+            reason: reason.name().to_owned(),
+            count,
+            sentence: reason.sentence().to_owned(),
+        };
+        counts.nonzero().map(drop).collect::<Vec<_>>()
+    };
+    let mut all = side("in", &stats.drops_in);
+    all.extend(side("out", &stats.drops_out));
+    all
+}
+
+impl Law {
+    fn new(stats: &Stats) -> Self {
+        let fates = &stats.fates;
+        Self {
+            holds: stats.conservation().holds(),
+            arrived: fates.received,
+            delivered: fates.delivered,
+            forwarded: fates.forwarded,
+            answered: fates.answered,
+            dropped_in: stats.drops_in.total(),
+            originated: fates.originated,
+            transmitted: fates.transmitted,
+            pending: stats.pending,
+            dropped_out: stats.drops_out.total(),
+        }
+    }
+}
+
+fn device(birth: &Birth, port: PortReport) -> DeviceReport {
+    let config = birth.config.interfaces.get(usize::from(port.iface.0).wrapping_sub(1));
+    let (link_type, address) = match config.map(|config| config.medium) {
+        Some(LinkMedium::Ethernet(mac)) => ("ether", Some(mac.to_string())),
+        _ => ("none", None),
+    };
+    let addresses = config.map(|config| config.addresses.as_slice()).unwrap_or_default();
+    DeviceReport {
+        ifname: port.info.name,
+        ifindex: port.iface.0,
+        link_type: link_type.to_owned(),
+        mtu: config.map_or(port.info.mtu, |config| config.mtu),
+        address,
+        addr_info: addresses
+            .iter()
+            .map(|a| AddrInfo {
+                family: if a.addr().is_ipv4() { "inet" } else { "inet6" }.to_owned(),
+                local: a.addr(),
+                prefixlen: a.prefix_len(),
+            })
+            .collect(),
+        offload: port.info.offload,
+        stats: port.stats.named().map(|(name, n)| (name.to_owned(), n)).into(),
+        backlog: port.backlog,
+        error: port.error,
+    }
+}

@@ -1,0 +1,134 @@
+//! What an operator wants, out of a file and flags, judged before anything is opened.
+//!
+//! Called by `run` and `check`. The file is read first, flags lie on top. Invariant: every value
+//! remembers where it was given, and every complaint names that place, the key, what is wrong and
+//! the remedy; all complaints are collected, so one look at them is enough. No text of any kind
+//! makes this panic.
+
+mod file;
+mod flags;
+mod judge;
+#[cfg(test)]
+mod tests;
+pub(crate) mod words;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use floodwall_base::{IpCidr, MacAddr};
+
+pub(crate) use self::words::{DeviceKind, DeviceWord, ServiceWord};
+use crate::args::RunArgs;
+
+/// Where a value was given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// In a file: its name, line and column, both from 1.
+    File(Arc<str>, usize, usize),
+    /// By a flag.
+    Flag(&'static str),
+    /// Nowhere: it is missing, and there is no place to point at.
+    Nowhere,
+}
+
+/// A value and where it was given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Given<T> {
+    pub(crate) value: T,
+    pub(crate) place: Place,
+}
+
+/// One interface as wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct InterfaceSettings {
+    pub(crate) device: Given<DeviceWord>,
+    pub(crate) mac: Option<Given<MacAddr>>,
+    pub(crate) mtu: Option<Given<u32>>,
+    pub(crate) queues: Option<Given<usize>>,
+    pub(crate) offload: Given<bool>,
+    pub(crate) addresses: Vec<Given<IpCidr>>,
+    pub(crate) gateways: Vec<Given<IpAddr>>,
+}
+
+impl InterfaceSettings {
+    fn new(device: Given<DeviceWord>) -> Self {
+        Self {
+            device,
+            mac: None,
+            mtu: None,
+            queues: None,
+            offload: Given { value: true, place: Place::Nowhere },
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+        }
+    }
+}
+
+/// Everything that is wanted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) interfaces: Vec<InterfaceSettings>,
+    pub(crate) services: Vec<Given<ServiceWord>>,
+    pub(crate) cpu: Option<Given<usize>>,
+    pub(crate) record: Option<Given<PathBuf>>,
+    pub(crate) socket: Option<Given<PathBuf>>,
+}
+
+/// One complaint: `PLACE: KEY: what is wrong; remedy`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Problem {
+    pub(crate) place: Place,
+    /// Empty where the place is a flag, which is its own key.
+    pub(crate) key: String,
+    pub(crate) what: String,
+    pub(crate) remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::File(file, line, column) => write!(f, "{file}:{line}:{column}: ")?,
+            Place::Flag(flag) => write!(f, "{flag}: ")?,
+            Place::Nowhere => {}
+        }
+        if !self.key.is_empty() && !matches!(self.place, Place::Flag(_)) {
+            write!(f, "{}: ", self.key)?;
+        }
+        write!(f, "{}; {}", self.what, self.remedy)
+    }
+}
+
+/// Reads the file, lays the flags on top, and judges the whole.
+pub(crate) fn load(file: Option<&Path>, flags: &RunArgs) -> Result<Settings, Vec<Problem>> {
+    let mut settings = Settings::default();
+    if let Some(path) = file {
+        let text = read(path).map_err(|problem| vec![problem])?;
+        settings = file::parse(&path.display().to_string(), &text)?;
+    }
+    flags::lay(&mut settings, flags)?;
+    judge::judge(&settings)?;
+    Ok(settings)
+}
+
+/// Largest configuration file: far above need, far below harm.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+    use std::io::Read;
+    let problem = |what: String, remedy: &str| Problem {
+        place: Place::Nowhere,
+        key: path.display().to_string(),
+        what,
+        remedy: remedy.to_owned(),
+    };
+    let mut text = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text))
+        .map_err(|error| problem(format!("cannot be read: {error}"), "name a readable file"))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(problem("is longer than 1 MiB".to_owned(), "name a configuration file"));
+    }
+    Ok(text)
+}

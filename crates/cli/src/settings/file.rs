@@ -1,0 +1,266 @@
+//! The configuration file: TOML with the words of the flags.
+//!
+//! The document is walked with its positions kept, instead of being poured into structs, so that
+//! every complaint has a line and a column and all of them come at once.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::words::{self, ServiceWord, Wrong, wrong};
+use super::{Given, InterfaceSettings, Place, Problem, Settings};
+
+/// Keys of the file itself, of an interface, of a service.
+const TOP: &[&str] = &["cpu", "interface", "record", "service", "socket"];
+const INTERFACE: &[&str] = &["address", "device", "gateway", "mac", "mtu", "offload", "queues"];
+const SERVICE: &[&str] = &["kind", "port"];
+
+/// Reads a file's bytes. All complaints at once, in order of their places.
+pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Settings, Vec<Problem>> {
+    let valid = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+    };
+    let mut walk = Walk { name: name.into(), text: valid, problems: Vec::new() };
+    if valid.len() < bytes.len() {
+        let problem = wrong("this byte is not UTF-8", "save the file as UTF-8");
+        return Err(vec![walk.problem(valid.len(), "", problem)]);
+    }
+    let mut settings = Settings::default();
+    match DeTable::parse(valid) {
+        Ok(table) => walk.top(table.get_ref(), &mut settings),
+        Err(error) => {
+            let at = error.span().map_or(0, |span| span.start);
+            let remedy = "see `floodwall run --help` for an example of the file";
+            let problem = wrong(error.message().replace('\n', " "), remedy);
+            walk.complain(at, "", problem);
+        }
+    }
+    if walk.problems.is_empty() {
+        return Ok(settings);
+    }
+    walk.problems.sort_by_key(|problem| match problem.place {
+        Place::File(_, line, column) => (line, column),
+        _ => (0, 0),
+    });
+    Err(walk.problems)
+}
+
+type Value<'a> = Spanned<DeValue<'a>>;
+
+struct Walk<'a> {
+    name: Arc<str>,
+    text: &'a str,
+    problems: Vec<Problem>,
+}
+
+impl Walk<'_> {
+    /// Line and column, from 1; columns count characters, as editors do.
+    fn place(&self, at: usize) -> Place {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = before.matches('\n').count() + 1;
+        let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
+        Place::File(Arc::clone(&self.name), line, column)
+    }
+
+    fn problem(&self, at: usize, key: &str, wrong: Wrong) -> Problem {
+        let Wrong { what, remedy } = wrong;
+        Problem { place: self.place(at), key: key.to_owned(), what, remedy }
+    }
+
+    fn complain(&mut self, at: usize, key: &str, wrong: Wrong) {
+        let problem = self.problem(at, key, wrong);
+        self.problems.push(problem);
+    }
+
+    /// Complains of the keys that nobody knows.
+    fn known(&mut self, table: &DeTable<'_>, known: &[&str], within: &str) {
+        for key in table.keys() {
+            let word: &str = key.get_ref();
+            if known.contains(&word) {
+                continue;
+            }
+            let remedy = match known.iter().find(|known| is_near(known, word)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("the keys here are {}", known.join(", ")),
+            };
+            let path = if within.is_empty() { word.to_owned() } else { format!("{within}.{word}") };
+            self.complain(key.span().start, &path, wrong("unknown key", remedy));
+        }
+    }
+
+    /// A value that a function of `words` understands.
+    fn read<T, R>(
+        &mut self,
+        table: &DeTable<'_>,
+        (within, key): (&str, &str),
+        raw: impl Fn(&DeValue<'_>) -> Result<R, Wrong>,
+        word: impl Fn(R) -> Result<T, Wrong>,
+    ) -> Option<Given<T>> {
+        let value = table.get(key)?;
+        let path = if within.is_empty() { key.to_owned() } else { format!("{within}.{key}") };
+        self.read_value(value, &path, raw, word)
+    }
+
+    fn read_value<T, R>(
+        &mut self,
+        value: &Value<'_>,
+        path: &str,
+        raw: impl Fn(&DeValue<'_>) -> Result<R, Wrong>,
+        word: impl Fn(R) -> Result<T, Wrong>,
+    ) -> Option<Given<T>> {
+        let at = value.span().start;
+        match raw(value.get_ref()).and_then(word) {
+            Ok(value) => Some(Given { value, place: self.place(at) }),
+            Err(wrong) => {
+                self.complain(at, path, wrong);
+                None
+            }
+        }
+    }
+
+    /// A list of texts, each of which a function of `words` understands.
+    fn read_list<T>(
+        &mut self,
+        table: &DeTable<'_>,
+        (within, key): (&str, &str),
+        example: &str,
+        word: impl Fn(&str) -> Result<T, Wrong>,
+    ) -> Vec<Given<T>> {
+        let Some(value) = table.get(key) else { return Vec::new() };
+        let path = format!("{within}.{key}");
+        let Some(items) = value.get_ref().as_array() else {
+            let remedy = format!("write a list: {key} = [\"{example}\"]");
+            let what = format!("{}, not a list", this_is(value.get_ref()));
+            self.complain(value.span().start, &path, wrong(what, remedy));
+            return Vec::new();
+        };
+        let read = |item| self.read_value(item, &path, text, |t| word(&t));
+        items.iter().filter_map(read).collect()
+    }
+
+    fn top(&mut self, table: &DeTable<'_>, settings: &mut Settings) {
+        self.known(table, TOP, "");
+        settings.cpu = self.read(table, ("", "cpu"), number, words::cpu);
+        settings.record = self.read(table, ("", "record"), text, path_word);
+        settings.socket = self.read(table, ("", "socket"), text, path_word);
+        for table in self.tables(table, "interface") {
+            settings.interfaces.extend(self.interface(table));
+        }
+        for table in self.tables(table, "service") {
+            settings.services.extend(self.service(table));
+        }
+    }
+
+    /// The tables of `[[key]]`.
+    fn tables<'t, 'i>(&mut self, table: &'t DeTable<'i>, key: &str) -> Vec<&'t Value<'i>> {
+        let Some(value) = table.get(key) else { return Vec::new() };
+        let items: Vec<_> = match value.get_ref() {
+            DeValue::Array(items) => items.iter().collect(),
+            _ => vec![value],
+        };
+        let is_list = matches!(value.get_ref(), DeValue::Array(_));
+        if let Some(odd) = items.iter().find(|item| !is_list || !item.get_ref().is_table()) {
+            let remedy = format!("begin each with a line [[{key}]]");
+            self.complain(odd.span().start, key, wrong(this_is(odd.get_ref()), remedy));
+            return Vec::new();
+        }
+        items
+    }
+
+    fn interface(&mut self, value: &Value<'_>) -> Option<InterfaceSettings> {
+        const HERE: &str = "interface";
+        let table = value.get_ref().as_table()?;
+        self.known(table, INTERFACE, HERE);
+        if !table.contains_key("device") {
+            let remedy = "add device = \"tap:NAME\", \"tun:NAME\" or \"packet:INTERFACE\"";
+            self.complain(value.span().start, "interface.device", wrong("missing", remedy));
+        }
+        let device = self.read(table, (HERE, "device"), text, |t| words::device(&t));
+        let mac = self.read(table, (HERE, "mac"), text, |t| words::mac(&t));
+        let mtu = self.read(table, (HERE, "mtu"), number, words::mtu);
+        let queues = self.read(table, (HERE, "queues"), number, words::queues);
+        let offload = self.read(table, (HERE, "offload"), truth, Ok);
+        let address = (HERE, "address");
+        let addresses = self.read_list(table, address, "10.0.0.2/24", words::address);
+        let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", words::gateway);
+        let plain = InterfaceSettings::new(device?);
+        let offload = offload.unwrap_or_else(|| plain.offload.clone());
+        Some(InterfaceSettings { mac, mtu, queues, offload, addresses, gateways, ..plain })
+    }
+
+    fn service(&mut self, value: &Value<'_>) -> Option<Given<ServiceWord>> {
+        const HERE: &str = "service";
+        let table = value.get_ref().as_table()?;
+        self.known(table, SERVICE, HERE);
+        for (key, remedy) in
+            [("kind", "add kind = \"udp-echo\" or another"), ("port", "add port = 7001 or another")]
+        {
+            if !table.contains_key(key) {
+                let path = format!("service.{key}");
+                self.complain(value.span().start, &path, wrong("missing", remedy));
+            }
+        }
+        let kind = self.read(table, (HERE, "kind"), text, |t| words::service_kind(&t));
+        let port = self.read(table, (HERE, "port"), number, words::port);
+        let (kind, port) = (kind?, port?);
+        Some(Given { value: ServiceWord { kind: kind.value, port: port.value }, place: port.place })
+    }
+}
+
+/// The value's type in words.
+fn this_is(value: &DeValue<'_>) -> String {
+    let kind = value.type_str();
+    let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("this is {article} {kind}")
+}
+
+fn text(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let odd = || wrong(this_is(value), "write a text in quotes");
+    value.as_str().map(str::to_owned).ok_or_else(odd)
+}
+
+fn number(value: &DeValue<'_>) -> Result<i64, Wrong> {
+    let Some(integer) = value.as_integer() else {
+        let remedy = "write a whole number without quotes";
+        return Err(wrong(this_is(value), remedy));
+    };
+    i64::from_str_radix(integer.as_str(), integer.radix())
+        .map_err(|_| wrong("the number is far too large", "write a smaller one"))
+}
+
+fn truth(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    let odd = || wrong(this_is(value), "write true or false");
+    value.as_bool().ok_or_else(odd)
+}
+
+fn path_word(text: String) -> Result<PathBuf, Wrong> {
+    if text.is_empty() || text.contains('\0') {
+        return Err(wrong(format!("{text:?} is not a path"), "write the path of a file"));
+    }
+    Ok(text.into())
+}
+
+/// Whether two words differ by a slip of the finger: one letter more, less or other, two swapped,
+/// or one a plural of the other.
+fn is_near(known: &str, word: &str) -> bool {
+    let word = word.to_lowercase();
+    let edits = |word: &str| -> BTreeSet<String> {
+        let letters: Vec<char> = word.chars().take(32).collect();
+        let without = |i: usize| {
+            let rest = letters.iter().enumerate().filter(move |(j, _)| *j != i);
+            rest.map(|(_, letter)| *letter).collect::<String>()
+        };
+        (0..letters.len()).map(without).collect()
+    };
+    let (shorter_known, shorter_word) = (edits(known), edits(&word));
+    known == word
+        || shorter_known.contains(&word)
+        || shorter_word.contains(known)
+        || !shorter_known.is_disjoint(&shorter_word)
+        || word.strip_suffix("es") == Some(known)
+}

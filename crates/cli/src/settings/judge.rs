@@ -1,0 +1,204 @@
+//! Whether the settings make sense together: what no single word can tell.
+//!
+//! Called last by `settings::load`. The stack judges its configuration once more when it is made;
+//! here the complaints have places.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::net::IpAddr;
+
+use floodwall_base::limits::{ADDRESSES_MAX, INTERFACES_MAX};
+use floodwall_base::{Family, IpCidr, ipv4_source_is_plausible, ipv6_source_is_plausible};
+
+use super::{DeviceKind, Given, InterfaceSettings, Place, Problem, Settings};
+
+/// Largest packet behind an Ethernet header of 14 bytes that a TAP takes.
+const MTU_ETHERNET_MAX: u32 = 65_521;
+/// What IPv6 asks of every link (RFC 8200 section 5).
+const MTU_IPV6_MIN: u32 = 1280;
+
+/// All complaints at once.
+pub(super) fn judge(settings: &Settings) -> Result<(), Vec<Problem>> {
+    let mut problems = Problems(Vec::new());
+    problems.interfaces(settings);
+    problems.addresses_are_unique(settings);
+    problems.services(settings);
+    if problems.0.is_empty() { Ok(()) } else { Err(problems.0) }
+}
+
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, place: &Place, key: &str, what: impl Display, remedy: impl Display) {
+        let (what, remedy) = (what.to_string(), remedy.to_string());
+        self.0.push(Problem { place: place.clone(), key: key.to_owned(), what, remedy });
+    }
+
+    fn interfaces(&mut self, settings: &Settings) {
+        let interfaces = &settings.interfaces;
+        if interfaces.is_empty() {
+            let remedy = "name one with --device, as in --device tap:fw0, or in an [[interface]] \
+                          of the file";
+            self.add(&Place::Nowhere, "", "there is no device", remedy);
+        }
+        // One is the loopback.
+        if let Some(first_too_many) = interfaces.get(INTERFACES_MAX - 1) {
+            let what = format!("{} interfaces are too many", interfaces.len());
+            let remedy = format!("{} can be had", INTERFACES_MAX - 1);
+            self.add(&first_too_many.device.place, "interface", what, remedy);
+        }
+        let mut names = HashMap::new();
+        for interface in interfaces {
+            let device = &interface.device;
+            if let Some(before) = names.insert(device.value.name.clone(), &device.value) {
+                let what = match before == &device.value {
+                    true => format!("{before} is named twice"),
+                    false => format!("{} has the name of {before}", device.value),
+                };
+                let remedy = "keep one, or give it another name";
+                self.add(&device.place, "interface.device", what, remedy);
+            }
+            self.interface(interface);
+        }
+    }
+
+    fn interface(&mut self, interface: &InterfaceSettings) {
+        let is_ethernet = interface.device.value.kind != DeviceKind::Tun;
+        if let (false, Some(mac)) = (is_ethernet, &interface.mac) {
+            let what = "a TUN carries no link addresses";
+            self.add(&mac.place, "interface.mac", what, "leave it out, or use a TAP");
+        }
+        if let (DeviceKind::Packet, Some(queues)) = (interface.device.value.kind, &interface.queues)
+        {
+            let what = "a packet socket has no queues to choose";
+            self.add(&queues.place, "interface.queues", what, "leave it out");
+        }
+        self.mtu(interface, is_ethernet);
+        for family in [Family::V4, Family::V6] {
+            let of_family = |a: &&Given<IpCidr>| Family::of(a.value.addr()) == family;
+            if let Some(extra) = interface.addresses.iter().filter(of_family).nth(ADDRESSES_MAX) {
+                let what = format!("more than {ADDRESSES_MAX} addresses of one family");
+                let remedy = format!("keep {ADDRESSES_MAX}");
+                self.add(&extra.place, "interface.address", what, remedy);
+            }
+        }
+        for address in &interface.addresses {
+            self.address(address);
+        }
+        for gateway in &interface.gateways {
+            self.gateway(gateway, interface);
+        }
+    }
+
+    fn mtu(&mut self, interface: &InterfaceSettings, is_ethernet: bool) {
+        let Some(mtu) = &interface.mtu else { return };
+        let ipv6 = interface.addresses.iter().find(|a| a.value.addr().is_ipv6());
+        if let (Some(address), true) = (ipv6, mtu.value < MTU_IPV6_MIN) {
+            let what = format!(
+                "{} is too small for IPv6, which {} needs on this interface",
+                mtu.value, address.value
+            );
+            let remedy = "use at least 1280 (RFC 8200 section 5), or drop the IPv6 addresses";
+            self.add(&mtu.place, "interface.mtu", what, remedy);
+        }
+        if is_ethernet && mtu.value > MTU_ETHERNET_MAX {
+            let what = format!("{} does not fit an Ethernet frame", mtu.value);
+            let remedy = format!("use at most {MTU_ETHERNET_MAX}");
+            self.add(&mtu.place, "interface.mtu", what, remedy);
+        }
+    }
+
+    fn address(&mut self, address: &Given<IpCidr>) {
+        let (addr, length) = (address.value.addr(), address.value.prefix_len());
+        let what = match addr {
+            IpAddr::V4(a) if !ipv4_source_is_plausible(a) => {
+                format!("{a} cannot be a host's address")
+            }
+            IpAddr::V6(a) if !ipv6_source_is_plausible(a) => {
+                format!("{a} cannot be a host's address")
+            }
+            IpAddr::V4(a) if length < 31 => {
+                let hosts = u32::MAX >> length;
+                match a.to_bits() & hosts {
+                    0 => format!("{a} is the name of the network, not a host's address"),
+                    bits if bits == hosts => format!("{a} is the network's broadcast address"),
+                    _ => return,
+                }
+            }
+            _ => return,
+        };
+        let remedy = "use one host's own address, as in 10.0.0.2/24 or fd00::2/64";
+        self.add(&address.place, "interface.address", what, remedy);
+    }
+
+    fn gateway(&mut self, gateway: &Given<IpAddr>, interface: &InterfaceSettings) {
+        let addr = gateway.value;
+        let key = "interface.gateway";
+        if interface.addresses.iter().any(|a| a.value.addr() == addr) {
+            let remedy = "name the router's address";
+            self.add(&gateway.place, key, format!("{addr} is our own address"), remedy);
+            return;
+        }
+        let is_plausible = match addr {
+            IpAddr::V4(a) => ipv4_source_is_plausible(a),
+            IpAddr::V6(a) => ipv6_source_is_plausible(a),
+        };
+        if !is_plausible {
+            let what = format!("{addr} cannot be a router's address");
+            self.add(&gateway.place, key, what, "name the router's unicast address");
+            return;
+        }
+        let mut of_family =
+            interface.addresses.iter().filter(|a| a.value.addr().is_ipv4() == addr.is_ipv4());
+        let link_local = matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local());
+        if link_local || of_family.clone().any(|a| a.value.contains(addr)) {
+            return;
+        }
+        let family = if addr.is_ipv4() { "IPv4" } else { "IPv6" };
+        let remedy = match of_family.next() {
+            Some(address) => format!(
+                "use a router inside {}, or add an address whose prefix covers \
+                                      it",
+                prefix_of(address.value)
+            ),
+            None => format!("add an {family} address whose prefix covers it"),
+        };
+        let what = format!("{addr} is on no prefix of {}", interface.device.value);
+        self.add(&gateway.place, key, what, remedy);
+    }
+
+    fn addresses_are_unique(&mut self, settings: &Settings) {
+        let mut seen = HashMap::new();
+        for interface in &settings.interfaces {
+            for address in &interface.addresses {
+                let device = &interface.device.value;
+                if let Some(before) = seen.insert(address.value.addr(), device) {
+                    let what = format!("{} stands on {before} already", address.value.addr());
+                    let remedy = "keep one of the two";
+                    self.add(&address.place, "interface.address", what, remedy);
+                }
+            }
+        }
+    }
+
+    fn services(&mut self, settings: &Settings) {
+        let mut seen = HashMap::new();
+        for service in &settings.services {
+            if let Some(before) = seen.insert(service.value.port, service.value) {
+                let what = format!("port {} is taken by {before}", service.value.port);
+                self.add(&service.place, "service.port", what, "give it a port of its own");
+            }
+        }
+    }
+}
+
+/// An address's prefix in words, host bits cleared.
+fn prefix_of(address: IpCidr) -> String {
+    use floodwall_base::Prefix;
+    let length = address.prefix_len();
+    match address.addr() {
+        IpAddr::V4(a) => Prefix::new(a, length).map(|p| p.to_string()),
+        IpAddr::V6(a) => Prefix::new(a, length).map(|p| p.to_string()),
+    }
+    .unwrap_or_else(|| address.to_string())
+}

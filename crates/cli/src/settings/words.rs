@@ -1,0 +1,203 @@
+//! The words of devices, services, addresses and numbers, the same in flags and files.
+//!
+//! Each function takes text and gives a value, or what is wrong with it and the remedy.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use floodwall_base::{IpCidr, MacAddr};
+
+/// What is wrong, and the remedy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wrong {
+    pub(crate) what: String,
+    pub(crate) remedy: String,
+}
+
+pub(crate) fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong {
+    Wrong { what: what.into(), remedy: remedy.into() }
+}
+
+/// Kinds of devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DeviceKind {
+    Tun,
+    Tap,
+    Packet,
+}
+
+impl DeviceKind {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Tun => "tun",
+            Self::Tap => "tap",
+            Self::Packet => "packet",
+        }
+    }
+}
+
+/// A device: `tap:fw0`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DeviceWord {
+    pub(crate) kind: DeviceKind,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for DeviceWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind.word(), self.name)
+    }
+}
+
+/// Longest name that Linux gives an interface.
+const NAME_MAX: usize = 15;
+
+/// `tun:NAME`, `tap:NAME`, `packet:INTERFACE`.
+pub(crate) fn device(text: &str) -> Result<DeviceWord, Wrong> {
+    const REMEDY: &str = "write tun:NAME, tap:NAME or packet:INTERFACE, as in tap:fw0";
+    let Some((kind, name)) = text.split_once(':') else {
+        return Err(wrong(format!("{text:?} is not a device"), REMEDY));
+    };
+    let kind = match kind {
+        "tun" => DeviceKind::Tun,
+        "tap" => DeviceKind::Tap,
+        "packet" => DeviceKind::Packet,
+        _ => return Err(wrong(format!("{kind:?} is not a kind of device"), REMEDY)),
+    };
+    let is_odd = |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || c.is_control();
+    if name.is_empty()
+        || name.len() > NAME_MAX
+        || matches!(name, "." | "..")
+        || name.contains(is_odd)
+    {
+        let remedy = "use 1 to 15 bytes without space, slash, colon or percent sign, as in tap:fw0";
+        return Err(wrong(format!("{name:?} cannot be an interface's name"), remedy));
+    }
+    Ok(DeviceWord { kind, name: name.to_owned() })
+}
+
+/// Kinds of services.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ServiceKind {
+    Echo,
+    Discard,
+    Chargen,
+}
+
+/// A service: `udp-echo:7001`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ServiceWord {
+    pub(crate) kind: ServiceKind,
+    pub(crate) port: u16,
+}
+
+impl ServiceKind {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Echo => "udp-echo",
+            Self::Discard => "udp-discard",
+            Self::Chargen => "udp-chargen",
+        }
+    }
+}
+
+impl fmt::Display for ServiceWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind.word(), self.port)
+    }
+}
+
+/// `udp-echo`, `udp-discard`, `udp-chargen`.
+pub(crate) fn service_kind(text: &str) -> Result<ServiceKind, Wrong> {
+    [ServiceKind::Echo, ServiceKind::Discard, ServiceKind::Chargen]
+        .into_iter()
+        .find(|kind| kind.word() == text)
+        .ok_or_else(|| {
+            let remedy = "the services are udp-echo, udp-discard and udp-chargen";
+            wrong(format!("{text:?} is not a service"), remedy)
+        })
+}
+
+/// A port that a service can be reached at.
+pub(crate) fn port(number: i64) -> Result<u16, Wrong> {
+    u16::try_from(number).ok().filter(|port| *port != 0).ok_or_else(|| {
+        wrong(format!("{number} is not a port that can be reached"), "use a port from 1 to 65535")
+    })
+}
+
+/// `udp-echo:7001`.
+pub(crate) fn service(text: &str) -> Result<ServiceWord, Wrong> {
+    let Some((kind, number)) = text.split_once(':') else {
+        let remedy = "write a service and its port, as in udp-echo:7001";
+        return Err(wrong(format!("{text:?} is not a service"), remedy));
+    };
+    let kind = service_kind(kind)?;
+    let number: i64 = number
+        .parse()
+        .map_err(|_| wrong(format!("{number:?} is not a port"), "use a port from 1 to 65535"))?;
+    Ok(ServiceWord { kind, port: port(number)? })
+}
+
+/// An address of ours, `10.0.0.2/24`.
+pub(crate) fn address(text: &str) -> Result<IpCidr, Wrong> {
+    if let Some((_, length)) = text.split_once('/') {
+        return text.parse().map_err(|_| {
+            let what = match text.split_once('/').map(|(addr, _)| addr.parse::<IpAddr>()) {
+                Some(Ok(_)) => format!("/{length} is not a prefix length of that family"),
+                _ => format!("{text:?} is not an address"),
+            };
+            wrong(what, "write an address and its prefix length, as in 10.0.0.2/24 or fd00::2/64")
+        });
+    }
+    let what = match text.parse::<IpAddr>() {
+        Ok(_) => format!("{text} lacks its prefix length"),
+        Err(_) => format!("{text:?} is not an address"),
+    };
+    Err(wrong(what, "write an address and its prefix length, as in 10.0.0.2/24 or fd00::2/64"))
+}
+
+/// A router's address.
+pub(crate) fn gateway(text: &str) -> Result<IpAddr, Wrong> {
+    text.parse().map_err(|_| {
+        let remedy = "write the router's address alone, as in 10.0.0.1 or fd00::1";
+        wrong(format!("{text:?} is not an address"), remedy)
+    })
+}
+
+/// A station's link address.
+pub(crate) fn mac(text: &str) -> Result<MacAddr, Wrong> {
+    let mac: MacAddr = text.parse().map_err(|_| {
+        let remedy = "write six pairs of hexadecimal digits, as in 02:00:00:00:00:02";
+        wrong(format!("{text:?} is not a link address"), remedy)
+    })?;
+    if !mac.is_unicast() {
+        let remedy = "use a station's own, as in 02:00:00:00:00:02 (first byte even, not all zero)";
+        return Err(wrong(format!("{mac} names no station"), remedy));
+    }
+    Ok(mac)
+}
+
+/// Least that any IP link must carry (RFC 791), and the most that a packet can have.
+const MTU: (i64, i64) = (68, 65_535);
+
+/// The largest packet of a link.
+pub(crate) fn mtu(number: i64) -> Result<u32, Wrong> {
+    within(number, MTU, "an MTU").map(|mtu| mtu as u32)
+}
+
+/// Queues of one interface.
+pub(crate) fn queues(number: i64) -> Result<usize, Wrong> {
+    within(number, (1, 8), "a number of queues").map(|queues| queues as usize)
+}
+
+/// A core.
+pub(crate) fn cpu(number: i64) -> Result<usize, Wrong> {
+    within(number, (0, 1023), "a core").map(|cpu| cpu as usize)
+}
+
+fn within(number: i64, (least, most): (i64, i64), what: &str) -> Result<i64, Wrong> {
+    if (least..=most).contains(&number) {
+        return Ok(number);
+    }
+    Err(wrong(format!("{number} cannot be {what}"), format!("use {least} to {most}")))
+}

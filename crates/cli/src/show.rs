@@ -1,0 +1,175 @@
+//! Reports for humans.
+//!
+//! Called by `stat`, and by `run` for its last line. Colour stands on a terminal only, and not
+//! where `NO_COLOR` is set (no-color.org).
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+
+use floodwall_base::Counter;
+use floodwall_dispatch::Fact;
+
+use crate::report::{DeviceReport, Report};
+
+/// How headings stand out.
+#[derive(Clone, Copy)]
+pub(crate) struct Style {
+    bold: &'static str,
+    alarm: &'static str,
+    plain: &'static str,
+}
+
+impl Style {
+    /// Colour where `stream` is a terminal and nobody minds.
+    pub(crate) fn of(stream: &impl IsTerminal) -> Self {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        if stream.is_terminal() && !unwanted && !dumb {
+            Self { bold: "\x1b[1m", alarm: "\x1b[1;31m", plain: "\x1b[0m" }
+        } else {
+            Self::plain()
+        }
+    }
+
+    /// No colour.
+    pub(crate) const fn plain() -> Self {
+        Self { bold: "", alarm: "", plain: "" }
+    }
+}
+
+/// The whole report; counters at zero only with `all`.
+pub(crate) fn report(report: &Report, all: bool, style: Style) -> String {
+    let mut out = String::new();
+    let Style { bold, plain, .. } = style;
+    let core = report.cpu.map_or_else(|| "any core".to_owned(), |cpu| format!("core {cpu}"));
+    let uptime = seconds(report.uptime_ns);
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{bold}floodwall {}{plain}, process {}, {core}, up {uptime}",
+        report.version, report.pid
+    );
+    for device in &report.devices {
+        show_device(&mut out, device, style);
+    }
+    if !report.neighbours.is_empty() {
+        let _ = writeln!(out, "\n{bold}Neighbours{plain}");
+    }
+    for n in &report.neighbours {
+        let lladdr = n.lladdr.as_ref().map(|mac| format!(" lladdr {mac}")).unwrap_or_default();
+        let router = if n.router { " router" } else { "" };
+        let state = n.state.join(",");
+        let _ = writeln!(out, "{} dev {}{lladdr}{router} {state}", n.addr, n.dev);
+    }
+    counters(&mut out, report, all, style);
+    drops(&mut out, report, style);
+    conservation(&mut out, report, style);
+    let _ = writeln!(out, "\n{bold}Worker{plain}");
+    for fact in Fact::ALL {
+        let n = report.worker.get(fact.name()).copied().unwrap_or(0);
+        if n > 0 || all {
+            let _ = writeln!(out, "{:<32}{n:>16}  {}", fact.name(), fact.sentence());
+        }
+    }
+    out
+}
+
+fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
+    let Style { bold, alarm, plain } = style;
+    let DeviceReport { ifname, ifindex, link_type, mtu, .. } = device;
+    let mac = device.address.as_ref().map(|mac| format!(" {mac}")).unwrap_or_default();
+    let offload = if device.offload { "on" } else { "off" };
+    let _ = writeln!(
+        out,
+        "\n{bold}{ifindex}: {ifname}{plain} link/{link_type}{mac} mtu {mtu} offload {offload}"
+    );
+    for addr in &device.addr_info {
+        let _ = writeln!(out, "    {} {}/{}", addr.family, addr.local, addr.prefixlen);
+    }
+    let of = |name: &str| device.stats.get(name).copied().unwrap_or(0);
+    for side in ["rx", "tx"] {
+        let (packets, bytes) = (format!("{side}_packets"), format!("{side}_bytes"));
+        let _ = write!(out, "    {side} {} packets, {} bytes", of(&packets), of(&bytes));
+        let losses = device.stats.iter().filter(|(name, n)| {
+            **n > 0 && name.starts_with(side) && **name != packets && **name != bytes
+        });
+        for (name, n) in losses {
+            let _ = write!(out, ", {n} {}", name[side.len()..].trim_matches('_').replace('_', " "));
+        }
+        out.push('\n');
+    }
+    if device.backlog > 0 {
+        let _ = writeln!(out, "    {} packets wait for the device", device.backlog);
+    }
+    if let Some(error) = &device.error {
+        let _ = writeln!(out, "    {alarm}out of service: {error}{plain}");
+    }
+}
+
+fn counters(out: &mut String, report: &Report, all: bool, style: Style) {
+    let _ = writeln!(out, "\n{}Counters{}", style.bold, style.plain);
+    for counter in Counter::ALL {
+        let n = report.counters.get(counter.name()).copied().unwrap_or(0);
+        if n > 0 || all {
+            let _ = writeln!(out, "{:<32}{n:>16}", counter.name());
+        }
+    }
+}
+
+fn drops(out: &mut String, report: &Report, style: Style) {
+    let Style { bold, plain, .. } = style;
+    for (direction, title) in
+        [("in", "Dropped of what arrived"), ("out", "Dropped of what we made")]
+    {
+        let mut these = report.drops.iter().filter(|drop| drop.direction == direction).peekable();
+        if these.peek().is_some() {
+            let _ = writeln!(out, "\n{bold}{title}{plain}");
+        }
+        for drop in these {
+            let _ = writeln!(out, "{:<32}{:>16}  {}", drop.reason, drop.count, drop.sentence);
+        }
+    }
+}
+
+fn conservation(out: &mut String, report: &Report, style: Style) {
+    let Style { bold, alarm, plain } = style;
+    let law = &report.conservation;
+    let verdict = match law.holds {
+        true => "every packet has one fate".to_owned(),
+        false => format!("{alarm}BROKEN: some packet has none or two; please report this{plain}"),
+    };
+    let _ = writeln!(out, "\n{bold}Conservation{plain}: {verdict}");
+    let _ = writeln!(
+        out,
+        "  {} arrived = {} delivered + {} answered + {} forwarded + {} dropped",
+        law.arrived, law.delivered, law.answered, law.forwarded, law.dropped_in
+    );
+    let _ = writeln!(
+        out,
+        "  {} made = {} transmitted + {} waiting for a neighbour + {} dropped",
+        law.originated, law.transmitted, law.pending, law.dropped_out
+    );
+}
+
+/// A length of time in words.
+pub(crate) fn seconds(nanos: u64) -> String {
+    let (whole, tenth) = (nanos / 1_000_000_000, nanos / 100_000_000 % 10);
+    match whole {
+        0..=59 => format!("{whole}.{tenth} s"),
+        60..=3599 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_read_as_people_say_them() {
+        assert_eq!(seconds(0), "0.0 s");
+        assert_eq!(seconds(12_345_678_901), "12.3 s");
+        assert_eq!(seconds(61_000_000_000), "1 min 1 s");
+        assert_eq!(seconds(7_260_000_000_000), "2 h 1 min");
+    }
+}

@@ -1,0 +1,13 @@
+//! The control socket: where it lies, who serves it, who asks.
+//!
+//! One line of request, one line of JSON as answer, and the connection ends. The socket is for
+//! its owner only (mode 0600).
+
+pub(crate) mod client;
+pub(crate) mod path;
+pub(crate) mod server;
+
+/// Bytes of the longest request, newline included.
+pub(crate) const REQUEST_MAX: usize = 128;
+/// The one request there is.
+pub(crate) const STAT: &str = "stat";

@@ -1,0 +1,86 @@
+//! Asking a running instance.
+//!
+//! Called by `stat`. Bounded in time and bytes, so that whatever answers cannot hold it up.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::exit::Exit;
+
+/// How long an instance may take for each step of its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of the longest answer.
+const ANSWER_MAX: u64 = 16 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub(crate) enum AskError {
+    /// Nobody was reached.
+    #[error("no instance is reached on {path}: {why}; {remedy}", path = .path.display())]
+    Unreachable { path: PathBuf, why: String, remedy: &'static str },
+    /// Somebody was, and did not answer as wished.
+    #[error("the instance on {path} refused: {why}", path = .path.display())]
+    Refused { path: PathBuf, why: String },
+}
+
+impl AskError {
+    pub(crate) const fn exit(&self) -> Exit {
+        match self {
+            Self::Unreachable { .. } => Exit::Unreachable,
+            Self::Refused { .. } => Exit::Refused,
+        }
+    }
+}
+
+/// Sends one request, and gives the answer, which is one JSON document.
+pub(crate) fn ask(path: &Path, request: &str) -> Result<serde_json::Value, AskError> {
+    let mut stream = UnixStream::connect(path).map_err(|error| unreachable(path, &error))?;
+    let refused = |why: String| AskError::Refused { path: path.to_owned(), why };
+    let text = exchange(&mut stream, request).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            refused("it does not answer in time".to_owned())
+        }
+        _ => refused(error.to_string()),
+    })?;
+    let answer: serde_json::Value = serde_json::from_slice(&text)
+        .map_err(|error| refused(format!("its answer makes no sense ({error})")))?;
+    match answer.get("error").and_then(|error| error.as_str()) {
+        Some(why) => Err(refused(why.to_owned())),
+        None => Ok(answer),
+    }
+}
+
+fn exchange(stream: &mut UnixStream, request: &str) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("{request}\n").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+fn unreachable(path: &Path, error: &io::Error) -> AskError {
+    let (why, remedy) = match error.kind() {
+        io::ErrorKind::NotFound => {
+            ("there is no such socket", "start one with `floodwall run`, or name it with --socket")
+        }
+        io::ErrorKind::ConnectionRefused => {
+            ("its instance has died", "start one with `floodwall run`")
+        }
+        io::ErrorKind::PermissionDenied => {
+            ("you may not", "ask as the user who started it, or with sudo")
+        }
+        _ => {
+            return AskError::Unreachable {
+                path: path.to_owned(),
+                why: error.to_string(),
+                remedy: "is it the right path?",
+            };
+        }
+    };
+    AskError::Unreachable { path: path.to_owned(), why: why.to_owned(), remedy }
+}

@@ -1,0 +1,115 @@
+//! Where control sockets lie, and how an instance takes its own.
+//!
+//! Invariant: one living instance a path. A socket whose owner died is noticed, because nobody
+//! answers on it, and replaced.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use thiserror::Error;
+
+/// The folder for sockets that were given no path: `$XDG_RUNTIME_DIR/floodwall` or
+/// `/run/floodwall`.
+fn folder() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+        Some(dir) => Path::new(&dir).join("floodwall"),
+        None => PathBuf::from("/run/floodwall"),
+    }
+}
+
+/// The socket of the instance on `device`.
+pub(crate) fn of_device(device: &str) -> PathBuf {
+    folder().join(format!("{device}.sock"))
+}
+
+/// The sockets of all instances that were given no path, sorted.
+pub(crate) fn all() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in [folder(), PathBuf::from("/run/floodwall")] {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        let paths = entries.flatten().map(|entry| entry.path());
+        found.extend(paths.filter(|path| path.extension().is_some_and(|e| e == "sock")));
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Why an instance cannot have its socket.
+#[derive(Debug, Error)]
+pub(crate) enum TakenError {
+    #[error(
+        "another floodwall answers on {path}; stop that one, or choose another --device and \
+         --socket",
+        path = .0.display()
+    )]
+    Alive(PathBuf),
+    #[error("the control socket {path} cannot be made: {error}; choose a path with --socket",
+        path = .path.display())]
+    Io { path: PathBuf, error: io::Error },
+}
+
+/// Whether somebody answers at `path`.
+pub(crate) fn is_alive(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
+}
+
+/// A listening socket that is removed when the instance ends.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) listener: UnixListener,
+    pub(crate) path: PathBuf,
+}
+
+impl Taken {
+    /// Binds the socket for its owner only, in place of one that nobody answers on.
+    pub(crate) fn take(path: &Path) -> Result<Self, TakenError> {
+        let fail = |error| TakenError::Io { path: path.to_owned(), error };
+        if is_alive(path) {
+            return Err(TakenError::Alive(path.to_owned()));
+        }
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            let mut builder = std::fs::DirBuilder::new();
+            builder.recursive(true).mode(0o700).create(folder).map_err(fail)?;
+        }
+        remove_dead(path).map_err(fail)?;
+        let listener = bind(path).map_err(fail)?;
+        let taken = Self { listener, path: path.to_owned() };
+        taken.listener.set_nonblocking(true).map_err(fail)?;
+        Ok(taken)
+    }
+}
+
+/// A listening socket that nobody but its owner may ever connect to: Linux gives the file the mode
+/// that the socket has when it is bound.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(0o600))?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // Others behind this many are refused by the system.
+    rustix::net::listen(&socket, 128)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Removes a socket that nobody answers on; never anything that is not a socket.
+fn remove_dead(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else lies there")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // Where somebody has removed it already, it is gone as wished.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

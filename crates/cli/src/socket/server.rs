@@ -1,0 +1,152 @@
+//! Answering on the control socket, in a thread of its own, never on the worker.
+//!
+//! Called once by `run`. The thread sleeps until somebody connects.
+//!
+//! # Under flood
+//! Reachable by the owner's processes. Bound: [`CONNECTIONS_MAX`] connections, [`REQUEST_MAX`]
+//! bytes each, and [`PATIENCE`] from the first byte to the last; whoever stalls is cut off, and
+//! further ones wait in the system's queue. Packets lose nothing: the worker is asked at most once
+//! a request, between two bursts.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use floodwall_base::Instant;
+use floodwall_dispatch::{Clock, Stop};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::REQUEST_MAX;
+
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 16;
+/// How long one may last.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One client.
+struct Connection {
+    stream: UnixStream,
+    request: Vec<u8>,
+    /// The answer and how much of it has been sent.
+    answer: Option<(Vec<u8>, usize)>,
+    deadline: Instant,
+}
+
+/// What has become of a connection.
+#[derive(PartialEq)]
+enum Fate {
+    Open,
+    Closed,
+}
+
+/// Serves until `stop` is triggered. `answer` turns a request into one line.
+pub(crate) fn serve(
+    listener: &UnixListener,
+    stop: &Stop,
+    mut answer: impl FnMut(&str) -> String,
+) -> io::Result<()> {
+    let clock = Clock::new();
+    let mut connections: Vec<Connection> = Vec::with_capacity(CONNECTIONS_MAX);
+    while !stop.is_triggered() {
+        wait(listener, stop, &connections, clock.now())?;
+        let now = clock.now();
+        connections.retain_mut(|connection| {
+            connection.deadline > now && connection.step(&mut answer) == Fate::Open
+        });
+        while connections.len() < CONNECTIONS_MAX {
+            let Ok((stream, _)) = listener.accept() else { break };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let deadline = now + PATIENCE;
+            let request = Vec::with_capacity(REQUEST_MAX);
+            connections.push(Connection { stream, request, answer: None, deadline });
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps until somebody calls, or the first patience ends. While all places are taken, new ones
+/// are left in the system's queue.
+fn wait(
+    listener: &UnixListener,
+    stop: &Stop,
+    connections: &[Connection],
+    now: Instant,
+) -> io::Result<()> {
+    let mut waited = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+    for connection in connections {
+        let wish = if connection.answer.is_some() { PollFlags::OUT } else { PollFlags::IN };
+        waited.push(PollFd::from_borrowed_fd(connection.stream.as_fd(), wish));
+    }
+    if connections.len() < CONNECTIONS_MAX {
+        waited.push(PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
+    }
+    let timeout = connections.iter().map(|c| c.deadline - now).min().map(|length| Timespec {
+        tv_sec: length.as_secs().cast_signed(),
+        tv_nsec: i64::from(length.subsec_nanos()),
+    });
+    match poll(&mut waited, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Connection {
+    /// Reads or writes as much as is possible without waiting.
+    fn step(&mut self, answer: &mut impl FnMut(&str) -> String) -> Fate {
+        if self.answer.is_none() {
+            match self.read() {
+                Ok(Some(request)) => {
+                    let mut line = answer(&request).into_bytes();
+                    line.push(b'\n');
+                    self.answer = Some((line, 0));
+                }
+                Ok(None) => return Fate::Open,
+                Err(_) => return Fate::Closed,
+            }
+        }
+        self.write()
+    }
+
+    /// The request, once its line is whole.
+    fn read(&mut self) -> io::Result<Option<String>> {
+        let mut piece = [0; REQUEST_MAX];
+        loop {
+            let room = REQUEST_MAX - self.request.len();
+            match self.stream.read(&mut piece[..room]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self.request.extend_from_slice(&piece[..n]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if let Some(end) = self.request.iter().position(|byte| *byte == b'\n') {
+                let line = String::from_utf8_lossy(&self.request[..end]);
+                return Ok(Some(line.trim().to_owned()));
+            }
+            if self.request.len() == REQUEST_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+    }
+
+    fn write(&mut self) -> Fate {
+        let Some((answer, sent)) = &mut self.answer else { return Fate::Open };
+        while *sent < answer.len() {
+            match self.stream.write(&answer[*sent..]) {
+                Ok(0) => return Fate::Closed,
+                Ok(n) => *sent += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Fate::Open,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Fate::Closed,
+            }
+        }
+        Fate::Closed
+    }
+}
+
+#[cfg(test)]
+mod tests;
