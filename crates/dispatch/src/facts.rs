@@ -38,7 +38,8 @@ facts! {
     BusyRounds = "busy_rounds", "Turns that found packets.",
     WorkSlices = "work_slices", "Slices of timed work.",
     Units = "units", "Units of work that the engine spent.",
-    LongestRoundNanos = "longest_round_ns", "Longest turn so far, in nanoseconds.",
+    LongestRoundNanos = "longest_round_ns",
+        "Longest turn so far in nanoseconds, what the system took away included.",
     Sleeps = "sleeps", "Times that the worker gave up the core to wait.",
     WakesDevice = "wakes_device", "Sleeps that a device ended.",
     WakesBell = "wakes_bell", "Sleeps that another thread ended.",
@@ -48,9 +49,11 @@ facts! {
     SentPackets = "sent_packets", "Packets that the engine sent.",
     TxPackets = "tx_packets", "Packets that devices took.",
     Backlog = "backlog", "Packets that wait for a device now.",
-    DropsDeviceFull = "drops_device_full", "Packets dropped because a device and its backlog were full.",
+    DropsDeviceFull = "drops_device_full",
+        "Packets dropped because a device and its backlog were full.",
     DropsDeviceGone = "drops_device_gone", "Packets dropped because their device had vanished.",
-    DropsInterfaceUnknown = "drops_interface_unknown", "Packets dropped because no device serves their interface.",
+    DropsInterfaceUnknown = "drops_interface_unknown",
+        "Packets dropped because no device serves their interface.",
     DevicesLive = "devices_live", "Devices in service.",
 }
 
