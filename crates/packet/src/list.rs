@@ -101,7 +101,8 @@ impl PacketList {
         }
         self.last = more.last;
         self.len += more.len;
-        *more = Self { first: ptr::null(), last: ptr::null(), len: 0 };
+        // Its packets are ours now: it must not drop them.
+        core::mem::forget(more.take());
     }
 
     /// Takes the whole list, leaving an empty one.
@@ -152,5 +153,28 @@ impl Drop for PacketList {
 impl core::fmt::Debug for PacketList {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "PacketList({} packets)", self.len)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::PacketList;
+    use crate::descriptor::Class;
+    use crate::pool::{Pool, PoolConfig};
+
+    #[test]
+    fn appended_packets_stay_with_their_new_list() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let before = pool.available();
+        let (mut all, mut more) = (PacketList::new(), PacketList::new());
+        for _ in 0..3 {
+            more.push_back(pool.alloc(Class::Small).unwrap());
+            all.append(&mut more);
+            assert!(more.is_empty() && more.pop_front().is_none());
+        }
+        assert_eq!((all.len(), before.small - pool.available().small), (3, 3));
+        assert_eq!(all.iter().count(), 3);
+        drop(all);
+        assert_eq!(pool.available(), before);
     }
 }
