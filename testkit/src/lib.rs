@@ -1,1 +1,14 @@
-//! What only tests need.
+//! What only tests need: counting allocations, cutting packets, reading captures, fuzz bodies.
+//!
+//! Called by tests, by benches and by the fuzz targets, never by the product. Invariant: the same
+//! arguments give the same answers; what is random takes a seed.
+#![deny(unsafe_code)]
+
+pub mod alloc;
+pub mod captures;
+pub mod cuts;
+pub mod fuzz_bodies;
+pub mod packet_model;
+mod seeded;
+
+pub use seeded::Seeded;

@@ -91,7 +91,8 @@ mod model {
     //! are loom's cells: an access that nothing orders fails the model.
     //!
     //! Weakened by hand, each found by the model named: the load in `release` to relaxed, its
-    //! `AcqRel` to `Release` or to `Acquire`, the store of 1 left out (`last_owner_frees_once`); the
+    //! `AcqRel` to `Release` or to `Acquire`, the store of 1 left out (`last_owner_frees_once`);
+    //! `share` by load and store (`last_of_three_owners_frees_once_when_one_shares_late`); the
     //! load in `is_sole` to relaxed (`writer_waits_for_the_readers_last_look`); `lend` to relaxed,
     //! `take_back`'s acquire to relaxed, its exchange split into load and store
     //! (`lent_frame_is_taken_back_once`).

@@ -1,0 +1,25 @@
+//! What the fuzz targets do with their bytes, as plain functions.
+//!
+//! Called by the targets of `fuzz/`, and by `testkit/tests/fuzz_replay.rs`, which runs each over
+//! its corpus in every ordinary test run. Invariant: a body panics exactly where something is
+//! wrong, and leaves nothing behind for the next one.
+
+mod canary;
+mod pulldown;
+mod wire;
+
+pub use canary::canary;
+pub use pulldown::pulldown;
+pub use wire::wire;
+
+/// A body: panics where something is wrong with what it makes of the bytes.
+pub struct Body {
+    /// The name of its target, which is also that of its corpus.
+    pub name: &'static str,
+    /// Runs it.
+    pub run: fn(&[u8]),
+}
+
+/// Every body that is replayed.
+pub const ALL: [Body; 2] =
+    [Body { name: "pulldown", run: pulldown }, Body { name: "wire", run: wire }];
