@@ -7,7 +7,9 @@
 pub mod alloc;
 pub mod captures;
 pub mod cuts;
+#[cfg(not(loom))]
 pub mod fuzz_bodies;
+#[cfg(not(loom))]
 pub mod packet_model;
 mod seeded;
 

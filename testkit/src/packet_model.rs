@@ -5,8 +5,10 @@
 //! Invariants checked: bytes and lengths after each operation, of all packets that might share
 //! memory; that accounts have exactly what is charged; at the end that everything is home.
 
+use std::collections::VecDeque;
+
 use floodwall_packet::{
-    AccessCounters, Account, Class, PacketBuf, PacketList, Pool, PoolConfig, PulldownError,
+    AccessCounters, Account, Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, PulldownError,
 };
 
 /// Packets alive at a time.
@@ -14,11 +16,21 @@ const PACKETS_MAX: usize = 12;
 /// `floodwall_base::limits::CHUNKS_MAX`, which this crate states once more on purpose.
 const CHUNKS_MAX: usize = 64;
 
-/// A packet, what its bytes should be, and what should be charged to which account.
+/// What should be charged, to which account.
+type Charge = Option<(usize, u32)>;
+
+/// A packet, what its bytes should be, and what should be charged.
 struct Pair {
     packet: PacketBuf,
     flat: Vec<u8>,
-    charged: Option<(usize, u32)>,
+    charged: Charge,
+}
+
+/// A list of packets, and what it should have in it, in order.
+#[derive(Default)]
+struct Queue {
+    list: PacketList,
+    models: VecDeque<(Vec<u8>, Charge)>,
 }
 
 /// Packets, accounts and the pool they are of. See the file's head.
@@ -26,6 +38,7 @@ pub struct PacketModel {
     pool: Pool,
     accounts: Vec<Account>,
     pairs: Vec<Pair>,
+    queue: Queue,
     /// To be dropped on another thread.
     elsewhere: Vec<PacketBuf>,
     access: AccessCounters,
@@ -75,6 +88,7 @@ impl PacketModel {
             pool,
             accounts: accounts.into(),
             pairs: Vec::new(),
+            queue: Queue::default(),
             elsewhere: Vec::new(),
             access: AccessCounters::default(),
             next: 0,
@@ -94,6 +108,7 @@ impl PacketModel {
         self.pairs.iter().for_each(check);
         self.drop_elsewhere();
         self.pairs.clear();
+        self.queue = Queue::default();
         assert!(self.accounts.iter().all(|account| account.used() == 0), "still charged");
         assert_eq!(self.pool.available(), before, "not all is home");
     }
@@ -131,8 +146,8 @@ impl PacketModel {
     }
 
     fn create(&mut self, op: Op) {
-        if self.pairs.len() == PACKETS_MAX {
-            self.pairs.remove(op.0[1] as usize % PACKETS_MAX);
+        while self.pairs.len() >= PACKETS_MAX {
+            self.pairs.remove(op.0[1] as usize % self.pairs.len());
         }
         let len = op.a() * if op.0[0] >= 128 { op.b() } else { 1 };
         let flat = self.fresh(len);
@@ -303,25 +318,52 @@ impl PacketModel {
         std::thread::spawn(move || drop(packets)).join().expect("dropping does not panic");
     }
 
-    /// Through a list, or to a device and back.
+    /// Into the queue or a burst and out again, or to a device and back.
     fn travel(&mut self, at: usize, op: Op) {
-        let Pair { packet, flat, charged } = self.pairs.remove(at);
-        let packet = if op.a().is_multiple_of(2) {
-            let mut list = PacketList::new();
-            list.push_back(packet);
-            list.extend_with(&self.pool, op.b() % 3);
-            list.pop_front().expect("it was pushed")
-        } else {
-            match packet.lend() {
-                Ok(address) => {
-                    let region = self.pool.region();
-                    assert!(region.take_back(address + 1).is_none());
-                    let packet = region.take_back(address).expect("lent just now");
-                    assert!(region.take_back(address).is_none());
-                    packet
-                }
-                Err(packet) => packet,
+        match op.a() % 8 {
+            0 | 1 => {
+                let pair = self.pairs.remove(at);
+                self.queue.push(pair, op.a() % 8 == 1);
             }
+            2 | 3 => self.pairs.extend(self.queue.pop()),
+            4 => {
+                let mut more = Queue::default();
+                (0..op.b() % 3).filter_map(|_| self.pairs.pop()).for_each(|p| more.push(p, false));
+                self.queue.append(&mut more);
+                more.check();
+            }
+            5 => self.through_a_burst(op.b() % 4),
+            _ => self.by_a_device(at),
+        }
+        self.queue.check();
+    }
+
+    /// All packets go in; some stay there until the burst itself goes.
+    fn through_a_burst(&mut self, stay: usize) {
+        let mut burst = Burst::new();
+        let mut models = Vec::new();
+        for pair in self.pairs.drain(..) {
+            burst.push(pair.packet).expect("it has room for 64");
+            models.push((pair.flat, pair.charged));
+        }
+        assert_eq!(burst.len(), models.len());
+        assert!(burst.iter().zip(&models).all(|(packet, model)| same(packet, &model.0)));
+        let leave = models.len().saturating_sub(stay);
+        let out = burst.drain().zip(models).take(leave);
+        self.pairs.extend(out.map(|(packet, (flat, charged))| Pair { packet, flat, charged }));
+    }
+
+    fn by_a_device(&mut self, at: usize) {
+        let Pair { packet, flat, charged } = self.pairs.remove(at);
+        let packet = match packet.lend() {
+            Ok(address) => {
+                let region = self.pool.region();
+                assert!(region.take_back(address + 1).is_none());
+                let packet = region.take_back(address).expect("lent just now");
+                assert!(region.take_back(address).is_none());
+                packet
+            }
+            Err(packet) => packet,
         };
         let pair = Pair { packet, flat, charged };
         check(&pair);
@@ -357,21 +399,43 @@ impl PacketModel {
 
     fn check_accounts(&self) {
         for (number, account) in self.accounts.iter().enumerate() {
-            let charges = self.pairs.iter().filter_map(|pair| pair.charged);
+            let queued = self.queue.models.iter().filter_map(|model| model.1);
+            let charges = self.pairs.iter().filter_map(|pair| pair.charged).chain(queued);
             let want: u64 = charges.filter(|c| c.0 == number).map(|c| u64::from(c.1)).sum();
             assert_eq!(account.used(), want, "account {number}");
         }
     }
 }
 
-/// A few more packets for a list.
-trait ExtendWith {
-    fn extend_with(&mut self, pool: &Pool, count: usize);
-}
+impl Queue {
+    fn push(&mut self, pair: Pair, in_front: bool) {
+        let model = (pair.flat, pair.charged);
+        if in_front {
+            self.list.push_front(pair.packet);
+            self.models.push_front(model);
+        } else {
+            self.list.push_back(pair.packet);
+            self.models.push_back(model);
+        }
+    }
 
-impl ExtendWith for PacketList {
-    fn extend_with(&mut self, pool: &Pool, count: usize) {
-        (0..count).filter_map(|_| pool.packet_from(b"more")).for_each(|more| self.push_back(more));
+    fn pop(&mut self) -> Option<Pair> {
+        let packet = self.list.pop_front();
+        let model = self.models.pop_front();
+        assert_eq!(packet.is_some(), model.is_some());
+        let (flat, charged) = model?;
+        Some(Pair { packet: packet?, flat, charged })
+    }
+
+    fn append(&mut self, more: &mut Self) {
+        self.list.append(&mut more.list);
+        self.models.append(&mut more.models);
+    }
+
+    fn check(&self) {
+        assert_eq!(self.list.len(), self.models.len());
+        assert_eq!(self.list.iter().count(), self.models.len());
+        assert!(self.list.iter().zip(&self.models).all(|(packet, model)| same(packet, &model.0)));
     }
 }
 
@@ -381,16 +445,22 @@ fn range(op: Op, len: usize) -> (usize, usize) {
     (off, op.b() % (len.saturating_sub(off) + 2))
 }
 
-/// Whether a packet is what its model says.
+/// Fails unless a packet is what its model says.
 fn check(pair: &Pair) {
     let Pair { packet, flat, .. } = pair;
-    assert_eq!((packet.len(), packet.is_empty()), (flat.len(), flat.is_empty()));
-    let mut rest = &flat[..];
+    assert!(same(packet, flat), "{packet:?} is not {flat:?}");
+}
+
+/// Whether a packet has these bytes, and says so in all its ways.
+fn same(packet: &PacketBuf, flat: &[u8]) -> bool {
+    let mut rest = flat;
     for chunk in packet.chunks() {
-        let (here, behind) = rest.split_at_checked(chunk.len()).expect("more bytes than there are");
-        assert_eq!(chunk, here);
+        let Some(behind) = rest.strip_prefix(chunk) else { return false };
         rest = behind;
     }
-    assert!(rest.is_empty() && packet.chunk_count() <= CHUNKS_MAX);
-    assert_eq!(packet.is_contiguous(), packet.first().len() == flat.len());
+    rest.is_empty()
+        && packet.chunk_count() <= CHUNKS_MAX
+        && packet.len() == flat.len()
+        && packet.is_empty() == flat.is_empty()
+        && packet.is_contiguous() == (packet.first().len() == flat.len())
 }

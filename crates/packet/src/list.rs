@@ -156,7 +156,8 @@ impl core::fmt::Debug for PacketList {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::PacketList;
     use crate::descriptor::Class;
