@@ -5,12 +5,12 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Address, ipv4_source_is_plausible, ipv6_source_is_plausible};
+use floodwall_base::{Address, ipv4_source_is_plausible, ipv6_source_is_plausible, limits};
 use floodwall_checksum::{Sum, pseudo_header_v6, sum, update16};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
 use floodwall_wire::icmpv6::{self, Icmpv6Message, Icmpv6Type, ParameterProblemCode};
-use floodwall_wire::{IpProtocol, ipv4, ipv6};
+use floodwall_wire::{IpProtocol, ipv4, ipv6, ipv6_ext};
 
 use crate::action::IcmpError;
 use crate::input::Upper;
@@ -20,10 +20,13 @@ const ERROR_MAX_V4: usize = 576;
 /// The most bytes of an ICMPv6 error, IP header included (RFC 4443 section 2.4(c)).
 const ERROR_MAX_V6: usize = 1280;
 
+/// The most extension headers that are stepped over to see what a broken packet carries.
+const STEPS_MAX: usize = 2 * limits::EXTENSION_HEADERS_MAX;
+
 /// Whether an error about a packet may be sent at all, as far as the packet itself tells
 /// (RFC 1122 section 3.2.2, RFC 4443 section 2.4(e)): not about errors, not about what went to a
-/// group, not to a source that is no single host. `upper` is `None` where the walk did not get
-/// that far.
+/// group, not about later fragments, not to a source that is no single host. `upper` is `None`
+/// where the walk did not get that far; what the packet carries is looked for again then.
 #[must_use]
 pub fn may_answer<A: Address>(
     packet: &PacketBuf,
@@ -47,11 +50,20 @@ pub fn may_answer<A: Address>(
         IpAddr::V4(_) => IpProtocol::ICMPV4,
         IpAddr::V6(_) => IpProtocol::ICMPV6,
     };
-    match upper.filter(|u| u.protocol == icmp) {
+    let carried = match upper {
+        Some(upper) => Some((upper.protocol, upper.offset)),
+        None if icmp == IpProtocol::ICMPV4 => match carried_v4(packet, l3, access) {
+            Carried::LaterFragment => return false,
+            Carried::Upper(protocol, offset) => Some((protocol, offset)),
+            Carried::Unknown => None,
+        },
+        None => carried_v6(packet, l3, access),
+    };
+    match carried.filter(|(protocol, _)| *protocol == icmp) {
         None => true,
-        Some(upper) => {
+        Some((_, offset)) => {
             let mut scratch = [0; 1];
-            match packet.header_array(l3 + upper.offset, &mut scratch, access) {
+            match packet.header_array(l3 + offset, &mut scratch, access) {
                 None => false,
                 Some(&[kind]) if icmp == IpProtocol::ICMPV4 => !Icmpv4Type(kind).is_error(),
                 Some(&[kind]) => {
@@ -60,6 +72,52 @@ pub fn may_answer<A: Address>(
             }
         }
     }
+}
+
+/// What a refused IPv4 packet carries.
+enum Carried {
+    /// Nobody can tell from this packet, and no error may be sent about it.
+    LaterFragment,
+    /// A protocol, and where it starts from the first byte of the IP header.
+    Upper(IpProtocol, usize),
+    /// The header does not tell.
+    Unknown,
+}
+
+#[cold]
+fn carried_v4(packet: &PacketBuf, l3: usize, access: &mut AccessCounters) -> Carried {
+    let mut scratch = [0; ipv4::HEADER_LEN];
+    let fixed: Option<&[u8; ipv4::HEADER_LEN]> = packet.header_array(l3, &mut scratch, access);
+    let Some((fixed, len)) = fixed.and_then(|f| Some((f, ipv4::header_len(f)?))) else {
+        return Carried::Unknown;
+    };
+    match u16::from_be_bytes([fixed[6], fixed[7]]) & 0x1fff {
+        0 => Carried::Upper(IpProtocol(fixed[9]), len),
+        _ => Carried::LaterFragment,
+    }
+}
+
+/// What a refused IPv6 packet carries behind its extension headers, whatever they hold: their
+/// lengths alone are read. `None` where that does not lead to an upper layer.
+#[cold]
+fn carried_v6(
+    packet: &PacketBuf,
+    l3: usize,
+    access: &mut AccessCounters,
+) -> Option<(IpProtocol, usize)> {
+    let mut scratch = [0; 1];
+    let next: &[u8; 1] = packet.header_array(l3 + 6, &mut scratch, access)?;
+    let (mut next, mut offset) = (IpProtocol(next[0]), ipv6::HEADER_LEN);
+    for _ in 0..STEPS_MAX {
+        if !next.is_extension() {
+            return Some((next, offset));
+        }
+        let mut scratch = [0; ipv6_ext::HEADER_LEN_MIN];
+        let first = packet.header_array(l3 + offset, &mut scratch, access)?;
+        offset += ipv6_ext::header_len(next, first)?;
+        next = IpProtocol(first[0]);
+    }
+    None
 }
 
 fn is_all_ones<A: Address>(addr: A) -> bool {
@@ -132,8 +190,7 @@ fn quote(pool: &Pool, packet: &PacketBuf, l3: usize, room: usize) -> Option<(Pac
 
 /// Turns an echo request into its reply: `packet` starts with the ICMP header, whose checksum the
 /// caller has verified. The bytes stay where they are; type and checksum are patched (RFC 1624).
-/// `readdressed` is the sum of the addresses that the pseudo header had and will have, for a
-/// request that went to a group.
+/// The addresses change places, so the sum of the pseudo header stays.
 ///
 /// # Errors
 /// Gives the packet back where it is shared and the pool is empty.
@@ -141,20 +198,14 @@ pub fn echo_reply(
     pool: &Pool,
     mut packet: PacketBuf,
     kinds: (u8, u8),
-    readdressed: Option<(Ipv6Addr, Ipv6Addr)>,
     access: &mut AccessCounters,
 ) -> Result<PacketBuf, PacketBuf> {
     let Ok(bytes) = packet.pulldown(pool, 0, 4, access) else { return Err(packet) };
     let Some(bytes) = bytes.first_chunk_mut::<4>() else { return Err(packet) };
     let (asked, answered) = kinds;
     let word = |kind: u8| u16::from(kind) << 8;
-    let mut check = u16::from_be_bytes([bytes[2], bytes[3]]);
-    check = update16(check, word(asked), word(answered));
-    if let Some((before, after)) = readdressed {
-        for (old, new) in before.segments().into_iter().zip(after.segments()) {
-            check = update16(check, old, new);
-        }
-    }
+    let check = u16::from_be_bytes([bytes[2], bytes[3]]);
+    let check = update16(check, word(asked), word(answered));
     bytes[0] = answered;
     [bytes[2], bytes[3]] = check.to_be_bytes();
     Ok(packet)

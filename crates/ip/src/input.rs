@@ -222,11 +222,11 @@ pub fn ipv4_upper(
     heading: &Heading<Ipv4Addr>,
     access: &mut AccessCounters,
 ) -> Result<Upper, Refusal> {
-    if heading.header_len > ipv4::HEADER_LEN {
-        ipv4_options(packet, l3, heading, access)?;
-    }
     if heading.is_fragment {
         return Err(DropReason::FragmentUnsupported.into());
+    }
+    if heading.header_len > ipv4::HEADER_LEN {
+        ipv4_options(packet, l3, heading, access)?;
     }
     Ok(Upper {
         protocol: heading.protocol,

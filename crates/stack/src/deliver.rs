@@ -6,7 +6,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Counter, DropReason};
+use floodwall_base::{Counter, DropReason, IfIndex};
 use floodwall_ip::{Allow, IcmpError, Refusal, Upper, icmp};
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_udp::{IcmpVerdict, Input, Verdict};
@@ -50,6 +50,11 @@ impl Stack {
         ascent: &Ascent<Ipv6Addr>,
         upper: Upper,
     ) {
+        // What a group hears from one of our own addresses is a forgery, or our own echo; address
+        // detection alone wants to know of it (RFC 4862 section 5.4).
+        if ascent.to_group && upper.protocol != IpProtocol::ICMPV6 && self.is_forged(ascent) {
+            return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
+        }
         match upper.protocol {
             IpProtocol::UDP => {
                 self.stats.counters.count(Counter::Ip6InDelivers);
@@ -61,6 +66,12 @@ impl Stack {
             }
             _ => self.refuse_protocol(cx, packet, ascent, upper),
         }
+    }
+
+    /// Whether a packet from elsewhere has one of our addresses as its source.
+    #[cold]
+    fn is_forged(&self, ascent: &Ascent<Ipv6Addr>) -> bool {
+        ascent.iface != IfIndex::LOOPBACK && self.owns(ascent.heading.src_addr)
     }
 
     #[cold]
@@ -164,7 +175,7 @@ impl Stack {
         }
         let kinds = (Icmpv4Type::ECHO_REQUEST.0, Icmpv4Type::ECHO_REPLY.0);
         let from = ascent.heading.dst_addr;
-        let Some(packet) = self.echo(cx, packet, ascent, l4, kinds, None) else { return };
+        let Some(packet) = self.echo(cx, packet, ascent, l4, kinds) else { return };
         self.stats.counters.count(Counter::IcmpOutMsgs);
         self.stats.counters.count(Counter::IcmpOutEchoReps);
         self.reply(cx, packet, ascent, from);
@@ -230,17 +241,14 @@ impl Stack {
         if ascent.heading.src_addr.is_unspecified() {
             return self.die(packet, DropReason::IpSourceInvalid);
         }
-        // RFC 4443 section 4.2: a request to a group is answered from a unicast address.
-        let asked = ascent.heading.dst_addr;
-        let zone = Some(ascent.iface);
-        let from = match ascent.to_group {
-            true => self.source_for(ascent.heading.src_addr, zone, cx.now),
-            false => Some(asked),
-        };
-        let Some(from) = from else { return self.die(packet, DropReason::NoSourceAddress) };
-        let readdressed = ascent.to_group.then_some((asked, from));
+        // As with IPv4: RFC 4443 section 4.2 would answer a request to a group, and so would the
+        // whole link, one forged source that it was meant for.
+        if ascent.to_group || packet.is_link_group() {
+            return self.die(packet, DropReason::IcmpEchoRefused);
+        }
         let kinds = (Icmpv6Type::ECHO_REQUEST.0, Icmpv6Type::ECHO_REPLY.0);
-        let Some(packet) = self.echo(cx, packet, ascent, l4, kinds, readdressed) else { return };
+        let from = ascent.heading.dst_addr;
+        let Some(packet) = self.echo(cx, packet, ascent, l4, kinds) else { return };
         self.stats.counters.count(Counter::Icmp6OutMsgs);
         self.stats.counters.count(Counter::Icmp6OutEchoReplies);
         self.reply(cx, packet, ascent, from);
@@ -254,7 +262,6 @@ impl Stack {
         ascent: &Ascent<A>,
         l4: usize,
         kinds: (u8, u8),
-        readdressed: Option<(Ipv6Addr, Ipv6Addr)>,
     ) -> Option<PacketBuf> {
         let peer = ascent.heading.src_addr.to_ip();
         if self.icmp_limit.allow_echo(peer, cx.now, &mut cx.random.secret) != Allow::Yes {
@@ -263,7 +270,7 @@ impl Stack {
             return None;
         }
         packet.trim_front(l4);
-        match icmp::echo_reply(cx.pool, packet, kinds, readdressed, &mut self.stats.access) {
+        match icmp::echo_reply(cx.pool, packet, kinds, &mut self.stats.access) {
             Ok(packet) => {
                 self.stats.fates.answered += 1;
                 Some(packet)

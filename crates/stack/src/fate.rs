@@ -43,6 +43,11 @@ impl Stack {
         let (l3, heading, zone) = (ascent.l3, &ascent.heading, Some(ascent.iface));
         let addresses = (heading.src_addr, heading.dst_addr);
         let access = &mut self.stats.access;
+        // A broadcast address of the interface looks like a host's to who does not know its mask.
+        let excepted = matches!(error, IcmpError::ParameterProblem { to_group: true, .. });
+        if ascent.to_group && !excepted {
+            return;
+        }
         if !icmp::may_answer(packet, l3, addresses, upper, error, access) {
             return;
         }

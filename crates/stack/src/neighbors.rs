@@ -108,6 +108,10 @@ impl Stack {
         let Some(interface) = interfaces.get(usize::from(ascent.iface.0)) else {
             return self.die(packet, DropReason::InterfaceUnknown);
         };
+        // Where stations have no addresses there is nothing to discover.
+        if interface.link_addr().is_none() {
+            return self.die(packet, DropReason::NdpNotForUs);
+        }
         let message = match len <= NDP_MESSAGE_MAX {
             true => packet.header(l4, len, &mut scratch, &mut stats.access),
             false => None,

@@ -1,7 +1,9 @@
 //! UDP through two sockets, both ends on one core, beside smoltcp in the same run.
 //!
 //! `cargo bench -p floodwall-stack --bench udp`. Rounds of all contestants are interleaved; the
-//! table shows medians and ratios. Every datagram read is compared with what was sent.
+//! table shows medians and ratios. Every datagram read is compared with what was sent. A word
+//! picks rows (`-- Floodwall`), and `--count N` sends N bursts on each and measures nothing: two
+//! such runs under an instruction counter differ by N bursts' worth of instructions.
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
 
@@ -32,25 +34,62 @@ struct Row {
     nanos: Vec<f64>,
 }
 
+/// What the command line asks for.
+struct Asked {
+    quick: bool,
+    count: Option<usize>,
+    /// Rows whose names contain this.
+    rows: String,
+}
+
+impl Asked {
+    fn of_args() -> Self {
+        let (mut args, mut asked) =
+            (std::env::args().skip(1), Self { quick: false, count: None, rows: String::new() });
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--test" => asked.quick = true,
+                "--bench" => {}
+                "--count" => asked.count = args.next().and_then(|n| n.parse().ok()),
+                _ => asked.rows = arg,
+            }
+        }
+        asked
+    }
+}
+
 fn main() {
-    let quick = std::env::args().any(|a| a == "--test");
-    let (rounds, slice) = if quick { (1, Duration::from_millis(5)) } else { (ROUNDS, SLICE) };
-    let mut rows = vec![
-        row("smoltcp IPv4 64 B", SmoltcpPair::new(64, false)),
-        row("smoltcp IPv6 64 B", SmoltcpPair::new(64, true)),
-        row("smoltcp IPv4 1472 B", SmoltcpPair::new(1472, false)),
-        row("Floodwall IPv4 64 B", FloodwallPair::new(64, false, 1)),
-        row("Floodwall IPv6 64 B", FloodwallPair::new(64, true, 1)),
-        row("Floodwall IPv4 64 B, 1000 sockets", FloodwallPair::new(64, false, 1000)),
-        row("Floodwall IPv6 64 B, 1000 sockets", FloodwallPair::new(64, true, 1000)),
-        row("Floodwall IPv4 1472 B", FloodwallPair::new(1472, false, 1)),
-    ];
+    let asked = Asked::of_args();
+    let (rounds, slice) = if asked.quick { (1, Duration::from_millis(5)) } else { (ROUNDS, SLICE) };
+    let mut rows = contestants();
+    rows.retain(|row| row.name.contains(&asked.rows));
+    if let Some(count) = asked.count {
+        for row in &mut rows {
+            (0..count).for_each(|_| assert_eq!(row.pair.exchange(), BURST));
+        }
+        return;
+    }
     for _ in 0..rounds {
         for row in &mut rows {
             row.nanos.push(measure(row.pair.as_mut(), slice));
         }
     }
     report(&rows);
+}
+
+fn contestants() -> Vec<Row> {
+    vec![
+        row("smoltcp IPv4 64 B", SmoltcpPair::new(64, false)),
+        row("smoltcp IPv6 64 B", SmoltcpPair::new(64, true)),
+        row("smoltcp IPv4 1472 B", SmoltcpPair::new(1472, false)),
+        row("smoltcp IPv6 1452 B", SmoltcpPair::new(1452, true)),
+        row("Floodwall IPv4 64 B", FloodwallPair::new(64, false, 1)),
+        row("Floodwall IPv6 64 B", FloodwallPair::new(64, true, 1)),
+        row("Floodwall IPv4 64 B, 1000 sockets", FloodwallPair::new(64, false, 1000)),
+        row("Floodwall IPv6 64 B, 1000 sockets", FloodwallPair::new(64, true, 1000)),
+        row("Floodwall IPv4 1472 B", FloodwallPair::new(1472, false, 1)),
+        row("Floodwall IPv6 1452 B", FloodwallPair::new(1452, true, 1)),
+    ]
 }
 
 fn row(name: &str, pair: impl Pair + 'static) -> Row {
@@ -82,15 +121,14 @@ fn median(values: &[f64]) -> f64 {
 fn report(rows: &[Row]) {
     println!("UDP through two sockets, both ends on one core; medians of interleaved rounds");
     println!("{:36} {:>8} {:>8} {:>12}", "", "ns", "M/s", "to smoltcp");
-    let of = |name: &str| rows.iter().find(|r| r.name == name).map(|r| median(&r.nanos)).unwrap();
+    let of = |name: &str| {
+        rows.iter().find(|r| r.name == name).map_or(f64::NAN, |r| median(&r.nanos))
+    };
     for row in rows {
         let nanos = median(&row.nanos);
-        let rival = match (row.name.contains("IPv6"), row.name.contains("1472")) {
-            (_, true) => of("smoltcp IPv4 1472 B"),
-            (true, _) => of("smoltcp IPv6 64 B"),
-            (false, _) => of("smoltcp IPv4 64 B"),
-        };
-        let (rate, ratio) = (1e3 / nanos, rival / nanos);
+        let sort = row.name.split_once(' ').map_or("", |(_, sort)| sort);
+        let sort = sort.split(',').next().unwrap_or_default();
+        let (rate, ratio) = (1e3 / nanos, of(&format!("smoltcp {sort}")) / nanos);
         println!("{:36} {nanos:8.1} {rate:8.2} {ratio:11.2}x", row.name);
     }
 }
