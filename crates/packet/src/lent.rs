@@ -26,11 +26,13 @@ impl PacketBuf {
     /// that is never taken back stays with the device, and its region is then never freed.
     ///
     /// # Errors
-    /// Gives the packet back where it is more than one chunk, or shared: a device might write.
+    /// Gives the packet back where it is more than one chunk, or shared (a device might write), or
+    /// was trimmed away to the last byte of its frame: the address would be the next frame's.
     pub fn lend(self) -> Result<u64, Self> {
         let d = self.descriptor();
-        let home = home::of_slot(d.home.get());
-        let Some(home) = home.filter(|_| d.chain.get().is_null() && is_exclusive(d)) else {
+        let one = d.chain.get().is_null() && is_exclusive(d);
+        let inside = (d.off.get() as usize) < frame_bytes(d);
+        let Some(home) = home::of_slot(d.home.get()).filter(|_| one && inside) else {
             return Err(self);
         };
         let address = d.frame.get().addr() - home.memory.addr() + d.off.get() as usize;

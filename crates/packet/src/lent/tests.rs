@@ -106,6 +106,18 @@ fn chains_and_shared_bytes_are_not_lent() {
 }
 
 #[test]
+fn a_packet_trimmed_away_to_its_frames_end_has_no_address_to_lend() {
+    let pool = pool();
+    let mut packet = pool.alloc(Class::Frame).unwrap();
+    assert!(packet.extend(packet.tailroom()).is_some());
+    packet.trim_front(usize::MAX);
+    let mut packet = packet.lend().unwrap_err();
+    assert!(packet.prepend(1).is_some());
+    let address = packet.lend().unwrap();
+    assert!(pool.region().take_back(address).is_some());
+}
+
+#[test]
 fn two_threads_that_get_the_same_address_make_one_owner() {
     let pool = pool();
     let region: &Region = pool.region();
