@@ -21,7 +21,7 @@ pub const NEIGHBORS_MAX: usize = 1024;
 /// Of these, how many may be unresolved at a time: unresolved ones never displace the others
 /// (RFC 6583 section 7.1).
 pub const NEIGHBORS_INCOMPLETE_MAX: usize = 256;
-/// Packets that wait for one neighbour's link address (security bar, row 63).
+/// Packets that wait for one neighbour's link address.
 pub const NEIGHBOR_PENDING_MAX: usize = 3;
 /// IPv6 extension headers of one packet.
 pub const EXTENSION_HEADERS_MAX: usize = 8;

@@ -199,13 +199,13 @@ pub fn ipv6_addresses(heading: &Heading<Ipv6Addr>) -> Result<(), DropReason> {
     if !ipv6_source_is_plausible(heading.src_addr) && !heading.src_addr.is_unspecified() {
         return Err(DropReason::IpSourceInvalid);
     }
-    let dst = heading.dst_addr;
-    if dst.is_group() {
+    let dst_addr = heading.dst_addr;
+    if dst_addr.is_group() {
         // Scope 0 is reserved, scope 1 never leaves a node (RFC 4291 section 2.7).
-        if dst.octets()[1] & 0x0f <= 1 {
+        if dst_addr.octets()[1] & 0x0f <= 1 {
             return Err(DropReason::IpDestinationInvalid);
         }
-    } else if !ipv6_source_is_plausible(dst) {
+    } else if !ipv6_source_is_plausible(dst_addr) {
         return Err(DropReason::IpDestinationInvalid);
     }
     Ok(())

@@ -245,8 +245,12 @@ impl<'a> Sockets<'a> {
         let bound = self.bound_source(query.id).map_err(|e| SendError::Socket(e.into()))?;
         let from = query.from.or(bound);
         match query.to.ip().to_canonical() {
-            IpAddr::V4(dst) => self.send_to(query, dst, from.and_then(Address::from_ip), payload),
-            IpAddr::V6(dst) => self.send_to(query, dst, from.and_then(Address::from_ip), payload),
+            IpAddr::V4(to_addr) => {
+                self.send_to(query, to_addr, from.and_then(Address::from_ip), payload)
+            }
+            IpAddr::V6(to_addr) => {
+                self.send_to(query, to_addr, from.and_then(Address::from_ip), payload)
+            }
         }
     }
 

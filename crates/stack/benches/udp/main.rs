@@ -121,9 +121,8 @@ fn median(values: &[f64]) -> f64 {
 fn report(rows: &[Row]) {
     println!("UDP through two sockets, both ends on one core; medians of interleaved rounds");
     println!("{:36} {:>8} {:>8} {:>12}", "", "ns", "M/s", "to smoltcp");
-    let of = |name: &str| {
-        rows.iter().find(|r| r.name == name).map_or(f64::NAN, |r| median(&r.nanos))
-    };
+    let of =
+        |name: &str| rows.iter().find(|r| r.name == name).map_or(f64::NAN, |r| median(&r.nanos));
     for row in rows {
         let nanos = median(&row.nanos);
         let sort = row.name.split_once(' ').map_or("", |(_, sort)| sort);
