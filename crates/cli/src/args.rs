@@ -94,7 +94,8 @@ pub(crate) struct RunArgs {
     /// Core to run on; by default wherever the system likes
     #[arg(long, value_name = "CORE", value_parser = clap::value_parser!(i64))]
     pub(crate) cpu: Option<i64>,
-    /// Record every packet to a pcapng file
+    /// Record every packet to a pcapng file; several devices or queues get one each, named after
+    /// them
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or

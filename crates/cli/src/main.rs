@@ -9,6 +9,7 @@ mod cmd;
 mod devices;
 mod exit;
 mod hosted;
+mod record;
 mod report;
 mod settings;
 mod show;

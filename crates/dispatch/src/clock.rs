@@ -4,6 +4,8 @@
 //! `CLOCK_BOOTTIME`: monotonic, and it counts suspension, so that a lifetime of a minute is over
 //! after a minute asleep (decision C11).
 
+use core::time::Duration;
+
 use floodwall_base::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -26,6 +28,14 @@ impl Clock {
         let (seconds, nanos) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
         Instant::from_nanos(seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos))
     }
+
+    /// Wall-clock time since 1970-01-01 00:00 UTC, for captures and humans. Engines never see it.
+    #[must_use]
+    pub fn unix_time(self) -> Duration {
+        let time = clock_gettime(ClockId::Realtime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
 }
 
 #[cfg(test)]
@@ -40,5 +50,10 @@ mod tests {
             assert!(now >= last && now > Instant::ORIGIN);
             last = now;
         }
+    }
+
+    #[test]
+    fn wall_clock_time_is_of_this_century() {
+        assert!(Clock::new().unix_time() > Duration::from_secs(1_700_000_000));
     }
 }

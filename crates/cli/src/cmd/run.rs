@@ -23,6 +23,7 @@ use crate::args::RunArgs;
 use crate::devices::{self, Opened};
 use crate::exit::Exit;
 use crate::hosted::{self, Hosted};
+use crate::record::{self, Recording};
 use crate::report::{self, Birth, Report};
 use crate::settings::words::ServiceKind;
 use crate::settings::{self, InterfaceSettings, Settings};
@@ -66,10 +67,11 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     }
     let stop = Stop::new().map_err(words)?;
     let signals = catch_signals(&stop)?;
-    let opened = open_devices(settings)?;
+    let mut opened = open_devices(settings)?;
     let config = stack_config(settings, &opened);
     floodwall_stack::check(&config).map_err(words)?;
     let taken = Taken::take(&socket).map_err(words)?;
+    let recordings = record_devices(settings, &mut opened)?;
 
     let birth = Birth {
         started: Clock::new().now(),
@@ -93,6 +95,10 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     })?;
     drop(taken);
     signals.close();
+    for recording in recordings {
+        let (Ok(told) | Err(told)) = recording.end();
+        eprintln!("floodwall: {told}");
+    }
     eprintln!("floodwall: {}", summary(&birth, &seat.reader));
     ended.map(drop)
 }
@@ -145,6 +151,24 @@ fn open_devices(settings: &Settings) -> Result<Vec<Opened>, Failure> {
         all.push(opened);
     }
     Ok(all)
+}
+
+/// Has the devices recorded where that is wanted.
+fn record_devices(settings: &Settings, opened: &mut [Opened]) -> Result<Vec<Recording>, Failure> {
+    let Some(file) = &settings.record else { return Ok(Vec::new()) };
+    let is_only = opened.iter().map(|opened| opened.queues.len()).sum::<usize>() == 1;
+    let mut recordings = Vec::new();
+    for Opened { info, queues, .. } in opened {
+        for (number, device) in std::mem::take(queues).into_iter().enumerate() {
+            let path = record::path_of(&file.value, &info.name, number, is_only);
+            let (device, recording) = record::record(device, &path).map_err(|error| {
+                format!("cannot record to {}: {error}; name another file", path.display())
+            })?;
+            queues.push(device);
+            recordings.push(recording);
+        }
+    }
+    Ok(recordings)
 }
 
 fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {

@@ -1,0 +1,168 @@
+//! The built command on a TAP of its own, from its start to its end.
+//!
+//! Needs root, for a network namespace and the TAP; says that it was skipped elsewhere.
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A command in a network namespace of its own, which is gone with the process.
+fn alone(args: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--net", env!("CARGO_BIN_EXE_floodwall")]).args(args);
+    command
+}
+
+/// Whether a namespace and a TAP can be had here.
+fn may() -> bool {
+    let made = Command::new("unshare").args(["--net", "true"]).output();
+    let may = made.is_ok_and(|made| made.status.success())
+        && std::fs::File::options().write(true).open("/dev/net/tun").is_ok();
+    if !may {
+        eprintln!("skipped: needs root, for a network namespace and /dev/net/tun");
+    }
+    may
+}
+
+struct Running {
+    child: Child,
+    socket: PathBuf,
+}
+
+fn start(name: &str) -> Running {
+    let folder = std::env::temp_dir().join(format!("floodwall-life-{}", std::process::id()));
+    let socket = folder.join(format!("{name}.sock"));
+    let child = alone(&["run", "--device=tap:fw0", "--socket", socket.to_str().unwrap()])
+        .args(["--address=10.0.0.2/24", "--address=fd00::2/64", "--service=udp-echo:7001"])
+        .stderr(Stdio::piped())
+        .spawn();
+    let running = Running { child: child.unwrap(), socket };
+    for _ in 0..1000 {
+        if running.stat(&["--json"]).status.success() {
+            return running;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("it never answered");
+}
+
+impl Running {
+    fn stat(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_floodwall"));
+        command.args(["stat", "--socket", self.socket.to_str().unwrap()]).args(args);
+        command.output().unwrap()
+    }
+
+    fn json(&self) -> Value {
+        let output = self.stat(&["--json"]);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Sends a signal, and gives the exit code and what was said.
+    fn end(self, signal: Signal) -> (Option<i32>, String, PathBuf) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap(), self.socket)
+    }
+}
+
+fn assert_ended_well((code, said, socket): &(Option<i32>, String, PathBuf)) {
+    assert_eq!(*code, Some(0), "{said}");
+    assert!(!Path::new(socket).exists(), "the socket is removed");
+    assert!(said.contains("tap:fw0: interface 1, Ethernet, our address"), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("floodwall: ended after "), "{said}");
+    assert!(last.ends_with("every packet has one fate"), "{said}");
+}
+
+#[test]
+fn both_signals_end_it_in_good_order() {
+    if !may() {
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM] {
+        assert_ended_well(&start("signals").end(signal));
+    }
+}
+
+#[test]
+fn stat_tells_the_same_to_humans_and_programs() {
+    if !may() {
+        return;
+    }
+    let running = start("stat");
+    let json = running.json();
+    let device = &json["devices"][0];
+    assert_eq!(device["ifname"], "fw0");
+    assert_eq!(device["addr_info"][1]["local"], "fd00::2");
+    assert_eq!(json["conservation"]["holds"], true);
+    assert!(json["counters"]["IpInReceives"].is_u64(), "{json}");
+    assert!(json["worker"]["rounds"].as_u64().unwrap() > 0);
+    let text = |args: &[&str]| String::from_utf8(running.stat(args).stdout).unwrap();
+    let (brief, all) = (text(&[]), text(&["--all"]));
+    assert!(brief.contains("1: fw0 link/ether") && brief.contains("Conservation: every packet"));
+    assert!(!brief.contains("UdpRcvbufErrors") && all.contains("UdpRcvbufErrors"), "{all}");
+    assert!(!brief.contains('\x1b'), "no colour into a pipe");
+    assert_ended_well(&running.end(Signal::TERM));
+}
+
+#[test]
+fn a_second_instance_on_the_same_socket_is_told_and_the_first_goes_on() {
+    if !may() {
+        return;
+    }
+    let running = start("second");
+    let socket = running.socket.to_str().unwrap().to_owned();
+    let second = alone(&["run", "--device=tap:fw0", "--socket", &socket]).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(said.contains("another floodwall answers on"), "{said}");
+    assert!(running.stat(&[]).status.success());
+    assert_ended_well(&running.end(Signal::TERM));
+}
+
+#[test]
+fn at_rest_it_hardly_wakes() {
+    if !may() {
+        return;
+    }
+    let running = start("rest");
+    // Addresses are probed and the kernel greets the new link for a few seconds; then compare.
+    let sleeps = || running.json()["worker"]["sleeps"].as_u64().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let before = sleeps();
+    std::thread::sleep(Duration::from_secs(2));
+    let during = sleeps() - before;
+    assert!(during <= 20, "{during} wake-ups in two seconds at rest");
+    assert_ended_well(&running.end(Signal::TERM));
+}
+
+#[test]
+fn it_ends_in_words_when_its_only_device_is_deleted() {
+    if !may() {
+        return;
+    }
+    let running = start("gone");
+    let pid = running.child.id().to_string();
+    let deleted = Command::new("nsenter")
+        .args(["--net", "--target", &pid, "ip", "link", "delete", "fw0"])
+        .status();
+    if !deleted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: needs nsenter and ip");
+        assert_ended_well(&running.end(Signal::TERM));
+        return;
+    }
+    let socket = running.socket.clone();
+    let output = running.child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("floodwall: no device is left: fw0: gone"), "{said}");
+    assert!(!socket.exists());
+}
