@@ -21,6 +21,9 @@ pub const NEIGHBORS_MAX: usize = 1024;
 /// Of these, how many may be unresolved at a time: unresolved ones never displace the others
 /// (RFC 6583 section 7.1).
 pub const NEIGHBORS_INCOMPLETE_MAX: usize = 256;
+/// Of the resolved ones, how many may be strangers: neighbours that asked for us and never answered
+/// us. Whoever asks costs us an entry; only these few can be had that way.
+pub const NEIGHBOR_STRANGERS_MAX: usize = 64;
 /// Packets that wait for one neighbour's link address.
 pub const NEIGHBOR_PENDING_MAX: usize = 3;
 /// IPv6 extension headers of one packet.
@@ -39,10 +42,23 @@ pub const ICMP_PEER_BURST: u32 = 50;
 pub const ICMP_ERROR_RATE: u32 = 1000;
 /// ICMP errors at once for all peers together.
 pub const ICMP_ERROR_BURST: u32 = 50;
+/// Echo replies a second that one peer may cause: high enough for any monitoring, and for a person
+/// who floods on purpose.
+pub const ICMP_ECHO_PEER_RATE: u32 = 10_000;
+/// Echo replies that one peer may cause at once.
+pub const ICMP_ECHO_PEER_BURST: u32 = 1000;
 /// Peers whose ICMP share is remembered; more share slots by keyed hash.
 pub const ICMP_PEERS: usize = 1024;
 /// UDP sockets of one stack.
 pub const UDP_SOCKETS_MAX: usize = 65_536;
+/// Sockets that one datagram to a group or broadcast address reaches at most: each costs a copy.
+pub const UDP_GROUP_SOCKETS_MAX: usize = 64;
+/// Groups that one UDP socket may join: Linux's `igmp_max_memberships`.
+pub const UDP_GROUPS_MAX: usize = 20;
+/// Groups that the programs on one interface may have joined together.
+pub const INTERFACE_GROUPS_MAX: usize = 64;
+/// Options of one neighbour discovery message.
+pub const NDP_OPTIONS_MAX: usize = 64;
 /// Bytes that wait in one UDP socket, counted in true bytes: Linux's `rmem_default`.
 pub const UDP_RECEIVE_BYTES: usize = 212_992;
 /// Bytes of one UDP socket on their way out, counted in true bytes.

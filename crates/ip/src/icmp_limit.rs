@@ -20,14 +20,10 @@
 use core::net::{IpAddr, Ipv6Addr};
 
 use floodwall_base::limits::{
-    ICMP_ERROR_BURST, ICMP_ERROR_RATE, ICMP_PEER_BURST, ICMP_PEER_RATE, ICMP_PEERS,
+    ICMP_ECHO_PEER_BURST, ICMP_ECHO_PEER_RATE, ICMP_ERROR_BURST, ICMP_ERROR_RATE, ICMP_PEER_BURST,
+    ICMP_PEER_RATE, ICMP_PEERS,
 };
 use floodwall_base::{HashKey, Instant, SecretRandom};
-
-/// Echo replies a second that one peer may cause.
-pub const ICMP_ECHO_PEER_RATE: u32 = 10_000;
-/// Echo replies at once that one peer may cause.
-pub const ICMP_ECHO_PEER_BURST: u32 = 1000;
 
 /// Answers a second, and at once. Zero answers a second are none ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,8 @@
 //!
 //! Called by `stack` (configuration, and for every packet whether it is ours), by `arp.rs`,
 //! `ndp.rs` and `source_address.rs`. Invariants: at most [`ADDRESSES_MAX`] addresses of each family
-//! and [`GROUPS_MAX`] joined groups, memory taken at construction; no address twice; an Ethernet
+//! and [`INTERFACE_GROUPS_MAX`] joined groups, memory taken at construction; no address twice; an
+//! Ethernet
 //! interface with IPv6 has a link-local address from the start. Nothing here is changed by a
 //! stranger's packet, so nothing here can be flooded. Read first: RFC 4291 section 2.8 (what a host
 //! must recognise), RFC 1122 section 3.2.1.3, RFC 4862 section 5.3. Not here: timers of addresses
@@ -10,12 +11,10 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::limits::ADDRESSES_MAX;
+use floodwall_base::limits::{ADDRESSES_MAX, INTERFACE_GROUPS_MAX};
 use floodwall_base::{Address, IfIndex, IpCidr, MacAddr, solicited_node};
 use thiserror::Error;
 
-/// Groups that may be joined on one interface, beside those that every host is in.
-pub const GROUPS_MAX: usize = 64;
 /// The hop limit of what we send, until something else is configured (RFC 1700's 64).
 pub const HOP_LIMIT: u8 = 64;
 
@@ -101,7 +100,7 @@ pub enum InterfaceError {
     #[error("{0} is not a multicast group")]
     GroupInvalid(IpAddr),
     /// It has joined as many as it may.
-    #[error("the interface has joined {GROUPS_MAX} groups already")]
+    #[error("the interface has joined {INTERFACE_GROUPS_MAX} groups already")]
     GroupsFull,
 }
 
@@ -165,7 +164,7 @@ impl Interface {
             hop_limit: HOP_LIMIT,
             v4: Vec::with_capacity(ADDRESSES_MAX),
             v6: Vec::with_capacity(ADDRESSES_MAX),
-            groups: Vec::with_capacity(GROUPS_MAX),
+            groups: Vec::with_capacity(INTERFACE_GROUPS_MAX),
         };
         let (tentative, preferred) = (AddressState::Tentative, AddressState::Preferred);
         match medium {
@@ -344,7 +343,7 @@ impl Interface {
     /// Joins a group once more; true where nobody was in it before.
     ///
     /// # Errors
-    /// It is no group, or [`GROUPS_MAX`] others are joined.
+    /// It is no group, or [`INTERFACE_GROUPS_MAX`] others are joined.
     pub fn join(&mut self, group: IpAddr) -> Result<bool, InterfaceError> {
         if !group.is_multicast() {
             return Err(InterfaceError::GroupInvalid(group));
@@ -353,7 +352,7 @@ impl Interface {
             *joins = joins.saturating_add(1);
             return Ok(false);
         }
-        if self.groups.len() >= GROUPS_MAX {
+        if self.groups.len() >= INTERFACE_GROUPS_MAX {
             return Err(InterfaceError::GroupsFull);
         }
         self.groups.push((group, 1));

@@ -34,7 +34,9 @@ mod table;
 
 use core::time::Duration;
 
-use floodwall_base::limits::{NEIGHBOR_PENDING_MAX, NEIGHBORS_INCOMPLETE_MAX, NEIGHBORS_MAX};
+use floodwall_base::limits::{
+    NEIGHBOR_PENDING_MAX, NEIGHBOR_STRANGERS_MAX, NEIGHBORS_INCOMPLETE_MAX, NEIGHBORS_MAX,
+};
 use floodwall_base::{
     Address, DropReason, HashKey, IfIndex, Instant, MacAddr, PublicRandom, Units,
 };
@@ -46,8 +48,6 @@ pub use self::state::{AdvertisementFlags, NeighborState};
 use self::state::{on_advertisement, on_solicitation};
 use self::table::{Entry, Table};
 
-/// Strangers that one interface remembers (security bar, row 64).
-pub const NEIGHBOR_STRANGERS_MAX: usize = 64;
 /// How often the link is asked for an address (RFC 4861 section 10, MAX_MULTICAST_SOLICIT).
 pub const MULTICAST_SOLICIT_MAX: u8 = 3;
 /// How often a neighbour is asked whether it hears us (RFC 4861 section 10, MAX_UNICAST_SOLICIT).

@@ -12,7 +12,8 @@
 //! # Under flood
 //! Strangers only look up: two cache lines, at most two probes of a table. Only applications
 //! make it grow, up to `sockets_max`, allocated at construction. A datagram to a group visits
-//! `GROUP_SOCKETS_MAX` sockets at most; honest groups with more sockets on one port lose the rest.
+//! `UDP_GROUP_SOCKETS_MAX` sockets at most; honest groups with more sockets on one port lose the
+//! rest.
 
 mod hash;
 mod key;

@@ -8,7 +8,7 @@
 //! # Under flood
 //! Reachable by anyone. Nothing grows but the socket's queue (`intake.rs`). Worst work per
 //! datagram: two table probes and one pass over its bytes; for a group, a copy for each of at
-//! most `GROUP_SOCKETS_MAX` sockets. A full socket's datagram costs no pass.
+//! most `UDP_GROUP_SOCKETS_MAX` sockets. A full socket's datagram costs no pass.
 
 use core::net::IpAddr;
 
@@ -20,8 +20,8 @@ use floodwall_wire::UdpHeader;
 use crate::demux::{Probe, bits, zone_of};
 use crate::id::SocketId;
 use crate::intake::Intake;
-use crate::settings::GROUP_SOCKETS_MAX;
 use crate::sockets::Udp;
+use floodwall_base::limits::UDP_GROUP_SOCKETS_MAX;
 
 /// UDP's protocol number.
 pub(crate) const PROTOCOL: u8 = 17;
@@ -172,9 +172,9 @@ impl<I: Intake> Udp<I> {
         pool: &Pool,
         mut tally: Tally<'_>,
     ) -> Verdict {
-        let mut found = [0; GROUP_SOCKETS_MAX];
+        let mut found = [0; UDP_GROUP_SOCKETS_MAX];
         let count = self.demux.lookup_group(probe, &mut found);
-        let (mut wanted, mut wanting) = ([0; GROUP_SOCKETS_MAX], 0);
+        let (mut wanted, mut wanting) = ([0; UDP_GROUP_SOCKETS_MAX], 0);
         let mut refused_zero = false;
         for index in found.into_iter().take(count) {
             let body = self.sockets.get(index as usize).and_then(|s| s.body.as_ref());

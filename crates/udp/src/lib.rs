@@ -37,5 +37,5 @@ pub use input::{Input, Verdict};
 pub use intake::{Intake, LocalIntake};
 pub use output::{Prepared, SendError};
 pub use receive::{ReceiveSlot, Received, ReceivedPacket, RecvError};
-pub use settings::{EPHEMERAL_PORTS, GROUP_SOCKETS_MAX, GROUPS_MAX, SocketSettings, UdpConfig};
+pub use settings::{EPHEMERAL_PORTS, SocketSettings, UdpConfig};
 pub use sockets::{BindError, ConnectError, GroupError, OpenError, Udp};

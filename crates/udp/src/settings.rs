@@ -9,10 +9,6 @@ use floodwall_base::{Family, limits};
 
 /// Ports from which unnamed sockets get theirs (Linux's `ip_local_port_range`).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
-/// Sockets that one datagram to a group or broadcast address reaches at most.
-pub const GROUP_SOCKETS_MAX: usize = 64;
-/// Groups that one socket may join (Linux's `igmp_max_memberships`).
-pub const GROUPS_MAX: usize = 20;
 
 /// Of all sockets of one [`crate::Udp`].
 #[derive(Clone, Debug)]

@@ -19,7 +19,8 @@ use crate::icmp_error::{IcmpError, IcmpVerdict, Quote};
 use crate::id::{SocketClosed, SocketId};
 use crate::intake::{Intake, LocalIntake};
 use crate::ready::Ready;
-use crate::settings::{GROUPS_MAX, SocketSettings, UdpConfig};
+use crate::settings::{SocketSettings, UdpConfig};
+use floodwall_base::limits::UDP_GROUPS_MAX;
 
 /// All sockets of one stack.
 ///
@@ -131,7 +132,7 @@ pub enum GroupError {
     #[error("the socket is a member already, or was none")]
     Membership,
     /// The socket has joined as many groups as it may.
-    #[error("a socket can join {GROUPS_MAX} groups at most")]
+    #[error("a socket can join {UDP_GROUPS_MAX} groups at most")]
     TooMany,
 }
 
@@ -435,7 +436,7 @@ impl<I: Intake> Udp<I> {
         if groups.contains(&entry) {
             return Err(GroupError::Membership);
         }
-        if groups.len() == GROUPS_MAX {
+        if groups.len() == UDP_GROUPS_MAX {
             return Err(GroupError::TooMany);
         }
         groups.push(entry);

@@ -18,6 +18,7 @@
 //! to those bounds. When over: the packet goes. Honest traffic loses nothing: RFC 8504 gives the
 //! same defaults to every host.
 
+use floodwall_base::limits;
 use thiserror::Error;
 
 use crate::icmpv6::ParameterProblemCode as Code;
@@ -41,7 +42,12 @@ pub struct ExtensionLimits {
 
 impl Default for ExtensionLimits {
     fn default() -> Self {
-        Self { headers_max: 8, options_max: 8, padding_max: 7, chain_bytes_max: 1500 }
+        Self {
+            headers_max: limits::EXTENSION_HEADERS_MAX,
+            options_max: limits::EXTENSION_OPTIONS_MAX,
+            padding_max: limits::EXTENSION_PADDING_MAX,
+            chain_bytes_max: limits::EXTENSION_BYTES_MAX,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::field::{self, Writer};
 use crate::icmpv6::Icmpv6Type;
 pub use crate::ndp_options::{
-    Lifetime, NdpOption, NdpOptionError, NdpOptions, OPTIONS_MAX, Preference, PrefixInfo, RouteInfo,
+    Lifetime, NdpOption, NdpOptionError, NdpOptions, Preference, PrefixInfo, RouteInfo,
 };
 use crate::{BufferTooShort, IpProtocol};
 

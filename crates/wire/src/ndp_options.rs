@@ -1,7 +1,7 @@
 //! Neighbor discovery options, read one after another and written one by one.
 //!
 //! Called by `ndp.rs`. Invariant: [`NdpOptions`] is made from bytes that were gone through once,
-//! so it gives options and never errors; at most [`OPTIONS_MAX`] of them. Read first: RFC 4861
+//! so it gives options and never errors; at most [`NDP_OPTIONS_MAX`] of them. Read first: RFC 4861
 //! section 4.6, RFC 8106 section 5 (DNS), RFC 4191 section 2.3 (routes), RFC 3971 section 5.3.2
 //! (nonce). Not here: whether to believe them.
 
@@ -9,13 +9,11 @@ use core::net::Ipv6Addr;
 use core::time::Duration;
 
 use floodwall_base::MacAddr;
+use floodwall_base::limits::NDP_OPTIONS_MAX;
 use thiserror::Error;
 
 use crate::BufferTooShort;
 use crate::field::{self, Writer};
-
-/// The most options of one message; more is a malformed message to this stack.
-pub const OPTIONS_MAX: usize = 64;
 
 /// How long something advertised is good, in whole seconds; all ones mean for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -163,7 +161,7 @@ pub enum NdpOptionError {
     /// The length does not suit the type.
     #[error("the option at byte {0} has a length that does not suit its type")]
     LengthForKind(usize),
-    /// More than [`OPTIONS_MAX`] options.
+    /// More than [`NDP_OPTIONS_MAX`] options.
     #[error("too many options")]
     TooMany,
 }
@@ -178,7 +176,7 @@ impl<'a> NdpOptions<'a> {
     /// Goes through the options in `bytes`, which begin at `offset` of their message.
     pub(crate) fn check(bytes: &'a [u8], offset: usize) -> Result<Self, NdpOptionError> {
         let mut rest = bytes;
-        for _ in 0..OPTIONS_MAX {
+        for _ in 0..NDP_OPTIONS_MAX {
             let at = offset + (bytes.len() - rest.len());
             match take(rest) {
                 Ok(None) => return Ok(Self { rest: bytes }),

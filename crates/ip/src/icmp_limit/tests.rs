@@ -112,8 +112,8 @@ fn nothing_leaves_where_the_rate_is_zero() {
 }
 
 /// A spoofed scan of 50 ports, then probes of the attacker's own until it is refused: with one open
-/// port there is one error less, and so one answer more to count. (CVE-2020-25705; the security bar
-/// allows a hit rate of 55%.)
+/// port there is one error less, and so one answer more to count. (CVE-2020-25705. A guess
+/// is right half of the time; 55% is the bar.)
 #[test]
 fn counting_answers_after_a_spoofed_scan_tells_an_open_port_at_most_a_little() {
     let config = IcmpLimitConfig {

@@ -117,7 +117,7 @@ fn addresses_and_groups_are_bounded_in_both_families() {
         assert_eq!(iface.owns(more.addr()), Some(AddressState::Duplicate));
         assert!(iface.remove_address(nth(1).addr()).is_err());
     }
-    for n in 0..GROUPS_MAX {
+    for n in 0..INTERFACE_GROUPS_MAX {
         assert_eq!(iface.join(ip(&format!("ff02::{:x}", n + 2))), Ok(true));
     }
     assert_eq!(iface.join(ip("ff02::ff02")), Err(InterfaceError::GroupsFull));

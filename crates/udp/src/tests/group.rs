@@ -1,5 +1,6 @@
 //! Datagrams to groups and to everybody.
 
+use floodwall_base::limits::{UDP_GROUP_SOCKETS_MAX, UDP_GROUPS_MAX};
 use floodwall_base::{Counter, DropReason};
 
 use super::*;
@@ -68,7 +69,7 @@ fn a_socket_may_insist_on_its_own_memberships() {
         assert_eq!(bench.udp.leave(id, ip(group), IfIndex(1)), Err(GroupError::Membership));
         assert!(reason(bench.arrive(end(peer, 9), end(group, 5), b"x")).is_some());
         assert_eq!(bench.udp.join(id, ip(peer), IfIndex(1)), Err(GroupError::NotGroup));
-        for n in 0..GROUPS_MAX as u16 - 1 {
+        for n in 0..UDP_GROUPS_MAX as u16 - 1 {
             bench.udp.join(id, ip(group), IfIndex(10 + n)).unwrap();
         }
         assert_eq!(bench.udp.join(id, ip(group), IfIndex(99)), Err(GroupError::TooMany));
@@ -101,11 +102,11 @@ fn a_group_reaches_a_bounded_number_of_sockets() {
     for (family, group, peer, _) in GROUPS {
         let mut bench = Bench::new();
         let any = if family == Family::V4 { "0.0.0.0" } else { "::" };
-        for _ in 0..GROUP_SOCKETS_MAX + 9 {
+        for _ in 0..UDP_GROUP_SOCKETS_MAX + 9 {
             shared(&mut bench, family, any, 5);
         }
         let verdict = bench.arrive(end(peer, 9), end(group, 5), b"x");
-        let most = GROUP_SOCKETS_MAX as u32;
+        let most = UDP_GROUP_SOCKETS_MAX as u32;
         assert!(matches!(verdict, Verdict::DeliveredToGroup { sockets } if sockets == most));
     }
 }
