@@ -4,6 +4,7 @@ use floodwall_base::limits::CHUNKS_MAX;
 use floodwall_base::{IfIndex, Instant};
 
 use crate::access::AccessCounters;
+use crate::buf::PacketBuf;
 use crate::burst::Burst;
 use crate::meta::{ChecksumState, Offload};
 use crate::pool::{Pool, PoolConfig};
@@ -111,5 +112,39 @@ fn a_chain_of_sixty_four_shared_bytes_can_be_pulled_down() {
         assert!(view.chunk_count() <= CHUNKS_MAX);
         assert_eq!(view.len(), CHUNKS_MAX);
     }
+    assert_eq!(pool.available(), before);
+}
+
+#[test]
+fn a_reader_elsewhere_keeps_the_writer_away_until_it_is_done() {
+    const ROUNDS: u8 = 200;
+    let pool = pool();
+    let before = pool.available();
+    let (to, from) = std::sync::mpsc::sync_channel::<(u8, PacketBuf)>(4);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            from.into_iter()
+                .map(|(round, view)| assert!(view.first().iter().all(|&byte| byte == round)))
+                .count()
+        });
+        let mut packet = pool.packet_from(&[0; 100]).unwrap();
+        for round in 0..ROUNDS {
+            to.send((round, packet.share(&pool, 10, 50).unwrap())).unwrap();
+            // Every other round the owner goes first.
+            if round % 2 == 1 {
+                packet = pool.packet_from(&[round + 1; 100]).unwrap();
+                continue;
+            }
+            loop {
+                if let Some(bytes) = packet.first_mut() {
+                    bytes.fill(round + 1);
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+        drop(to);
+        assert_eq!(reader.join().unwrap(), usize::from(ROUNDS));
+    });
     assert_eq!(pool.available(), before);
 }
