@@ -33,12 +33,60 @@ fn main() -> io::Result<()> {
             }
         }
     }
+    sequences(folder)?;
     let mut random = Seeded::new(7);
     for len in (8..=256).step_by(8) {
         let program: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
         write(folder, "pulldown", &program)?;
     }
     Ok(())
+}
+
+/// Frames in a row for the whole stack: whatever a capture has, addressed to the fuzzed host.
+fn sequences(folder: &Path) -> io::Result<()> {
+    let words = ["icmp", "arp", "dns", "ndp", "ra", "frag", "udp", "ipv6", "echo", "mld"];
+    for path in captures::vendored() {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+        if !words.iter().any(|word| name.contains(word)) {
+            continue;
+        }
+        let mut sequence = Vec::new();
+        for (number, captured) in captures::read(&path)?.iter().take(6).enumerate() {
+            let Some(frame) = captured.frame().filter(|frame| frame.len() < 400) else { continue };
+            let mut frame = frame.to_vec();
+            readdress(&mut frame);
+            sequence.push((number as u8 % 4) << 5);
+            sequence.extend((frame.len() as u16).to_le_bytes());
+            sequence.extend(frame);
+        }
+        if !sequence.is_empty() {
+            write(folder, "stack_frame", &sequence)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends a frame to the host that `fuzz_bodies::stack_frame` makes: station and IP address.
+fn readdress(frame: &mut [u8]) {
+    let Ok(header) = floodwall_wire::EthernetHeader::parse(frame) else { return };
+    let (at, kind, group) = (header.header_len(), header.ether_type(), frame[0] & 1 != 0);
+    if !group {
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    }
+    match kind {
+        floodwall_wire::EtherType::IPV4 if frame.len() >= at + 20 => {
+            frame[at + 16..at + 20].copy_from_slice(&[10, 0, 0, 1]);
+            let end = at + (usize::from(frame[at] & 0xf) * 4).clamp(20, frame.len() - at);
+            frame[at + 10..at + 12].fill(0);
+            let check = floodwall_checksum::sum(&frame[at..end]).finish();
+            frame[at + 10..at + 12].copy_from_slice(&check.to_be_bytes());
+        }
+        floodwall_wire::EtherType::IPV6 if frame.len() >= at + 40 && frame[at + 24] != 0xff => {
+            let us = std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+            frame[at + 24..at + 40].copy_from_slice(&us.octets());
+        }
+        _ => {}
+    }
 }
 
 fn write(folder: &Path, target: &str, seed: &[u8]) -> io::Result<()> {

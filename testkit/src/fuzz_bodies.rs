@@ -6,10 +6,14 @@
 
 mod canary;
 mod pulldown;
+#[cfg(feature = "stack")]
+mod stack_frame;
 mod wire;
 
 pub use canary::canary;
 pub use pulldown::pulldown;
+#[cfg(feature = "stack")]
+pub use stack_frame::stack_frame;
 pub use wire::wire;
 
 /// A body: panics where something is wrong with what it makes of the bytes.
@@ -21,5 +25,9 @@ pub struct Body {
 }
 
 /// Every body that is replayed.
-pub const ALL: [Body; 2] =
-    [Body { name: "pulldown", run: pulldown }, Body { name: "wire", run: wire }];
+pub const ALL: &[Body] = &[
+    Body { name: "pulldown", run: pulldown },
+    Body { name: "wire", run: wire },
+    #[cfg(feature = "stack")]
+    Body { name: "stack_frame", run: stack_frame },
+];
