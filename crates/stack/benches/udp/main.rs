@@ -10,15 +10,16 @@
 mod floodwall_pair;
 mod smoltcp_pair;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use floodwall_pair::FloodwallPair;
 use smoltcp_pair::SmoltcpPair;
 
-/// Interleaved rounds.
-const ROUNDS: usize = 9;
-/// How long one contestant runs in one round.
-const SLICE: Duration = Duration::from_millis(120);
+/// Interleaved rounds: many short ones, so that those which another program interrupts do not move
+/// the median.
+const ROUNDS: usize = 1500;
+/// Bursts of one contestant in one round, after a few that bring its memory back into the caches.
+const BURSTS: usize = 50;
 /// Datagrams sent before the receiver runs.
 pub(crate) const BURST: usize = 32;
 
@@ -60,7 +61,7 @@ impl Asked {
 
 fn main() {
     let asked = Asked::of_args();
-    let (rounds, slice) = if asked.quick { (1, Duration::from_millis(5)) } else { (ROUNDS, SLICE) };
+    let rounds = if asked.quick { 3 } else { ROUNDS };
     let mut rows = contestants();
     rows.retain(|row| row.name.contains(&asked.rows));
     if let Some(count) = asked.count {
@@ -71,7 +72,7 @@ fn main() {
     }
     for _ in 0..rounds {
         for row in &mut rows {
-            row.nanos.push(measure(row.pair.as_mut(), slice));
+            row.nanos.push(measure(row.pair.as_mut()));
         }
     }
     report(&rows);
@@ -97,19 +98,16 @@ fn row(name: &str, pair: impl Pair + 'static) -> Row {
 }
 
 /// Nanoseconds a datagram, end to end.
-fn measure(pair: &mut dyn Pair, slice: Duration) -> f64 {
-    for _ in 0..100 {
-        assert_eq!(pair.exchange(), BURST, "a datagram was lost or changed");
-    }
-    let (start, mut count) = (Instant::now(), 0);
-    while start.elapsed() < slice {
-        for _ in 0..100 {
-            let arrived = pair.exchange();
-            assert_eq!(arrived, BURST, "a datagram was lost or changed");
-            count += arrived;
+fn measure(pair: &mut dyn Pair) -> f64 {
+    let mut run = |bursts: usize| {
+        for _ in 0..bursts {
+            assert_eq!(pair.exchange(), BURST, "a datagram was lost or changed");
         }
-    }
-    start.elapsed().as_nanos() as f64 / count as f64
+    };
+    run(BURSTS / 10);
+    let start = Instant::now();
+    run(BURSTS);
+    start.elapsed().as_nanos() as f64 / (BURSTS * BURST) as f64
 }
 
 fn median(values: &[f64]) -> f64 {
