@@ -212,6 +212,14 @@ impl PacketBuf {
         }
     }
 
+    /// Forgets the virtio header and the checksum state: the packet is being made anew.
+    pub fn clear_offload(&mut self) {
+        self.set_checksum_state(ChecksumState::Unverified);
+        if self.descriptor().flags.get() & LINE1 != 0 {
+            self.set_offload(Offload::default());
+        }
+    }
+
     /// Line 1 is never cleared at allocation; its first use clears it.
     fn use_line1(&mut self) {
         let d = self.descriptor();

@@ -289,7 +289,7 @@ impl Stack {
         ascent: &Ascent<A>,
         from: A,
     ) {
-        packet.set_checksum_state(ChecksumState::Unverified);
+        packet.clear_offload();
         let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
         let (protocol, hop_limit, zone) = (A::ICMP, HOP_LIMIT, Some(ascent.iface));
         self.output(cx, Outgoing { packet, ends, protocol, hop_limit, zone });
