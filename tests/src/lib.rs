@@ -1,7 +1,10 @@
 //! Scenarios across crates: the tests lie in the folder `tests` beside this one; here is the bench
-//! on which they put a stack.
+//! on which they put a stack, and what they make packets with.
 #![forbid(unsafe_code)]
 
+mod answer;
+pub mod craft;
 mod rig;
 
-pub use rig::{Rig, ethernet_config};
+pub use answer::{Icmp, Owed, Sent, bytes_of};
+pub use rig::{Deaths, Rig, deaths, ethernet_config};

@@ -3,11 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use floodwall_base::{IfIndex, Instant, MacAddr, Randomness, Units};
+use floodwall_base::{DropReason, IfIndex, Instant, MacAddr, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round};
 use floodwall_stack::{
     Conservation, InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig, Stats, accounts_needed,
 };
+
+use crate::answer::Owed;
+use crate::craft;
 
 /// A host with one Ethernet interface: `02::host`, 10.0.0.host/24, fd00::host/64.
 #[must_use]
@@ -143,6 +146,51 @@ impl Rig {
         self.round(Vec::new(), |stack, round| act(&mut stack.sockets(round)))
     }
 
+    /// Lets one frame arrive that must die: of this reason and no other, counted once, with both
+    /// ledgers balanced and all memory back, and with the answer that is owed or with none.
+    ///
+    /// # Panics
+    /// Anything of that is not so.
+    pub fn dies(&mut self, what: &str, frame: &[u8], reason: DropReason, owed: Option<Owed>) {
+        let (before, free) = (self.stats(), self.pool.available());
+        let departed = self.frame(frame);
+        let died = deaths(&before, &self.stats());
+        assert_eq!(died, (vec![(reason, 1)], vec![]), "{what}");
+        assert!(self.conservation().holds(), "{what}: {:?}", self.conservation());
+        match owed {
+            Some(owed) => owed.check(frame.get(14..).unwrap_or_default(), &departed),
+            None => assert!(departed.is_empty(), "{what}: no answer, but {departed:?}"),
+        }
+        drop(departed);
+        assert_eq!(self.pool.available(), free, "{what}: memory is gone");
+    }
+
+    /// As [`Rig::dies`] for an IP packet from the peer.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn packet_dies(
+        &mut self,
+        what: &str,
+        packet: &[u8],
+        reason: DropReason,
+        owed: Option<Owed>,
+    ) {
+        self.dies(what, &craft::from_peer(packet), reason, owed);
+    }
+
+    /// Lets one frame arrive that must not die; returns what departs.
+    ///
+    /// # Panics
+    /// Something died.
+    pub fn lives(&mut self, what: &str, frame: &[u8]) -> Vec<PacketBuf> {
+        let before = self.stats();
+        let departed = self.frame(frame);
+        assert_eq!(deaths(&before, &self.stats()), (vec![], vec![]), "{what}");
+        assert!(self.conservation().holds(), "{what}");
+        departed
+    }
+
     /// What was counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -154,4 +202,16 @@ impl Rig {
     pub fn conservation(&self) -> Conservation {
         self.stats().conservation()
     }
+}
+
+/// How many died, arrived and our own.
+pub type Deaths = (Vec<(DropReason, u64)>, Vec<(DropReason, u64)>);
+
+/// What died between two looks.
+#[must_use]
+pub fn deaths(before: &Stats, after: &Stats) -> Deaths {
+    let of = |before: &floodwall_base::DropCounts, after: &floodwall_base::DropCounts| {
+        after.nonzero().map(|(r, n)| (r, n - before.of(r))).filter(|(_, n)| *n > 0).collect()
+    };
+    (of(&before.drops_in, &after.drops_in), of(&before.drops_out, &after.drops_out))
 }

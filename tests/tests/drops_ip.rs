@@ -1,0 +1,342 @@
+//! Deaths in the fixed IP header and by address, in both families: each is provoked by a packet
+//! and counted once under its name.
+//!
+//! What each call of `packet_dies` checks stands at `Rig::dies`. Reading: RFC 791, RFC 1122
+//! sections 3.2.1 and 3.2.2, RFC 6890, RFC 8200 section 3, RFC 4291.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use floodwall_base::{DropReason, Family};
+use floodwall_tests::craft::{
+    FAMILIES, HOP_LIMIT, HOST, PEER, addr, echo, frame, from_peer, icmpv4, ip, ipv4_fields,
+    ipv4_with_options, mac, port_unreachable, udp, udp_to_port, v4,
+};
+use floodwall_tests::{Owed, Rig, ethernet_config};
+use floodwall_wire::{EtherType, Icmpv4Message, IpProtocol, Ipv4Fields, icmpv4 as icmp};
+
+fn rig() -> Rig {
+    Rig::with_neighbor(&ethernet_config(HOST), PEER)
+}
+
+fn hello(family: Family) -> Vec<u8> {
+    echo(addr(family, PEER), addr(family, HOST), b"hello")
+}
+
+/// The same packet with a byte changed and, for IPv4, the header checksum made right again.
+fn patched(packet: &[u8], at: usize, byte: u8) -> Vec<u8> {
+    let mut bytes = packet.to_vec();
+    bytes[at] = byte;
+    if bytes[0] >> 4 == 4 && at != 10 && at != 11 {
+        bytes[10..12].copy_from_slice(&[0, 0]);
+        let len = usize::from(bytes[0] & 15) * 4;
+        let check = floodwall_checksum::sum(&bytes[..len.clamp(20, 28)]).finish();
+        bytes[10..12].copy_from_slice(&check.to_be_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn a_packet_that_ends_within_its_header_dies() {
+    for family in FAMILIES {
+        let (whole, mut rig) = (from_peer(&hello(family)), rig());
+        let header = if family == Family::V4 { 20 } else { 40 };
+        for len in 14..14 + header {
+            let reason = DropReason::IpTruncated;
+            rig.dies(&format!("{family:?} {len}"), &whole[..len], reason, None);
+        }
+    }
+}
+
+#[test]
+fn a_packet_of_another_version_than_announced_dies() {
+    for family in FAMILIES {
+        let packet = hello(family);
+        for version in (0..16).filter(|v| *v != packet[0] >> 4) {
+            let mut bytes = from_peer(&packet);
+            bytes[14] = version << 4 | packet[0] & 15;
+            rig().dies(&format!("{family:?} {version}"), &bytes, DropReason::IpVersion, None);
+        }
+    }
+}
+
+#[test]
+fn an_ipv4_header_of_impossible_length_dies() {
+    let packet = hello(Family::V4);
+    for words in 0..5 {
+        let bytes = patched(&packet, 0, 0x40 | words);
+        rig().packet_dies(&format!("{words}"), &bytes, DropReason::IpHeaderLength, None);
+    }
+    // 60 bytes of header in 33 bytes of packet.
+    let bytes = patched(&packet, 0, 0x4f);
+    rig().packet_dies("15", &bytes, DropReason::IpHeaderLength, None);
+}
+
+#[test]
+fn a_length_that_lies_dies_and_padding_does_not() {
+    for family in FAMILIES {
+        let (packet, mut rig) = (hello(family), rig());
+        let at = if family == Family::V4 { 2 } else { 4 };
+        let said = u16::from_be_bytes([packet[at], packet[at + 1]]);
+        for more in [1, 2, 100, 0x7fff, u16::MAX - said] {
+            let long = patched(&packet, at, ((said + more) >> 8) as u8);
+            let long = patched(&long, at + 1, (said + more) as u8);
+            rig.packet_dies(&format!("{family:?} {more}"), &long, DropReason::IpLength, None);
+        }
+        let padded = [from_peer(&packet), vec![0xee; 20]].concat();
+        let answers = rig.lives("padded", &padded);
+        assert_eq!(answers[0].len(), 14 + packet.len(), "padding is not answered");
+    }
+    // Shorter than its own header.
+    for len in 0..20 {
+        let short = patched(&patched(&hello(Family::V4), 2, 0), 3, len);
+        rig().packet_dies(&format!("{len}"), &short, DropReason::IpLength, None);
+    }
+}
+
+#[test]
+fn an_ipv4_header_with_a_wrong_checksum_dies() {
+    let packet = hello(Family::V4);
+    let mut rig = rig();
+    for bit in (0..160).filter(|bit| bit / 8 > 3) {
+        let mut bytes = from_peer(&packet);
+        bytes[14 + bit / 8] ^= 1 << (bit % 8);
+        rig.dies(&format!("bit {bit}"), &bytes, DropReason::IpHeaderChecksum, None);
+    }
+}
+
+#[test]
+fn a_source_that_no_sender_can_have_dies() {
+    let bad = [
+        (Family::V4, vec!["0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "255.255.255.255"]),
+        (Family::V4, vec!["10.0.0.1", "10.0.0.255", "240.0.0.1"]),
+        (Family::V6, vec!["::1", "ff02::1", "::ffff:10.0.0.2", "::10.0.0.2", "fd00::1"]),
+    ];
+    for (family, sources) in bad {
+        for source in sources {
+            let from: IpAddr = source.parse().expect("an address");
+            let to = addr(family, HOST);
+            let reason = DropReason::IpSourceInvalid;
+            rig().packet_dies(source, &echo(from, to, b"?"), reason, None);
+            let closed = udp((from, 4000).into(), (to, 9).into(), b"?");
+            rig().packet_dies(source, &closed, reason, None);
+            rig().packet_dies(source, &ip(from, to, IpProtocol(200), b"?"), reason, None);
+        }
+    }
+    // Nobody is asked for an echo by nobody.
+    let from: IpAddr = "::".parse().expect("an address");
+    let packet = echo(from, addr(Family::V6, HOST), b"?");
+    rig().packet_dies("::", &packet, DropReason::IpSourceInvalid, None);
+}
+
+#[test]
+fn a_datagram_to_a_group_from_one_of_our_own_addresses_dies() {
+    let group: IpAddr = "ff02::1".parse().expect("an address");
+    let packet = udp((addr(Family::V6, HOST), 7000).into(), (group, 7000).into(), b"?");
+    rig().packet_dies("ff02::1", &packet, DropReason::IpSourceInvalid, None);
+}
+
+#[test]
+fn a_destination_that_no_receiver_can_have_dies() {
+    let bad = [
+        (Family::V4, vec!["0.0.0.0", "0.0.0.9", "127.0.0.1", "127.9.9.9"]),
+        (Family::V6, vec!["::", "::1", "::ffff:10.0.0.1", "ff00::1", "ff01::1"]),
+    ];
+    for (family, destinations) in bad {
+        for to in destinations {
+            let packet = udp(
+                (addr(family, PEER), 4000).into(),
+                (to.parse::<IpAddr>().expect("an address"), 9).into(),
+                b"?",
+            );
+            rig().packet_dies(to, &packet, DropReason::IpDestinationInvalid, None);
+        }
+    }
+}
+
+#[test]
+fn a_packet_for_another_host_dies() {
+    for family in FAMILIES {
+        let packet = echo(addr(family, PEER), addr(family, 9), b"?");
+        rig().packet_dies("another", &packet, DropReason::IpNotForUs, None);
+    }
+    // The class E range is nobody's, and the zero address of our prefix is nobody's either.
+    for to in ["240.0.0.1", "10.0.0.0", "169.254.0.1"] {
+        let to = to.parse().expect("an address");
+        let packet = echo(addr(Family::V4, PEER), to, b"?");
+        rig().packet_dies("nobody", &packet, DropReason::IpNotForUs, None);
+    }
+}
+
+#[test]
+fn a_packet_for_a_group_that_nobody_joined_dies() {
+    for (family, group) in [
+        (Family::V4, "224.0.0.251"),
+        (Family::V4, "239.1.2.3"),
+        (Family::V6, "ff02::fb"),
+        (Family::V6, "ff0e::1234"),
+    ] {
+        let to: IpAddr = group.parse().expect("an address");
+        let packet = udp((addr(family, PEER), 5353).into(), (to, 5353).into(), b"?");
+        rig().packet_dies(group, &packet, DropReason::IpGroupNotJoined, None);
+    }
+}
+
+/// Broken IPv4 options, and where the option stands.
+const BAD_OPTIONS: [(&[u8], u8); 8] = [
+    (&[130], 20),                 // no length
+    (&[130, 0, 0, 0], 20),        // length 0
+    (&[130, 1, 0, 0], 20),        // length 1
+    (&[130, 5, 0, 0], 20),        // past the header
+    (&[1, 1, 130, 200], 22),      // past the header, behind no-operations
+    (&[7, 4, 4, 0], 20),          // record route without whole addresses
+    (&[7, 7, 3, 0, 0, 0, 0], 20), // its pointer before its first address
+    (&[148, 3, 0, 0], 20),        // a router alert of three bytes
+];
+
+#[test]
+fn a_malformed_ipv4_option_dies_and_is_told() {
+    for (options, pointer) in BAD_OPTIONS {
+        let fields = ipv4_fields(IpProtocol::UDP);
+        // No end marker may make the rest padding.
+        let options = [options, &vec![1; options.len().next_multiple_of(4) - options.len()]];
+        let packet = ipv4_with_options(fields, &options.concat(), &[0; 8]);
+        let owed = Owed::problem_v4(0, pointer);
+        let reason = DropReason::IpOptionMalformed;
+        rig().packet_dies(&format!("{options:?}"), &packet, reason, Some(owed));
+    }
+}
+
+/// RFC 1122 section 3.2.2: never about an ICMP error, never about a broadcast or a group.
+#[test]
+fn a_malformed_ipv4_option_is_not_told_where_no_error_may_be_sent() {
+    let reason = DropReason::IpOptionMalformed;
+    let quoted = udp_to_port(Family::V4, 9, b"");
+    let code = icmp::UnreachableCode::PORT;
+    let message = Icmpv4Message::DestinationUnreachable { code, next_hop_mtu: 0 };
+    let error = icmpv4(v4(PEER), v4(HOST), message, &quoted)[20..].to_vec();
+    let packet = ipv4_with_options(ipv4_fields(IpProtocol::ICMPV4), &[130, 0, 0, 0], &error);
+    rig().packet_dies("about an error", &packet, reason, None);
+
+    for to in [v4(255), Ipv4Addr::BROADCAST, Ipv4Addr::new(224, 0, 0, 1)] {
+        let fields = Ipv4Fields { dst_addr: to, ..ipv4_fields(IpProtocol::UDP) };
+        let packet = ipv4_with_options(fields, &[130, 0, 0, 0], &[0; 8]);
+        rig().packet_dies("about a broadcast", &packet, reason, None);
+        // The same in a frame for this station alone.
+        let frame = frame(mac(HOST), mac(PEER), EtherType::IPV4, &packet);
+        rig().dies("about a broadcast in a frame for one", &frame, reason, None);
+    }
+}
+
+#[test]
+fn an_ipv4_source_route_dies_whatever_its_pointer_says() {
+    for kind in [131, 137] {
+        for (pointer, addrs) in [(4, 1), (8, 1), (4, 9), (40, 9), (255, 2)] {
+            let mut option = vec![kind, 3 + addrs * 4, pointer];
+            option.extend([10, 0, 0, 9].repeat(addrs.into()));
+            for lead in [&[][..], &[1]] {
+                let options = [lead, &option].concat();
+                if options.len() > 40 {
+                    continue;
+                }
+                let packet = ipv4_with_options(ipv4_fields(IpProtocol::UDP), &options, &[0; 8]);
+                let what = format!("{kind} {pointer}");
+                rig().packet_dies(&what, &packet, DropReason::IpSourceRoute, None);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_ipv4_fragment_dies() {
+    let datagram = &udp_to_port(Family::V4, 9, &[7; 64])[20..];
+    let parts = [(0, true), (8, true), (64, false), (65_528, true), (65_528, false)];
+    for (fragment_offset, more_fragments) in parts {
+        let fields = Ipv4Fields { fragment_offset, more_fragments, ..ipv4_fields(IpProtocol::UDP) };
+        // Also with a broken option: about a later fragment nothing may be said.
+        for options in [&[][..], &[130, 0, 0, 0]] {
+            let packet = ipv4_with_options(fields, options, datagram);
+            let what = format!("{fragment_offset} {more_fragments} {options:?}");
+            rig().packet_dies(&what, &packet, DropReason::FragmentUnsupported, None);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_protocol_dies_and_is_told() {
+    // TCP among them, for the present; 4, 41 and 47 would be tunnels (CVE-2020-10136).
+    for protocol in [2, 4, 6, 41, 47, 132, 143, 200, 255] {
+        for family in FAMILIES {
+            let (from, to) = (addr(family, PEER), addr(family, HOST));
+            let inner = hello(Family::V4);
+            let packet = ip(from, to, IpProtocol(protocol), &inner);
+            let owed = match family {
+                Family::V4 => Owed::unreachable(family, 2),
+                Family::V6 => Owed::problem_v6(1, 6),
+            };
+            let what = format!("{family:?} {protocol}");
+            rig().packet_dies(&what, &packet, DropReason::ProtocolUnknown, Some(owed));
+        }
+    }
+    // The other family's ICMP is nothing here.
+    let packet = ip(v4(PEER).into(), v4(HOST).into(), IpProtocol::ICMPV6, &[128, 0, 0, 0]);
+    let owed = Some(Owed::unreachable(Family::V4, 2));
+    rig().packet_dies("ICMPv6 over IPv4", &packet, DropReason::ProtocolUnknown, owed);
+}
+
+#[test]
+fn an_unknown_protocol_to_many_dies_untold() {
+    let groups = [
+        (Family::V4, "224.0.0.1"),
+        (Family::V4, "10.0.0.255"),
+        (Family::V4, "255.255.255.255"),
+        (Family::V6, "ff02::1"),
+    ];
+    for (family, group) in groups {
+        let to: IpAddr = group.parse().expect("an address");
+        let packet = ip(addr(family, PEER), to, IpProtocol(200), b"?");
+        let reason = DropReason::ProtocolUnknown;
+        rig().packet_dies(group, &packet, reason, None);
+        let kind = if family == Family::V4 { EtherType::IPV4 } else { EtherType::IPV6 };
+        rig().dies(group, &frame(mac(HOST), mac(PEER), kind, &packet), reason, None);
+    }
+    // For one host, but in a frame for everybody.
+    for family in FAMILIES {
+        let packet = ip(addr(family, PEER), addr(family, HOST), IpProtocol(200), b"?");
+        let mut bytes = from_peer(&packet);
+        bytes[..6].copy_from_slice(&[0xff; 6]);
+        rig().dies("in a broadcast frame", &bytes, DropReason::ProtocolUnknown, None);
+    }
+}
+
+/// RFC 1812 section 4.3.2.3, RFC 4443 section 2.4 (c); CVE-2018-4407 was a copy beyond the end.
+#[test]
+fn an_error_quotes_as_much_as_fits_and_no_more() {
+    for family in FAMILIES {
+        for len in [0, 1, 7, 8, 500, 528, 547, 548, 549, 1231, 1232, 1233, 1400, 1452] {
+            let (from, to) = (addr(family, PEER), addr(family, HOST));
+            let packet = ip(from, to, IpProtocol(200), &vec![0xa5; len]);
+            let owed = match family {
+                Family::V4 => Owed::unreachable(family, 2),
+                Family::V6 => Owed::problem_v6(1, 6),
+            };
+            let what = format!("{family:?} {len}");
+            rig().packet_dies(&what, &packet, DropReason::ProtocolUnknown, Some(owed));
+        }
+    }
+    // The longest header.
+    for len in [0, 1, 487, 488, 489, 1400] {
+        let fields = Ipv4Fields { ttl: HOP_LIMIT, ..ipv4_fields(IpProtocol(200)) };
+        let packet = ipv4_with_options(fields, &[1; 40], &vec![7; len]);
+        let owed = Some(Owed::unreachable(Family::V4, 2));
+        rig().packet_dies(&format!("{len}"), &packet, DropReason::ProtocolUnknown, owed);
+    }
+}
+
+#[test]
+fn a_told_error_is_never_answered() {
+    for family in FAMILIES {
+        let quoted = udp((addr(family, HOST), 9).into(), (addr(family, PEER), 9).into(), b"");
+        let packet = port_unreachable(family, &quoted);
+        rig().packet_dies("an error", &packet, DropReason::IcmpNoFlow, None);
+    }
+}
