@@ -1,14 +1,13 @@
 //! A value on cache lines of its own.
 //!
 //! Two cores that write two words of one line take the line from each other at every write,
-//! although they share nothing (*false sharing*; Torrellas, Lam, Hennessy, 1994). [`PerCore`],
-//! [`PerNuma`] and the indices of the [`spsc`] ring keep such words apart with this type.
+//! although they share nothing (*false sharing*; Torrellas, Lam, Hennessy, 1994). [`Per`]
+//! and the indices of the [`spsc`] ring keep such words apart with this type.
 //!
 //! 128 bytes, not 64: Intel's spatial prefetcher moves lines in pairs, and several 64-bit ARM
 //! cores have lines of 128.
 //!
-//! [`PerCore`]: crate::PerCore
-//! [`PerNuma`]: crate::PerNuma
+//! [`Per`]: crate::Per
 //! [`spsc`]: crate::spsc
 
 use core::ops::{Deref, DerefMut};

@@ -9,7 +9,7 @@
 //! | [`spsc`] | one thread hands values, in order and bounded, to one other thread |
 //! | [`take_all`] | any threads hand intrusive nodes to one, which takes all of them at once |
 //! | [`snapshot`] | one thread shows its counters, whole, to any number of readers |
-//! | [`PerCore`], [`PerNuma`] | nobody: one value each, on lines of its own |
+//! | [`Per`] | nobody: one value each, on lines of its own |
 //!
 //! # Checking
 //!
@@ -38,13 +38,11 @@
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod cache_padded;
-mod per_core;
-mod per_numa;
+mod per;
 pub mod shim;
 pub mod snapshot;
 pub mod spsc;
 pub mod take_all;
 
 pub use cache_padded::CachePadded;
-pub use per_core::PerCore;
-pub use per_numa::PerNuma;
+pub use per::{Per, Place};
