@@ -134,7 +134,9 @@ pub const fn ipv4_fields(protocol: IpProtocol) -> Ipv4Fields {
 }
 
 /// The sum of the pseudo header.
-#[must_use]
+///
+/// # Panics
+/// The families differ.
 pub fn pseudo(from: IpAddr, to: IpAddr, protocol: IpProtocol, len: usize) -> Sum {
     match (from, to) {
         (IpAddr::V4(a), IpAddr::V4(b)) => pseudo_header_v4(a, b, protocol.0, len as u16),

@@ -2,8 +2,6 @@
 //!
 //! What each call of `dies` checks stands at `Rig::dies`. Reading: RFC 894, IEEE 802.1Q, RFC 826.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
-
 use std::net::Ipv4Addr;
 
 use floodwall_base::{DropReason, IfIndex, MacAddr};

@@ -6,7 +6,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Counter, DropReason, IfIndex};
+use floodwall_base::{Counter, DropReason, IfIndex, limits};
 use floodwall_ip::{Allow, IcmpError, Refusal, Upper, icmp};
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_udp::{IcmpVerdict, Input, Verdict};
@@ -276,7 +276,10 @@ impl Stack {
                 Some(packet)
             }
             Err(packet) => {
-                self.die(packet, DropReason::NoBuffer);
+                // Two more at most: the bytes to be written, and what is left of their chunk.
+                let full = packet.chunk_count() + 2 > limits::CHUNKS_MAX;
+                let reason = if full { DropReason::TooManyChunks } else { DropReason::NoBuffer };
+                self.die(packet, reason);
                 None
             }
         }

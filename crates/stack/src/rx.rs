@@ -35,6 +35,9 @@ impl Stack {
         let Some(interface) = self.interfaces.get(usize::from(packet.iface().0)) else {
             return self.die(packet, DropReason::InterfaceUnknown);
         };
+        if !interface.up {
+            return self.die(packet, DropReason::InterfaceDown);
+        }
         match interface.medium {
             floodwall_ip::LinkMedium::Ethernet(mac) => self.ethernet(cx, packet, mac),
             _ => self.bare_ip(cx, packet),

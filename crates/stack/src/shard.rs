@@ -129,6 +129,16 @@ impl Stack {
         Sockets::new(self, Cx { now: *now, pool, random, departing })
     }
 
+    /// Lets packets pass through an interface, or stops them (`ip link set … up`, `down`). What
+    /// waits for a neighbour there goes on waiting, for as long as neighbours are waited for.
+    /// Nothing happens where the interface is not there.
+    pub fn set_up(&mut self, iface: IfIndex, up: bool) {
+        if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
+            interface.up = up;
+        }
+        self.paths.forget();
+    }
+
     /// Keeps a neighbour for ever (`ip neigh add … nud permanent`).
     ///
     /// # Errors

@@ -195,7 +195,7 @@ impl<I: Intake> Udp<I> {
     }
 
     /// Closes a socket; what waits in it dies, and its charges are released. Returns how many
-    /// datagrams that were: the caller counts them as `ApplicationClosed`.
+    /// datagrams that were: the stack's ledger has them as delivered.
     ///
     /// # Errors
     /// It is closed.
