@@ -1,1 +1,111 @@
-//! The flood contract: floods, honest clients, floors, verdicts.
+//! The flood contract as a command: floods, honest clients, floors, verdicts.
+//!
+//! [`drill`] starts a host with an echo service, lets honest clients of both families use it, and
+//! floods it meanwhile: with captured attacks and mutations of them, datagrams, echo requests,
+//! forged errors. It ends with a [`Report`], which has a verdict for each [`Floor`]. Called by the
+//! program `floodwall`. Where it takes place is a choice ([`Place`]): over a memory wire in real
+//! time, or in a simulated world, where the same seed gives the same report byte for byte.
+//!
+//! Invariants: no packet leaves the process, or its own network namespace; the same seed gives the
+//! same packets in the same order. Start reading at `run.rs`; `floors.rs` says what is promised.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+mod bench;
+mod crowd;
+mod error;
+mod flood;
+mod floors;
+mod honest;
+mod hostile;
+mod progress;
+mod report;
+mod run;
+mod scene;
+mod server;
+mod sim;
+mod wire;
+
+use core::time::Duration;
+
+pub use error::DrillError;
+pub use floodwall_world::CostTable;
+pub use floors::{
+    ANSWERED_MIN, Evidence, Floor, OFFERED_MAX, RECOVERY_MAX, RUN_MAX, Verdict, judge,
+};
+pub use progress::{Progress, Silent, to_stderr};
+pub use report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
+pub use run::Schedule;
+pub use server::{Effort, Free, ServerConfig};
+
+/// Where a drill takes place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Place {
+    /// Over a memory wire, in real time, the host on a thread of its own.
+    #[default]
+    Wire,
+    /// In a simulated world whose work costs what the table says.
+    World(CostTable),
+}
+
+/// What to drill, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Decides every packet.
+    pub seed: u64,
+    /// Where.
+    pub place: Place,
+    /// How long, how fast.
+    pub schedule: Schedule,
+    /// The host under test.
+    pub server: ServerConfig,
+}
+
+impl Options {
+    /// A whole drill over the memory wire: about 20 s.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            place: Place::Wire,
+            schedule: Schedule {
+                phase: Duration::from_secs(2),
+                probe: Duration::from_millis(200),
+                probe_rate: 50_000_000,
+                honest_rate: 1000,
+            },
+            server: ServerConfig::default(),
+        }
+    }
+
+    /// A whole drill in a simulated world: a second of virtual time a phase.
+    #[must_use]
+    pub fn simulated(seed: u64) -> Self {
+        let whole = Self::new(seed);
+        let schedule = Schedule {
+            phase: Duration::from_secs(1),
+            probe: Duration::from_millis(20),
+            probe_rate: 5_000_000,
+            ..whole.schedule
+        };
+        Self { place: Place::World(CostTable::default()), schedule, ..whole }
+    }
+}
+
+/// Runs a drill.
+///
+/// # Errors
+/// It could not be run. A floor that does not hold is no error: see [`Report::passed`].
+pub fn drill(options: &Options, progress: &mut dyn Progress) -> Result<Report, DrillError> {
+    let Options { seed, place, schedule, server } = options;
+    match *place {
+        Place::Wire => {
+            let mut bench = wire::WireBench::start(server, *seed)?;
+            run::run(&mut bench, *schedule, *seed, progress)
+        }
+        Place::World(costs) => {
+            let mut bench = sim::SimBench::start(server, *seed, costs)?;
+            run::run(&mut bench, *schedule, *seed, progress)
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `Bench`: where a drill takes place. The memory wire and the simulated world are two.
+//!
+//! Called by `run.rs`, which knows the phases; a bench knows how time passes and how packets get
+//! from the crowd to the host. Invariant: every [`Look`] is one consistent snapshot of the host.
+
+use core::time::Duration;
+
+use floodwall_base::Instant;
+
+use crate::crowd::{Seen, Stretch};
+use crate::error::DrillError;
+use crate::server::{Free, View};
+
+/// What the worker's loop counts: its own ledger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Loop {
+    /// Packets handed to the host.
+    pub(crate) received: u64,
+    /// Packets that the host sent.
+    pub(crate) sent: u64,
+    /// Of these, how many the device took.
+    pub(crate) transmitted: u64,
+    /// How many wait for it.
+    pub(crate) backlog: u64,
+    /// How many died on the way, each under a name.
+    pub(crate) lost: u64,
+    /// The longest turn, whatever else ran on the core meanwhile.
+    pub(crate) longest: Duration,
+}
+
+/// One snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Look {
+    pub(crate) at: Instant,
+    /// What the host says of itself.
+    pub(crate) view: View,
+    /// What the loop round it says.
+    pub(crate) worker: Loop,
+    /// Free memory of the crowd's own pool: packets in flight are missing in it.
+    pub(crate) crowd_free: Free,
+    /// Packets that the crowd gave to the wire.
+    pub(crate) given: u64,
+}
+
+/// How a stretch went.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) seen: Seen,
+    /// Packets that found the host's receive ring full, and died there: honest, flood.
+    pub(crate) ring_full: (u64, u64),
+    /// Packets a second that the host took while the flood lasted.
+    pub(crate) taken_rate: u64,
+    /// How long the sending took.
+    pub(crate) took: Duration,
+}
+
+/// Who watches a stretch.
+pub(crate) trait Watch {
+    /// A snapshot, every few milliseconds.
+    fn look(&mut self, look: &Look);
+
+    /// How far it is: asked, answered, flood packets so far.
+    fn tick(&mut self, elapsed: Duration, tally: (u64, u64, u64));
+}
+
+/// See the file's head.
+pub(crate) trait Bench {
+    /// Carries out a stretch, until every question is answered or lost.
+    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError>;
+
+    /// Lets time pass without anybody sending, until `done` or for `at_most`; returns the last
+    /// snapshot.
+    fn settle(
+        &mut self,
+        at_most: Duration,
+        watch: &mut dyn Watch,
+        done: &dyn Fn(&Look) -> bool,
+    ) -> Result<Look, DrillError>;
+
+    /// What time it is.
+    fn now(&self) -> Instant;
+
+    /// In which words the report speaks of it.
+    fn describe(&self) -> &'static str;
+}
+
+/// Packets a second.
+pub(crate) fn rate(packets: u64, time: Duration) -> u64 {
+    let nanos = time.as_nanos().max(1);
+    u64::try_from(u128::from(packets) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,245 @@
+//! The floods: what the attackers send, and the gate that holds them to a rate.
+//!
+//! Made by `crowd.rs` for each stretch. What is sent is a plan of `pktgen` whose packets are due
+//! at once; how fast is the gate's business: so much a second, and never more than a short while's
+//! worth at a time, so that a drill whose own thread was held up does not make up for it with a
+//! rate that it promised not to offer. Invariant: the same seed gives the same packets in the same
+//! order; how many of them depends on the rate and the time.
+
+use core::time::Duration;
+
+use floodwall_base::{Instant, PublicRandom, Units};
+use floodwall_packet::{Engine, Round};
+use floodwall_pktgen::{
+    AddrRange, Blast, Content, Pace, Peer, Plan, PortRange, SizeRange, StationConfig, Stream,
+};
+
+use crate::error::DrillError;
+use crate::{hostile, scene};
+
+/// The most that the gate lets through at once.
+const AT_ONCE: u64 = 64;
+/// The longest pause that the gate makes up for.
+const MADE_UP: Duration = Duration::from_millis(4);
+/// How often a slow flood's gate is looked at, at most.
+const LOOK: Duration = Duration::from_micros(20);
+
+/// One kind of flood, both families.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FloodKind {
+    /// Captured attacks and broken packets, as they are, aimed at the host, and mutated.
+    Hostile,
+    /// Datagrams to closed ports, from random sources.
+    UdpClosed,
+    /// Datagrams to the very service that honest clients use, from random sources; each is
+    /// answered.
+    UdpOpen,
+    /// The same from sources that claim to be on the link: each answer needs a neighbour who does
+    /// not exist.
+    Neighbors,
+    /// Echo requests from random sources.
+    IcmpEcho,
+    /// ICMP errors that quote answers of the service to honest clients.
+    IcmpErrors,
+}
+
+/// A flood of one kind, and how fast.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Flood {
+    pub(crate) kind: FloodKind,
+    /// Packets a second.
+    pub(crate) rate: u64,
+    /// For how long.
+    pub(crate) length: Duration,
+    /// Decides its contents, with the randomness of the crowd.
+    pub(crate) seed: u64,
+}
+
+impl Flood {
+    fn streams(&self) -> Vec<Stream> {
+        let mut random = PublicRandom::new(self.seed);
+        let replay = |frames, mutate| {
+            let content = Content::Replay { frames, mutate };
+            vec![Stream { content, pace: at_once(), ..Stream::default() }]
+        };
+        match self.kind {
+            FloodKind::Hostile => {
+                let frames = hostile::frames();
+                let mut streams = replay(frames.clone(), false);
+                streams.extend(replay(frames.clone(), true));
+                streams.extend(replay(frames, true));
+                streams
+            }
+            FloodKind::UdpClosed => {
+                let (first, last) = scene::CLOSED_PORTS;
+                let to = PortRange { first, last };
+                both(&scene::STRANGERS, &Content::Udp, to)
+            }
+            FloodKind::UdpOpen => {
+                both(&scene::STRANGERS, &Content::Udp, PortRange::one(scene::SERVICE_PORT))
+            }
+            FloodKind::Neighbors => {
+                both(&scene::NEIGHBORS, &Content::Udp, PortRange::one(scene::SERVICE_PORT))
+            }
+            FloodKind::IcmpEcho => both(&scene::STRANGERS, &Content::IcmpEcho, PortRange::one(9)),
+            FloodKind::IcmpErrors => replay(hostile::icmp_errors(&mut random), false),
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        let claims = [scene::ROUTER_V4.into(), scene::ROUTER_V6.into()];
+        let host = |addr: core::net::IpAddr| {
+            floodwall_base::IpCidr::new(addr, if addr.is_ipv4() { 32 } else { 128 })
+        };
+        let station = StationConfig {
+            mac: scene::FLOOD_MAC,
+            addrs: claims.into_iter().filter_map(host).collect(),
+            peer: Peer::Link(scene::SERVER_MAC),
+            ..StationConfig::default()
+        };
+        Plan { station, streams: self.streams() }
+    }
+}
+
+/// Due at once; the gate decides.
+const fn at_once() -> Pace {
+    Pace::every(Duration::from_nanos(1))
+}
+
+/// The same content in both families, by turns.
+fn both(sources: &[&str; 2], content: &Content, dst_ports: PortRange) -> Vec<Stream> {
+    let one = |(source, family): (&&str, _)| {
+        let src_addrs: AddrRange = source.parse().ok()?;
+        let dst_addrs = AddrRange::from(scene::server_addr(family));
+        let stream = Stream::new(content.clone(), src_addrs, dst_addrs, at_once());
+        Some(Stream { dst_ports, payload: SizeRange::one(18), ..stream })
+    };
+    sources.iter().zip(scene::FAMILIES).filter_map(one).collect()
+}
+
+/// A flood under way.
+pub(crate) struct Flooding {
+    blast: Blast,
+    gate: Gate,
+}
+
+impl Flooding {
+    /// Prepares a flood that begins with its first call.
+    pub(crate) fn new(flood: &Flood) -> Result<Self, DrillError> {
+        Ok(Self { blast: Blast::new(flood.plan())?, gate: Gate::new(flood.rate, flood.length) })
+    }
+
+    /// Frames that were made and sent.
+    pub(crate) const fn frames(&self) -> u64 {
+        self.blast.stats().frames
+    }
+
+    /// Packets that came back to the attackers.
+    pub(crate) const fn returned(&self) -> u64 {
+        self.blast.returned().total()
+    }
+
+    /// What came for the attackers.
+    pub(crate) fn input(&mut self, round: &mut Round<'_>) -> Units {
+        self.blast.round(round)
+    }
+
+    /// Sends what the gate lets through.
+    pub(crate) fn work(&mut self, round: &mut Round<'_>) -> Units {
+        let allowed = self.gate.pass(round.now, AT_ONCE.min(u64::from(round.budget.0)));
+        if allowed == 0 {
+            return Units(1);
+        }
+        let Round { now, pool, random, arrived, departing, .. } = round;
+        // A blast spends one unit on being called.
+        let budget = Units(allowed as u32 + 1);
+        self.blast.work(&mut Round { now: *now, pool, random, arrived, departing, budget })
+    }
+
+    /// When the gate opens again; `None` when the flood is over.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.gate.deadline()
+    }
+}
+
+/// Lets so many packets through a second, for a while.
+struct Gate {
+    /// Nanoseconds between two packets, in 1/65536: exact enough for any rate.
+    gap: u64,
+    length: Duration,
+    end: Option<Instant>,
+    /// Until when packets have been let through.
+    paid: Instant,
+}
+
+impl Gate {
+    fn new(rate: u64, length: Duration) -> Self {
+        let gap = (1_000_000_000 << 16) / rate.max(1);
+        Self { gap: gap.max(1), length, end: None, paid: Instant::ORIGIN }
+    }
+
+    /// How many may pass now, at most `most`.
+    fn pass(&mut self, now: Instant, most: u64) -> u64 {
+        let (length, mut paid) = (self.length, self.paid);
+        let end = *self.end.get_or_insert_with(|| {
+            paid = now;
+            now + length
+        });
+        let until = now.min(end);
+        let made_up = MADE_UP.max(Duration::from_nanos(self.gap >> 16));
+        if until.saturating_since(paid) > made_up {
+            paid = Instant::from_nanos(until.as_nanos() - made_up.as_nanos() as u64);
+        }
+        let waited = until.saturating_since(paid).as_nanos() as u64;
+        let passed = ((waited << 16) / self.gap).min(most);
+        self.paid = paid + Duration::from_nanos((passed * self.gap) >> 16);
+        passed
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let Some(end) = self.end else { return Some(Instant::ORIGIN) };
+        let next = self.paid + Duration::from_nanos((self.gap >> 16).max(1)).max(LOOK);
+        (next < end).then_some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Instant {
+        Instant::from_nanos(1_000_000_000 + micros * 1000)
+    }
+
+    #[test]
+    fn a_gate_keeps_its_rate_and_does_not_make_up_for_lost_time() {
+        let mut gate = Gate::new(1_000_000, Duration::from_millis(100));
+        assert_eq!(gate.pass(at(0), 64), 0);
+        let passed: u64 = (1..=1000).map(|i| gate.pass(at(i * 10), 64)).sum();
+        assert!((9_990..=10_000).contains(&passed), "{passed}");
+        let made_up: u64 = (0..1000).map(|_| gate.pass(at(50_000), 64)).sum();
+        assert!((3_990..=4_001).contains(&made_up), "4 milliseconds', not 40: {made_up}");
+        assert!(gate.deadline().is_some());
+        let _: u64 = (0..1000).map(|_| gate.pass(at(200_000), 64)).sum();
+        assert_eq!(gate.pass(at(400_000), 64), 0, "it is over");
+        assert_eq!(gate.deadline(), None);
+    }
+
+    #[test]
+    fn every_kind_of_flood_is_a_plan_of_both_families() {
+        for kind in [
+            FloodKind::Hostile,
+            FloodKind::UdpClosed,
+            FloodKind::UdpOpen,
+            FloodKind::Neighbors,
+            FloodKind::IcmpEcho,
+            FloodKind::IcmpErrors,
+        ] {
+            let flood = Flood { kind, rate: 1000, length: Duration::from_secs(1), seed: 1 };
+            Flooding::new(&flood).unwrap();
+            let replays = |stream: &Stream| matches!(stream.content, Content::Replay { .. });
+            let streams = flood.streams();
+            assert!(streams.iter().any(replays) || streams.len() == 2, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The floors: what a drill promises, each judged from evidence and from nothing else.
+//!
+//! Called by `run.rs` at the end. Pure functions of [`Evidence`], so that a test can show each of
+//! them failing. The bounds are those of the flood contract; what cannot be judged on a machine
+//! that others share (gaps in real time) is reported beside, not judged.
+
+use core::fmt;
+use core::time::Duration;
+
+use serde::Serialize;
+
+use crate::report::{Conservation, Memory, PhaseReport, WorkerReport};
+
+/// The least share of honest questions that is answered, in each phase and family.
+pub const ANSWERED_MIN: f64 = 0.99;
+/// The longest that recovery may take.
+pub const RECOVERY_MAX: Duration = Duration::from_secs(1);
+/// The longest that a worker may run without a break.
+pub const RUN_MAX: Duration = Duration::from_millis(1);
+/// The share of the measured capacity below which floors are promised (decision F27).
+pub const OFFERED_MAX: f64 = 0.8;
+
+/// What is promised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Floor {
+    /// Honest questions are answered.
+    Answered,
+    /// Every packet has exactly one fate, at every snapshot.
+    Conservation,
+    /// Memory is back to its former use.
+    Memory,
+    /// No packet died without a name.
+    NamedDrops,
+    /// Service is as before soon after the floods.
+    Recovery,
+    /// The worker takes breaks.
+    WorkerRun,
+}
+
+impl fmt::Display for Floor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Answered => "honest answered",
+            Self::Conservation => "conservation",
+            Self::Memory => "memory",
+            Self::NamedDrops => "named drops",
+            Self::Recovery => "recovery",
+            Self::WorkerRun => "worker run",
+        })
+    }
+}
+
+/// What came out for one floor.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Verdict {
+    /// Which floor.
+    pub floor: Floor,
+    /// Whether it holds.
+    pub passed: bool,
+    /// What was promised, in words.
+    pub promised: String,
+    /// What was measured, in words.
+    pub measured: String,
+}
+
+/// All that floors are judged by.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The phases in order.
+    pub phases: &'a [PhaseReport],
+    /// Both ledgers, and how often they were checked.
+    pub conservation: &'a Conservation,
+    /// Memory before and after.
+    pub memory: &'a Memory,
+    /// How long after the last flood service was as before; `None` where it was not.
+    pub recovery: Option<Duration>,
+    /// The worker's runs.
+    pub worker: &'a WorkerReport,
+}
+
+/// Judges every floor.
+#[must_use]
+pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
+    vec![
+        answered(evidence.phases),
+        conservation(evidence.conservation),
+        named_drops(evidence.conservation),
+        memory(evidence.memory),
+        recovery(evidence.recovery),
+        worker_run(evidence.worker),
+    ]
+}
+
+fn answered(phases: &[PhaseReport]) -> Verdict {
+    let rows = phases.iter().flat_map(|phase| phase.honest.iter().map(move |row| (phase, row)));
+    let worst = rows.min_by(|a, b| a.1.share().total_cmp(&b.1.share()));
+    let share = worst.map_or(0.0, |(_, row)| row.share());
+    Verdict {
+        floor: Floor::Answered,
+        passed: share >= ANSWERED_MIN,
+        promised: format!("at least {:.0} % in each phase and family", ANSWERED_MIN * 100.0),
+        measured: match worst {
+            Some((phase, row)) => {
+                format!("{:.2} % at worst ({}, {})", share * 100.0, phase.name, row.family)
+            }
+            None => "nothing was asked".to_owned(),
+        },
+    }
+}
+
+fn conservation(law: &Conservation) -> Verdict {
+    Verdict {
+        floor: Floor::Conservation,
+        passed: law.violations == 0 && law.snapshots > 0,
+        promised: "every packet has exactly one fate, at every snapshot".to_owned(),
+        measured: match &law.first_violation {
+            None => format!("{} snapshots, all balanced", law.snapshots),
+            Some(first) => {
+                format!("{} of {} snapshots do not balance: {first}", law.violations, law.snapshots)
+            }
+        },
+    }
+}
+
+fn named_drops(law: &Conservation) -> Verdict {
+    Verdict {
+        floor: Floor::NamedDrops,
+        passed: law.unnamed == 0,
+        promised: "no packet dies without a name".to_owned(),
+        measured: format!("{} without a name, {} with one", law.unnamed, law.named),
+    }
+}
+
+fn memory(memory: &Memory) -> Verdict {
+    let (host, crowd) = memory.missing();
+    Verdict {
+        floor: Floor::Memory,
+        passed: host == 0 && crowd == 0,
+        promised: "packet memory back to its former use".to_owned(),
+        measured: format!("{host} packets missing at the host, {crowd} at the clients"),
+    }
+}
+
+fn recovery(recovery: Option<Duration>) -> Verdict {
+    Verdict {
+        floor: Floor::Recovery,
+        passed: recovery.is_some_and(|took| took <= RECOVERY_MAX),
+        promised: format!("share and latency as before within {} s", RECOVERY_MAX.as_secs()),
+        measured: recovery.map_or_else(
+            || "not within the phase".to_owned(),
+            |took| format!("after {} ms", took.as_millis()),
+        ),
+    }
+}
+
+fn worker_run(worker: &WorkerReport) -> Verdict {
+    let run = Duration::from_nanos(worker.run_nanos);
+    Verdict {
+        floor: Floor::WorkerRun,
+        passed: run <= RUN_MAX,
+        promised: format!("at most {} us of work without a break", RUN_MAX.as_micros()),
+        measured: format!(
+            "{} us ({} packets and {} units at most in one round)",
+            run.as_micros(),
+            worker.packets_max,
+            worker.units_max
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::HonestReport;
+    use crate::server::Free;
+
+    /// Evidence of a drill without blame.
+    fn good() -> (Vec<PhaseReport>, Conservation, Memory, WorkerReport) {
+        let row = HonestReport { asked: 100, answered: 99, ..HonestReport::default() };
+        let phase = PhaseReport { honest: vec![row.clone(), row], ..PhaseReport::default() };
+        let law = Conservation { snapshots: 5, named: 7, ..Conservation::default() };
+        let worker = WorkerReport { run_nanos: 1_000_000, ..WorkerReport::default() };
+        (vec![phase], law, Memory::default(), worker)
+    }
+
+    fn failed(
+        (phases, conservation, memory, worker): &(
+            Vec<PhaseReport>,
+            Conservation,
+            Memory,
+            WorkerReport,
+        ),
+        recovery: Option<Duration>,
+    ) -> Vec<Floor> {
+        let verdicts = judge(&Evidence { phases, conservation, memory, recovery, worker });
+        verdicts.iter().filter(|v| !v.passed).map(|v| v.floor).collect()
+    }
+
+    #[test]
+    fn a_drill_at_every_bound_passes() {
+        assert_eq!(failed(&good(), Some(RECOVERY_MAX)), []);
+    }
+
+    #[test]
+    fn each_floor_fails_alone() {
+        let second = Some(RECOVERY_MAX);
+        let mut e = good();
+        e.0[0].honest[1].answered = 98;
+        assert_eq!(failed(&e, second), [Floor::Answered]);
+        let mut e = good();
+        e.0.clear();
+        assert_eq!(failed(&e, second), [Floor::Answered], "who asked nothing proved nothing");
+        let mut e = good();
+        (e.1.violations, e.1.first_violation) = (1, Some("arrived 3, fates 2".to_owned()));
+        assert_eq!(failed(&e, second), [Floor::Conservation]);
+        let mut e = good();
+        e.1.snapshots = 0;
+        assert_eq!(failed(&e, second), [Floor::Conservation], "who never looked saw nothing");
+        let mut e = good();
+        e.1.unnamed = 1;
+        assert_eq!(failed(&e, second), [Floor::NamedDrops]);
+        let mut e = good();
+        e.2.host_before = Free { small: 2, frames: 1, references: 1 };
+        e.2.host_after = Free { small: 1, frames: 1, references: 1 };
+        assert_eq!(failed(&e, second), [Floor::Memory]);
+        let late = Some(RECOVERY_MAX + Duration::from_nanos(1));
+        assert_eq!(failed(&good(), late), [Floor::Recovery]);
+        assert_eq!(failed(&good(), None), [Floor::Recovery]);
+        let mut e = good();
+        e.3.run_nanos += 1;
+        assert_eq!(failed(&e, second), [Floor::WorkerRun]);
+    }
+}

@@ -1,0 +1,92 @@
+//! The captures that are part of the program: the nastiest small ones of `data/pcaps`.
+//!
+//! Read by `hostile.rs`. They are in the binary, so that a drill needs no file. Chosen by how much
+//! is malformed, fragmented, or carries options or extension headers, a byte; licences and origins
+//! are in `data/pcaps`.
+
+/// Expands to the name and the bytes of each file.
+macro_rules! captures {
+    ($($name:literal,)*) => {
+        /// Name and bytes of each capture.
+        pub(super) const CAPTURES: &[(&str, &[u8])] = &[$((
+            $name,
+            include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/pcaps/", $name)),
+        ),)*];
+    };
+}
+
+captures! {
+    "libpcap/filter-AH-IPcomp-IPv6.pcap",
+    "libpcap/filter-ipv6_ah_modes.pcap",
+    "libpcap/filter-ipv6_ext_headers.pcap",
+    "libpcap/pcap-invalid-version-2.pcap",
+    "own/nmap-O-v4.pcap",
+    "own/nmap-O-v6.pcap",
+    "own/seed-rh0-4addr-echo.pcap",
+    "own/si6-frag6-policy.pcap",
+    "own/thc-implementation6.pcap",
+    "tcpdump/IGMP_V1.pcap",
+    "tcpdump/IGMP_V2.pcap",
+    "tcpdump/OSPFv3_with_AH.pcap",
+    "tcpdump/babel_rtt.pcap",
+    "tcpdump/babel_update_oobr.pcap",
+    "tcpdump/bgp-bgp_capabilities_print-oobr-1.pcap",
+    "tcpdump/bgp-bgp_capabilities_print-oobr-2.pcap",
+    "tcpdump/bgp-infinite-loop.pcap",
+    "tcpdump/bgp-rt-prefix.pcap",
+    "tcpdump/bgp_pmsi_tunnel-oobr.pcap",
+    "tcpdump/bootp_asan-2.pcap",
+    "tcpdump/bootp_asan.pcap",
+    "tcpdump/dhcp6_reconf_asan.pcap",
+    "tcpdump/esp_truncated.pcap",
+    "tcpdump/heapoverflow-in_checksum.pcap",
+    "tcpdump/hncp_dhcpv4data-oobr.pcap",
+    "tcpdump/hoobr_rt6_print.pcap",
+    "tcpdump/icmp-icmp_print-oobr-1.pcap",
+    "tcpdump/icmp-icmp_print-oobr-2.pcap",
+    "tcpdump/icmpv6-rfc7112.pcap",
+    "tcpdump/icmpv6.pcap",
+    "tcpdump/igmpv3-queries.pcap",
+    "tcpdump/ikev1_id_ipv6_addr_subnet-oobr.pcap",
+    "tcpdump/ip6_frag_asan.pcap",
+    "tcpdump/ip_printroute_asan.pcap",
+    "tcpdump/ip_ts_opts_asan.pcap",
+    "tcpdump/ipv4_invalid_hdr_length.pcap",
+    "tcpdump/ipv4_invalid_length.pcap",
+    "tcpdump/ipv6-bad-version.pcap",
+    "tcpdump/ipv6-next-header-oobr-1.pcap",
+    "tcpdump/ipv6-next-header-oobr-2.pcap",
+    "tcpdump/ipv6-routing-header.pcap",
+    "tcpdump/ipv6-too-long-jumbo.pcap",
+    "tcpdump/ipv6_frag6_negative_len.pcap",
+    "tcpdump/ipv6_invalid_length.pcap",
+    "tcpdump/ipv6_missing_jumbo_payload_option.pcap",
+    "tcpdump/ipv6_mobility_1.pcap",
+    "tcpdump/ipv6hdr-heapoverflow.pcap",
+    "tcpdump/isakmp-ikev1_n_print-oobr.pcap",
+    "tcpdump/isakmp-various-oobr.pcap",
+    "tcpdump/isakmpv1-attr-oobr.pcap",
+    "tcpdump/isis-infinite-loop.pcap",
+    "tcpdump/ldp-infinite-loop.pcap",
+    "tcpdump/ldp-ldp_tlv_print-oobr.pcap",
+    "tcpdump/lmp-lmp_print_data_link_subobjs-oobr.pcap",
+    "tcpdump/mobility_opt_asan_3.pcap",
+    "tcpdump/mobility_opt_asan_6.pcap",
+    "tcpdump/mobility_opt_asan_7.pcap",
+    "tcpdump/olsr-oobr-1.pcap",
+    "tcpdump/pb_nhrp_1.pcap",
+    "tcpdump/pim_header_asan-3.pcap",
+    "tcpdump/radius_attr_asan.pcap",
+    "tcpdump/rip_error_hexdump.pcap",
+    "tcpdump/rpki-rtr-oobr.pcap",
+    "tcpdump/rsvp-inf-loop-2.pcapng",
+    "tcpdump/rsvp-infinite-loop.pcap",
+    "tcpdump/rsvp-rsvp_obj_print-oobr.pcap",
+    "tcpdump/rsvp_uni-oobr-3.pcap",
+    "tcpdump/rx_serviceid_oobr.pcap",
+    "tcpdump/someip1.pcap",
+    "tcpdump/vqp-oobr.pcap",
+    "tcpdump/vrrp-vrrp_print-oobr-2.pcap",
+    "tcpdump/vrrp-vrrp_print-oobr.pcap",
+    "tcpdump/wb-oobr.pcap",
+}

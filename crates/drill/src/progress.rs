@@ -1,0 +1,110 @@
+//! What a human sees while a drill runs: a moving line on a terminal, plain lines elsewhere.
+//!
+//! Called by `run.rs` from the crowd's thread, so it must be quick: a terminal is drawn a few
+//! times a second at most. Everything goes to standard error.
+
+use core::time::Duration;
+use std::io::{IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::report::PhaseReport;
+
+/// Who is told how a drill goes on.
+pub trait Progress {
+    /// A phase begins, and is meant to last so long.
+    fn begin(&mut self, name: &'static str, what: &'static str, length: Duration);
+
+    /// It goes on: questions asked and answered, flood packets so far.
+    fn tick(&mut self, elapsed: Duration, asked: u64, answered: u64, flood: u64);
+
+    /// It is over.
+    fn end(&mut self, phase: &PhaseReport);
+}
+
+/// Says nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn begin(&mut self, _name: &'static str, _what: &'static str, _length: Duration) {}
+    fn tick(&mut self, _elapsed: Duration, _asked: u64, _answered: u64, _flood: u64) {}
+    fn end(&mut self, _phase: &PhaseReport) {}
+}
+
+/// What suits standard error.
+#[must_use]
+pub fn to_stderr() -> Box<dyn Progress> {
+    if std::io::stderr().is_terminal() { Box::new(Moving::default()) } else { Box::new(Lines) }
+}
+
+/// One line when a phase begins, one when it is over.
+struct Lines;
+
+/// A terminal that is gone is no reason to stop.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// How a phase went, in one line.
+fn summary(phase: &PhaseReport) -> String {
+    let (asked, answered) =
+        phase.honest.iter().fold((0, 0), |(a, b), row| (a + row.asked, b + row.answered));
+    let flood = match phase.offered {
+        0 => "no flood".to_owned(),
+        n => format!("{n} flood packets at {}/s", phase.offered_pps),
+    };
+    format!("{:<15} {flood}, {answered} of {asked} honest questions answered", phase.name)
+}
+
+impl Progress for Lines {
+    fn begin(&mut self, name: &'static str, what: &'static str, length: Duration) {
+        say(&format!("{name:<15} {what} ({:.1} s)", length.as_secs_f64()));
+    }
+
+    fn tick(&mut self, _elapsed: Duration, _asked: u64, _answered: u64, _flood: u64) {}
+
+    fn end(&mut self, phase: &PhaseReport) {
+        say(&summary(phase));
+    }
+}
+
+/// A bar that moves.
+#[derive(Default)]
+struct Moving {
+    bar: Option<ProgressBar>,
+    drawn: Duration,
+}
+
+/// How often the bar is drawn.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+
+impl Progress for Moving {
+    fn begin(&mut self, name: &'static str, _what: &'static str, length: Duration) {
+        let bar = ProgressBar::new(length.as_millis() as u64);
+        if let Ok(style) = ProgressStyle::with_template("{prefix:<15} {bar:24} {msg}") {
+            bar.set_style(style);
+        }
+        bar.set_prefix(name);
+        self.bar = Some(bar);
+        self.drawn = Duration::ZERO;
+    }
+
+    fn tick(&mut self, elapsed: Duration, asked: u64, answered: u64, flood: u64) {
+        if elapsed.saturating_sub(self.drawn) < DRAW_EVERY {
+            return;
+        }
+        self.drawn = elapsed;
+        let Some(bar) = &self.bar else { return };
+        let rate = flood as f64 / elapsed.as_secs_f64();
+        bar.set_message(format!("{rate:.0} flood/s, {answered} of {asked} answered"));
+        bar.set_position(elapsed.as_millis() as u64);
+    }
+
+    fn end(&mut self, phase: &PhaseReport) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        say(&summary(phase));
+    }
+}

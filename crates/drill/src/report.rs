@@ -1,0 +1,401 @@
+//! The report: one document for programs, one table for humans, out of the same values.
+//!
+//! Made by `run.rs`. Keys are stable; units are in their names. Invariant: a drill in virtual time
+//! of one seed gives the same document, byte for byte.
+
+use core::fmt;
+use core::time::Duration;
+
+use floodwall_base::{DropCounts, Family};
+use serde::Serialize;
+
+use crate::error::DrillError;
+use crate::floors::Verdict;
+use crate::honest::Asked;
+use crate::scene;
+use crate::server::Free;
+
+/// One family's honest clients in one phase.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct HonestReport {
+    /// `IPv4` or `IPv6`.
+    pub family: &'static str,
+    /// Questions that were meant to be asked.
+    pub asked: u64,
+    /// Answered in time.
+    pub answered: u64,
+    /// Median latency, from the intended moment; 0 where nothing was answered.
+    pub p50_ns: u64,
+    /// What 99 % do not exceed.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl HonestReport {
+    pub(crate) fn new(family: Family, asked: &Asked) -> Self {
+        let nanos = |time: Option<Duration>| time.map_or(0, |time| time.as_nanos() as u64);
+        Self {
+            family: scene::family_name(family),
+            asked: asked.asked,
+            answered: asked.answered,
+            p50_ns: nanos(asked.latency.quantile(0.5)),
+            p99_ns: nanos(asked.latency.quantile(0.99)),
+            max_ns: nanos(asked.latency.max()),
+        }
+    }
+
+    /// The answered part; 0 where nothing was asked.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.asked == 0 { 0.0 } else { self.answered as f64 / self.asked as f64 }
+    }
+}
+
+/// One phase.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct PhaseReport {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub what: &'static str,
+    /// Packets a second of this flood that the host took when more were offered; `None` without
+    /// a flood.
+    pub capacity_pps: Option<u64>,
+    /// Whether the generator, and not the host, was what set the capacity.
+    pub capacity_is_generator: bool,
+    /// Flood packets a second that were offered.
+    pub offered_pps: u64,
+    /// Flood packets that were offered.
+    pub offered: u64,
+    /// Packets that came back to the attackers.
+    pub returned: u64,
+    /// Honest packets that found the receive ring full.
+    pub ring_full_honest: u64,
+    /// Flood packets that found the receive ring full.
+    pub ring_full_flood: u64,
+    /// By family.
+    pub honest: Vec<HonestReport>,
+}
+
+/// Packets that died for one reason.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Drops {
+    /// `in`: it had arrived. `out`: the host had made it.
+    pub direction: &'static str,
+    /// The reason's name.
+    pub reason: &'static str,
+    /// How many.
+    pub count: u64,
+    /// What happened.
+    pub sentence: &'static str,
+}
+
+impl Drops {
+    pub(crate) fn of(direction: &'static str, counts: &DropCounts) -> Vec<Self> {
+        let drop = |(reason, count): (floodwall_base::DropReason, u64)| Self {
+            direction,
+            reason: reason.name(),
+            count,
+            sentence: reason.sentence(),
+        };
+        counts.nonzero().map(drop).collect()
+    }
+}
+
+/// Both ledgers at the end, and how often they were checked.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Conservation {
+    /// Snapshots that were checked.
+    pub snapshots: u64,
+    /// Of these, how many did not balance.
+    pub violations: u64,
+    /// What was wrong with the first of them.
+    pub first_violation: Option<String>,
+    /// Packets that arrived.
+    pub arrived: u64,
+    /// Of these: taken by a socket or by the host's own protocols.
+    pub delivered: u64,
+    /// Of these: passed on.
+    pub forwarded: u64,
+    /// Of these: answered.
+    pub answered: u64,
+    /// Of these: died, by name.
+    pub dropped_in: u64,
+    /// Packets that the host made.
+    pub originated: u64,
+    /// Of these: left.
+    pub transmitted: u64,
+    /// Of these: still wait for a link address.
+    pub pending: u64,
+    /// Of these: died, by name.
+    pub dropped_out: u64,
+    /// Packets that died in the worker's loop, by name.
+    pub dropped_loop: u64,
+    /// Deaths with a name, the receive ring's included.
+    pub named: u64,
+    /// Packets that are nowhere, or too many.
+    pub unnamed: u64,
+}
+
+/// Free packet memory before and after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Memory {
+    /// The host's, when it had started.
+    pub host_before: Free,
+    /// The host's, when it was left in peace again.
+    pub host_after: Free,
+    /// The most packets of the host's that were seen in use.
+    pub host_in_use_max: u64,
+    /// The clients', before.
+    pub crowd_before: Free,
+    /// The clients', after: what is missing is kept by the host.
+    pub crowd_after: Free,
+    /// How long the host was left in peace until all was back.
+    pub settled_ms: u64,
+}
+
+impl Memory {
+    /// How many packets are missing: the host's, the clients'.
+    #[must_use]
+    pub const fn missing(&self) -> (u64, u64) {
+        (
+            self.host_after.in_use_since(&self.host_before),
+            self.crowd_after.in_use_since(&self.crowd_before),
+        )
+    }
+}
+
+/// The worker's runs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct WorkerReport {
+    /// Packets in the largest round.
+    pub packets_max: u64,
+    /// Units of work in the dearest round.
+    pub units_max: u64,
+    /// What a unit took on average.
+    pub unit_nanos: u64,
+    /// What is judged: the dearest round's units at that price; in virtual time, the longest turn.
+    pub run_nanos: u64,
+    /// The longest turn by the clock, with whatever else ran on the core meanwhile: not judged.
+    pub longest_gap_nanos: u64,
+    /// How `run_nanos` was found.
+    pub how: &'static str,
+}
+
+/// The whole document.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// Of the program.
+    pub version: &'static str,
+    /// Where the drill took place.
+    pub bench: &'static str,
+    /// The seed.
+    pub seed: u64,
+    /// How long it took, in the bench's own time.
+    pub took_ms: u64,
+    /// Whether every floor holds.
+    pub passed: bool,
+    /// The phases in order.
+    pub phases: Vec<PhaseReport>,
+    /// Deaths by reason.
+    pub drops: Vec<Drops>,
+    /// Both ledgers.
+    pub conservation: Conservation,
+    /// Before and after.
+    pub memory: Memory,
+    /// The worker's runs.
+    pub worker: WorkerReport,
+    /// How long after the last flood service was as before.
+    pub recovery_ms: Option<u64>,
+    /// What came out.
+    pub verdicts: Vec<Verdict>,
+    /// What a reader of the figures should know.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// The document, for programs.
+    ///
+    /// # Errors
+    /// None that can be caused from outside.
+    pub fn to_json(&self) -> Result<String, DrillError> {
+        Ok(serde_json::to_string_pretty(self)?)
+    }
+}
+
+/// A time in the unit that suits it.
+fn time(nanos: u64) -> String {
+    match nanos {
+        0 => "-".to_owned(),
+        1..10_000 => format!("{:.1} us", nanos as f64 / 1e3),
+        10_000..1_000_000 => format!("{} us", nanos / 1000),
+        1_000_000..100_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),
+        _ => format!("{} ms", nanos / 1_000_000),
+    }
+}
+
+/// A number with thin groups, for reading.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.took_ms as f64 / 1000.0;
+        writeln!(f, "floodwall drill: {}, seed {}, {seconds:.1} s\n", self.bench, self.seed)?;
+        self.fmt_phases(f)?;
+        self.fmt_drops(f)?;
+        self.fmt_ledgers(f)?;
+        self.fmt_rest(f)?;
+        self.fmt_verdicts(f)
+    }
+}
+
+impl Report {
+    fn fmt_phases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<15}{:>10}{:>11}{:>7}{:>12}  {:<5}{:>8}{:>9}{:>8}{:>9}{:>9}{:>9}",
+            "phase",
+            "flood/s",
+            "takes/s",
+            "load",
+            "flood",
+            "",
+            "asked",
+            "answered",
+            "%",
+            "p50",
+            "p99",
+            "max"
+        )?;
+        for phase in &self.phases {
+            let mut left = format!("{:<15}{:>10}{:>11}{:>7}{:>12}", phase.name, "-", "-", "-", "-");
+            if let Some(capacity) = phase.capacity_pps {
+                let load = phase.offered_pps as f64 / capacity.max(1) as f64 * 100.0;
+                let least = if phase.capacity_is_generator { ">" } else { "" };
+                left = format!(
+                    "{:<15}{:>10}{:>11}{:>6.0}%{:>12}",
+                    phase.name,
+                    grouped(phase.offered_pps),
+                    format!("{least}{}", grouped(capacity)),
+                    load,
+                    grouped(phase.offered)
+                );
+            }
+            for row in &phase.honest {
+                writeln!(
+                    f,
+                    "{left}  {:<5}{:>8}{:>9}{:>8.2}{:>9}{:>9}{:>9}",
+                    row.family,
+                    row.asked,
+                    row.answered,
+                    row.share() * 100.0,
+                    time(row.p50_ns),
+                    time(row.p99_ns),
+                    time(row.max_ns)
+                )?;
+                left = " ".repeat(left.len());
+            }
+        }
+        writeln!(f)
+    }
+
+    fn fmt_drops(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "drops by reason")?;
+        for drop in &self.drops {
+            let direction = drop.direction;
+            let count = grouped(drop.count);
+            writeln!(f, "  {direction:<4}{count:>12}  {:<24}{}", drop.reason, drop.sentence)?;
+        }
+        let (honest, flood) = self.phases.iter().fold((0, 0), |(honest, flood), phase| {
+            (honest + phase.ring_full_honest, flood + phase.ring_full_flood)
+        });
+        if honest + flood > 0 {
+            let count = grouped(honest + flood);
+            writeln!(
+                f,
+                "  ring{count:>12}  {:<24}The host's receive ring was full; {honest} of them were \
+                 honest.",
+                "RingFull"
+            )?;
+        }
+        writeln!(f)
+    }
+
+    fn fmt_ledgers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let law = &self.conservation;
+        writeln!(
+            f,
+            "arrived  {} = {} delivered + {} answered + {} forwarded + {} dropped by name",
+            law.arrived, law.delivered, law.answered, law.forwarded, law.dropped_in
+        )?;
+        writeln!(
+            f,
+            "made     {} = {} transmitted + {} waiting + {} dropped by name",
+            law.originated, law.transmitted, law.pending, law.dropped_out
+        )
+    }
+
+    fn fmt_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (memory, worker) = (&self.memory, &self.worker);
+        let free = |free: &Free| format!("{} small, {} frames", free.small, free.frames);
+        writeln!(
+            f,
+            "memory   {} free before, {} after ({} ms later); {} packets in use at most",
+            free(&memory.host_before),
+            free(&memory.host_after),
+            memory.settled_ms,
+            memory.host_in_use_max
+        )?;
+        writeln!(
+            f,
+            "worker   longest run {} ({}); longest gap by the clock {}, which others on the core \
+             share: not judged\n",
+            time(worker.run_nanos),
+            worker.how,
+            time(worker.longest_gap_nanos)
+        )
+    }
+
+    fn fmt_verdicts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for verdict in &self.verdicts {
+            let word = if verdict.passed { "PASS" } else { "FAIL" };
+            writeln!(
+                f,
+                "{word}  {:<16} {}; promised: {}",
+                verdict.floor, verdict.measured, verdict.promised
+            )?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note  {note}")?;
+        }
+        let word = if self.passed { "every floor holds" } else { "a floor does not hold" };
+        writeln!(f, "\n{}: {word}", if self.passed { "PASS" } else { "FAIL" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(123), "123");
+        assert_eq!(time(1_500), "1.5 us");
+        assert_eq!(time(15_000), "15 us");
+        assert_eq!(time(1_500_000), "1.5 ms");
+        assert_eq!(time(150_000_000), "150 ms");
+    }
+}

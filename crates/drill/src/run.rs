@@ -1,0 +1,430 @@
+//! The plan of a drill: which phases, how fast each flood, what is remembered, what is judged.
+//!
+//! Called by programs through [`drill`](crate::drill). Each flood is first offered without bound
+//! for a moment, to learn what the host takes of it; then, with honest clients, at [`LOAD`] of
+//! that, below the 0.8 under which floors are promised (decision F27).
+
+use core::time::Duration;
+
+use floodwall_base::Family;
+
+use crate::bench::{Bench, Look, Watch, rate};
+use crate::crowd::Stretch;
+use crate::error::DrillError;
+use crate::flood::{Flood, FloodKind};
+use crate::floors::{Evidence, judge};
+use crate::honest::{Asked, Asking};
+use crate::hostile;
+use crate::progress::Progress;
+use crate::report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
+use crate::scene;
+use crate::server::Free;
+
+/// The part of the measured capacity that floods offer.
+const LOAD: f64 = 0.6;
+/// How long memory has to come back: the timers of neighbours who do not answer, and then some.
+const SETTLE: Duration = Duration::from_secs(8);
+/// How long service is measured at a time after the last flood.
+const RECOVERY_STEP: Duration = Duration::from_millis(100);
+/// How much slower than before a median may be that counts as before.
+const SLACK: Duration = Duration::from_micros(500);
+
+/// How long, how fast.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Schedule {
+    /// Each phase.
+    pub phase: Duration,
+    /// Each measurement of capacity.
+    pub probe: Duration,
+    /// Packets a second offered then.
+    pub probe_rate: u64,
+    /// Honest questions a second, each family.
+    pub honest_rate: u64,
+}
+
+/// The floods in order: name, sentence, kind.
+const FLOODS: [(&str, &str, FloodKind); 6] = [
+    ("hostile", "captured attacks, as they are, aimed, and mutated", FloodKind::Hostile),
+    ("udp closed", "datagrams to closed ports from random sources", FloodKind::UdpClosed),
+    ("udp open", "datagrams to the service itself from random sources", FloodKind::UdpOpen),
+    ("neighbours", "the same from sources on the link that do not exist", FloodKind::Neighbors),
+    ("icmp echo", "echo requests from random sources", FloodKind::IcmpEcho),
+    ("icmp errors", "forged errors about answers to honest clients", FloodKind::IcmpErrors),
+];
+
+/// What is remembered of a drill.
+struct Log<'a> {
+    progress: &'a mut dyn Progress,
+    looks: u64,
+    violations: u64,
+    first_violation: Option<String>,
+    host_before: Option<Free>,
+    in_use_max: u64,
+    quiet: bool,
+}
+
+/// What is wrong with a snapshot, where something is.
+fn violation(look: &Look) -> Option<String> {
+    let (law, worker) = (look.view.stats.conservation(), &look.worker);
+    let gone = worker.transmitted + worker.backlog + worker.lost;
+    if law.arrived != law.arrived_fates {
+        return Some(format!("{} arrived, {} have a fate", law.arrived, law.arrived_fates));
+    }
+    if law.originated != law.originated_fates {
+        return Some(format!("{} made, {} have a fate", law.originated, law.originated_fates));
+    }
+    if worker.sent != gone {
+        return Some(format!("{} sent, {gone} left, wait or died in the loop", worker.sent));
+    }
+    if law.arrived < worker.received || look.given < worker.received {
+        let (given, arrived) = (look.given, law.arrived);
+        return Some(format!("{given} given, {} received, {arrived} arrived", worker.received));
+    }
+    None
+}
+
+impl Watch for Log<'_> {
+    fn look(&mut self, look: &Look) {
+        self.looks += 1;
+        if let Some(text) = violation(look) {
+            self.violations += 1;
+            self.first_violation.get_or_insert(text);
+        }
+        if let Some(before) = &self.host_before {
+            self.in_use_max = self.in_use_max.max(look.view.free.in_use_since(before));
+        }
+    }
+
+    fn tick(&mut self, elapsed: Duration, (asked, answered, flood): (u64, u64, u64)) {
+        if !self.quiet {
+            self.progress.tick(elapsed, asked, answered, flood);
+        }
+    }
+}
+
+/// A drill under way.
+struct Run<'a> {
+    bench: &'a mut dyn Bench,
+    log: Log<'a>,
+    schedule: Schedule,
+    seed: u64,
+    /// Tells stretches apart.
+    stretches: u32,
+    phases: Vec<PhaseReport>,
+    /// Packets that found the ring full, those of measurements included.
+    ring_full: u64,
+}
+
+impl Run<'_> {
+    fn asking(&mut self, length: Duration) -> Asking {
+        self.stretches += 1;
+        let (rate, id) = (self.schedule.honest_rate, self.stretches);
+        Asking { rate, length, discover: id == 1, id }
+    }
+
+    /// Honest clients alone.
+    fn baseline(&mut self) -> Result<[Asked; 2], DrillError> {
+        let (name, what) = ("baseline", "honest clients alone");
+        let length = self.schedule.phase;
+        self.log.progress.begin(name, what, length);
+        let stretch = Stretch { asking: Some(self.asking(length)), flood: None };
+        let outcome = self.bench.run(&stretch, &mut self.log)?;
+        let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
+        phase.honest = rows(&outcome.seen.asked);
+        phase.ring_full_honest = outcome.ring_full.0;
+        self.close(phase);
+        Ok(outcome.seen.asked)
+    }
+
+    fn close(&mut self, phase: PhaseReport) {
+        self.log.progress.end(&phase);
+        self.phases.push(phase);
+    }
+
+    /// What the host takes of a flood when more is offered, and whether more was offered.
+    fn probe(&mut self, kind: FloodKind) -> Result<(u64, bool), DrillError> {
+        let Schedule { probe: length, probe_rate: rate, .. } = self.schedule;
+        let flood = Flood { kind, rate, length, seed: self.seed };
+        self.log.quiet = true;
+        let stretch = Stretch { asking: None, flood: Some(flood) };
+        let outcome = self.bench.run(&stretch, &mut self.log)?;
+        self.log.quiet = false;
+        self.ring_full += outcome.ring_full.1;
+        Ok((outcome.taken_rate.max(1), outcome.ring_full.1 > 0))
+    }
+
+    fn flood(
+        &mut self,
+        name: &'static str,
+        what: &'static str,
+        kind: FloodKind,
+    ) -> Result<(), DrillError> {
+        let length = self.schedule.phase;
+        self.log.progress.begin(name, what, length);
+        let (capacity, more_offered) = self.probe(kind)?;
+        let offer = (capacity as f64 * LOAD) as u64;
+        let flood = Flood { kind, rate: offer.max(1), length, seed: self.seed };
+        let stretch = Stretch { asking: Some(self.asking(length)), flood: Some(flood) };
+        let outcome = self.bench.run(&stretch, &mut self.log)?;
+        let (ring_full_honest, ring_full_flood) = outcome.ring_full;
+        self.ring_full += ring_full_flood;
+        let offered = outcome.seen.flooded;
+        self.close(PhaseReport {
+            name,
+            what,
+            capacity_pps: Some(capacity),
+            capacity_is_generator: !more_offered,
+            offered_pps: rate(offered, length),
+            offered,
+            returned: outcome.seen.returned,
+            ring_full_honest,
+            ring_full_flood,
+            honest: rows(&outcome.seen.asked),
+        });
+        Ok(())
+    }
+
+    /// Honest clients alone again, step by step. Returns how long it took until a step was as
+    /// good as the baseline.
+    fn recovery(&mut self, before: &[Asked; 2]) -> Result<Option<Duration>, DrillError> {
+        let (name, what) = ("recovery", "honest clients alone again");
+        let length = self.schedule.phase;
+        self.log.progress.begin(name, what, length);
+        let started = self.bench.now();
+        let (mut all, mut recovered) = (<[Asked; 2]>::default(), None);
+        let mut ring_full_honest = 0;
+        loop {
+            let stretch = Stretch { asking: Some(self.asking(RECOVERY_STEP)), flood: None };
+            let outcome = self.bench.run(&stretch, &mut self.log)?;
+            ring_full_honest += outcome.ring_full.0;
+            let elapsed = self.bench.now() - started;
+            let asked = &outcome.seen.asked;
+            if recovered.is_none() && before.iter().zip(asked).all(|(b, now)| is_as_before(b, now))
+            {
+                recovered = Some(elapsed);
+            }
+            all.iter_mut().zip(asked).for_each(|(sum, step)| sum.merge(step));
+            if elapsed >= length {
+                break;
+            }
+        }
+        let honest = rows(&all);
+        self.close(PhaseReport { name, what, honest, ring_full_honest, ..PhaseReport::default() });
+        Ok(recovered)
+    }
+}
+
+/// Whether service is as good as it was.
+fn is_as_before(before: &Asked, now: &Asked) -> bool {
+    let median = |asked: &Asked| asked.latency.quantile(0.5);
+    let slower = median(before)
+        .zip(median(now))
+        .is_none_or(|(before, now)| now > (before * 2).max(before + SLACK));
+    now.share() >= crate::floors::ANSWERED_MIN && !slower
+}
+
+fn rows(asked: &[Asked; 2]) -> Vec<HonestReport> {
+    let families: [Family; 2] = scene::FAMILIES;
+    families.iter().zip(asked).map(|(family, asked)| HonestReport::new(*family, asked)).collect()
+}
+
+/// Runs all phases on a bench.
+pub(crate) fn run(
+    bench: &mut dyn Bench,
+    schedule: Schedule,
+    seed: u64,
+    progress: &mut dyn Progress,
+) -> Result<Report, DrillError> {
+    let log = Log {
+        progress,
+        looks: 0,
+        violations: 0,
+        first_violation: None,
+        host_before: None,
+        in_use_max: 0,
+        quiet: false,
+    };
+    let started = bench.now();
+    let (stretches, phases, ring_full) = (0, Vec::new(), 0);
+    let mut run = Run { bench, log, schedule, seed, stretches, phases, ring_full };
+    // The first looks at the host's memory, before anybody has sent anything.
+    let start = run.bench.settle(SETTLE, &mut run.log, &|look| look.view.looks > 1)?;
+    run.log.host_before = Some(start.view.free);
+    let before = run.baseline()?;
+    for (name, what, kind) in FLOODS {
+        run.flood(name, what, kind)?;
+    }
+    let recovery = run.recovery(&before)?;
+    let (peace, looks) = (run.bench.now(), run.bench_looks()?);
+    let is_back = |look: &Look| {
+        look.view.looks > looks
+            && look.worker.received == look.given
+            && look.view.free.in_use_since(&start.view.free) == 0
+            && look.crowd_free.in_use_since(&start.crowd_free) == 0
+    };
+    let end = run.bench.settle(SETTLE, &mut run.log, &is_back)?;
+    let settled = run.bench.now() - peace;
+    let took = run.bench.now() - started;
+    let memory = Memory {
+        host_before: start.view.free,
+        host_after: end.view.free,
+        host_in_use_max: run.log.in_use_max,
+        crowd_before: start.crowd_free,
+        crowd_after: end.crowd_free,
+        settled_ms: settled.as_millis() as u64,
+    };
+    Ok(run.report(&end, memory, recovery, took))
+}
+
+impl Run<'_> {
+    /// How often the host has looked at its memory so far.
+    fn bench_looks(&mut self) -> Result<u64, DrillError> {
+        let look = self.bench.settle(Duration::ZERO, &mut self.log, &|_| true)?;
+        Ok(look.view.looks)
+    }
+
+    fn report(
+        self,
+        end: &Look,
+        memory: Memory,
+        recovery: Option<Duration>,
+        took: Duration,
+    ) -> Report {
+        let conservation = self.conservation(end);
+        let worker = worker(end);
+        let evidence = Evidence {
+            phases: &self.phases,
+            conservation: &conservation,
+            memory: &memory,
+            recovery,
+            worker: &worker,
+        };
+        let verdicts = judge(&evidence);
+        let stats = &end.view.stats;
+        let mut drops = Drops::of("in", &stats.drops_in);
+        drops.extend(Drops::of("out", &stats.drops_out));
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            bench: self.bench.describe(),
+            seed: self.seed,
+            took_ms: took.as_millis() as u64,
+            passed: verdicts.iter().all(|verdict| verdict.passed),
+            notes: notes(&self.phases),
+            phases: self.phases,
+            drops,
+            conservation,
+            memory,
+            worker,
+            recovery_ms: recovery.map(|took| took.as_millis() as u64),
+            verdicts,
+        }
+    }
+
+    fn conservation(&self, end: &Look) -> Conservation {
+        let (stats, worker) = (&end.view.stats, &end.worker);
+        let (law, fates) = (stats.conservation(), &stats.fates);
+        let loop_fates = worker.transmitted + worker.backlog + worker.lost;
+        // After the end nothing is under way, so every difference is a packet without a name.
+        let unnamed = law.arrived.abs_diff(law.arrived_fates)
+            + law.originated.abs_diff(law.originated_fates)
+            + worker.sent.abs_diff(loop_fates)
+            + end.given.saturating_sub(worker.received)
+            + worker.received.saturating_sub(law.arrived);
+        let (dropped_in, dropped_out) = (stats.drops_in.total(), stats.drops_out.total());
+        Conservation {
+            snapshots: self.log.looks,
+            violations: self.log.violations,
+            first_violation: self.log.first_violation.clone(),
+            arrived: fates.received,
+            delivered: fates.delivered,
+            forwarded: fates.forwarded,
+            answered: fates.answered,
+            dropped_in,
+            originated: fates.originated,
+            transmitted: fates.transmitted,
+            pending: stats.pending,
+            dropped_out,
+            dropped_loop: worker.lost,
+            named: dropped_in + dropped_out + worker.lost + self.ring_full,
+            unnamed,
+        }
+    }
+}
+
+fn worker(end: &Look) -> WorkerReport {
+    let (effort, longest) = (&end.view.effort, end.worker.longest.as_nanos() as u64);
+    let mut report = WorkerReport {
+        packets_max: effort.packets_max,
+        units_max: effort.units_max,
+        longest_gap_nanos: longest,
+        ..WorkerReport::default()
+    };
+    if effort.busy_nanos == 0 {
+        (report.run_nanos, report.how) = (longest, "longest turn in virtual time");
+    } else {
+        report.unit_nanos = effort.busy_nanos.div_ceil(effort.units.max(1));
+        report.run_nanos = effort.units_max * report.unit_nanos;
+        report.how = "dearest round's units of work at the average price of one";
+    }
+    report
+}
+
+/// What a reader of the figures should know.
+fn notes(phases: &[PhaseReport]) -> Vec<String> {
+    let captures = hostile::captures();
+    let mut notes = vec![format!("hostile packets come from {captures} captures in the program")];
+    notes.push(format!(
+        "takes/s is what the host took of that flood, unpaced, just before its phase; floods offer \
+         {:.0} % of it",
+        LOAD * 100.0
+    ));
+    if phases.iter().any(|phase| phase.capacity_is_generator) {
+        notes.push("> marks where the generator, not the host, set that limit".to_owned());
+    }
+    let honest: u64 = phases.iter().map(|phase| phase.ring_full_honest).sum();
+    if honest > 0 {
+        notes.push(format!(
+            "{honest} honest packets found the receive ring full: the host's thread did not run \
+             for as long as the ring lasts; is the machine busy with other work?"
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doctored_snapshot_is_seen() {
+        let mut look = Look::default();
+        assert_eq!(violation(&look), None);
+        look.view.stats.fates.received = 1;
+        assert_eq!(violation(&look), Some("1 arrived, 0 have a fate".to_owned()));
+        look.view.stats.fates.delivered = 1;
+        assert_eq!(violation(&look), None);
+        look.view.stats.fates.originated = 1;
+        assert!(violation(&look).is_some());
+        look.view.stats.fates.transmitted = 1;
+        look.worker.sent = 1;
+        assert!(violation(&look).is_some());
+        look.worker.lost = 1;
+        assert_eq!(violation(&look), None);
+        look.worker.received = 2;
+        assert!(violation(&look).is_some(), "more received than arrived or were given");
+    }
+
+    #[test]
+    fn service_is_as_before_only_with_share_and_latency() {
+        let asked = |answered, micros| {
+            let mut asked = Asked { asked: 100, answered, ..Asked::default() };
+            (0..answered).for_each(|_| asked.latency.record(Duration::from_micros(micros)));
+            asked
+        };
+        let before = asked(100, 50);
+        assert!(is_as_before(&before, &asked(99, 500)));
+        assert!(!is_as_before(&before, &asked(98, 50)));
+        assert!(!is_as_before(&before, &asked(100, 700)));
+        assert!(!is_as_before(&before, &asked(0, 0)));
+    }
+}

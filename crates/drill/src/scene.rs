@@ -1,0 +1,71 @@
+//! Who is where: the addresses of the drill's host, its honest clients and its attackers.
+//!
+//! Read by everything here. All of them belong to the ranges for benchmarks (RFC 2544, RFC 5180),
+//! so that nothing of the drill could ever mean a machine outside. The attackers are also the
+//! link's router: what is answered to a spoofed source goes back to them.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use floodwall_base::{Family, IpCidr, MacAddr};
+
+/// The host under test.
+pub(crate) const SERVER_MAC: MacAddr = MacAddr([2, 0xf1, 0, 0, 0, 1]);
+/// Its IPv4 address, on a /16.
+pub(crate) const SERVER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Its IPv6 address, on a /64.
+pub(crate) const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 0, 1);
+/// Where its echo service listens.
+pub(crate) const SERVICE_PORT: u16 = 7001;
+/// A port that nobody listens on, and those behind it.
+pub(crate) const CLOSED_PORTS: (u16, u16) = (20_000, 29_999);
+/// The attackers, and the router.
+pub(crate) const FLOOD_MAC: MacAddr = MacAddr([2, 0xf1, 0, 0, 0, 0xff]);
+/// The router's addresses.
+pub(crate) const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
+/// See [`ROUTER_V4`].
+pub(crate) const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 0, 0xffff);
+/// Sources behind the router.
+pub(crate) const STRANGERS: [&str; 2] = ["198.19.0.0/16", "2001:2:0:13::/64"];
+/// Sources that claim to be on the link.
+pub(crate) const NEIGHBORS: [&str; 2] = ["198.18.0.0/16", "2001:2:0:12::/64"];
+/// How many addresses each honest client has.
+const CLIENT_ADDRS: u16 = 4;
+
+/// Both families, in the order of every table here.
+pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// A family's name.
+pub(crate) const fn family_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    }
+}
+
+/// The link address of the honest client of a family.
+pub(crate) const fn client_mac(family: Family) -> MacAddr {
+    MacAddr([2, 0xf1, 0, 0, 0, if matches!(family, Family::V4) { 0xa4 } else { 0xa6 }])
+}
+
+/// The server's address of a family.
+pub(crate) const fn server_addr(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::V4(SERVER_V4),
+        Family::V6 => IpAddr::V6(SERVER_V6),
+    }
+}
+
+/// The service that honest clients ask.
+pub(crate) const fn service(family: Family) -> SocketAddr {
+    SocketAddr::new(server_addr(family), SERVICE_PORT)
+}
+
+/// The addresses of the honest client of a family.
+pub(crate) fn client_addrs(family: Family) -> Vec<IpCidr> {
+    let nth = |n: u16| match family {
+        Family::V4 => IpAddr::from([198, 18, 1, n as u8]),
+        Family::V6 => IpAddr::from([0x2001, 2, 0, 0x12, 0, 0, 1, n]),
+    };
+    let len = if family == Family::V4 { 32 } else { 128 };
+    (1..=CLIENT_ADDRS).filter_map(|n| IpCidr::new(nth(n), len)).collect()
+}

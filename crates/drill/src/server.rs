@@ -1,0 +1,305 @@
+//! `Served`: the host under test, as an engine that shows what the floors judge.
+//!
+//! Run by a worker on the memory wire or on a TAP, and in virtual time by a world. A wrapper: the
+//! stack and its echo service are what `floodwall run` runs. It looks at the free packet memory
+//! [`LOOK_EVERY`], and at what each call spent; both are published with both ledgers, so that one
+//! snapshot has everything.
+
+use core::time::Duration;
+
+use floodwall_base::{DropCounts, DropReason, Instant, IpCidr, Randomness, Units};
+use floodwall_dispatch::{Clock, Publish, WORDS_MAX};
+use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Round, Triage};
+use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_stack::{
+    Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, StackConfig, Stats,
+    accounts_needed,
+};
+use serde::Serialize;
+
+use crate::scene;
+
+/// How often the free memory is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What of the host's ordinary settings a drill may change: to see floors fail.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerConfig {
+    /// Whether the echo service runs.
+    pub service: bool,
+    /// Frames of 2 KiB in its packet memory.
+    pub frames: usize,
+    /// Frames of 256 bytes in its packet memory.
+    pub small: usize,
+    /// True bytes that may wait in a socket.
+    pub udp_receive_bytes: usize,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            service: true,
+            frames: 4096,
+            small: 8192,
+            udp_receive_bytes: StackConfig::default().udp_receive_bytes,
+        }
+    }
+}
+
+impl ServerConfig {
+    /// The stack that it makes.
+    pub(crate) fn stack(&self) -> StackConfig {
+        let on_link = |addr, len| IpCidr::new(addr, len);
+        let [v4, v6] = scene::FAMILIES.map(scene::server_addr);
+        StackConfig {
+            interfaces: vec![InterfaceConfig {
+                name: "drill0".to_owned(),
+                medium: LinkMedium::Ethernet(scene::SERVER_MAC),
+                mtu: 1500,
+                addresses: [on_link(v4, 16), on_link(v6, 64)].into_iter().flatten().collect(),
+                gateways: vec![scene::ROUTER_V4.into(), scene::ROUTER_V6.into()],
+            }],
+            udp_sockets_max: 64,
+            udp_receive_bytes: self.udp_receive_bytes,
+            duplicate_address_detection: false,
+            ..StackConfig::default()
+        }
+    }
+
+    /// The memory that it asks for.
+    pub(crate) fn pool(&self) -> PoolConfig {
+        PoolConfig {
+            small: self.small,
+            frames: self.frames,
+            accounts: accounts_needed(&self.stack()),
+            ..PoolConfig::default()
+        }
+    }
+}
+
+/// Free packets of each class, in one pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Free {
+    /// Of 256 bytes.
+    pub small: u64,
+    /// Of 2 KiB.
+    pub frames: u64,
+    /// Without memory of their own.
+    pub references: u64,
+}
+
+impl Free {
+    /// What is free in `pool` now.
+    pub(crate) fn of(pool: &Pool) -> Self {
+        let free = pool.available();
+        let [small, frames, references] =
+            [free.small, free.frames, free.references].map(|n| n as u64);
+        Self { small, frames, references }
+    }
+
+    /// How many packets are in use, when all was free at `start`.
+    #[must_use]
+    pub const fn in_use_since(&self, start: &Self) -> u64 {
+        start.small.saturating_sub(self.small)
+            + start.frames.saturating_sub(self.frames)
+            + start.references.saturating_sub(self.references)
+    }
+}
+
+/// What the engine's calls were like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Effort {
+    /// Calls that found packets.
+    pub bursts: u64,
+    /// Packets in the largest of them.
+    pub packets_max: u64,
+    /// Units of work of the dearest call.
+    pub units_max: u64,
+    /// Units of work of all calls.
+    pub units: u64,
+    /// Nanoseconds of all calls, by the clock; zero in virtual time.
+    pub busy_nanos: u64,
+    /// Nanoseconds of the longest call, by the clock, whatever else ran on the core meanwhile.
+    pub longest_nanos: u64,
+}
+
+impl Effort {
+    fn note(&mut self, packets: usize, units: Units, nanos: u64) {
+        self.bursts += u64::from(packets > 0);
+        self.packets_max = self.packets_max.max(packets as u64);
+        self.units_max = self.units_max.max(u64::from(units.0));
+        self.units += u64::from(units.0);
+        self.busy_nanos += nanos;
+        self.longest_nanos = self.longest_nanos.max(nanos);
+    }
+}
+
+/// See the file's head.
+pub(crate) struct Served {
+    host: Host,
+    clock: Option<Clock>,
+    free: Free,
+    look_at: Instant,
+    looks: u64,
+    effort: Effort,
+}
+
+impl Served {
+    /// A host as configured. With a clock its calls are timed; without, the caller's time is
+    /// virtual.
+    pub(crate) fn new(
+        config: &ServerConfig,
+        pool: &Pool,
+        random: &mut Randomness,
+        now: Instant,
+        clock: Option<Clock>,
+    ) -> Result<Self, HostError> {
+        let mut applications: Vec<Box<dyn Application>> = Vec::new();
+        if config.service {
+            applications.push(Box::new(UdpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
+        }
+        let host = Host::new(&config.stack(), applications, pool, random, now)?;
+        let (free, effort) = (Free::of(pool), Effort::default());
+        Ok(Self { host, clock, free, look_at: now, looks: 0, effort })
+    }
+
+    /// What a worker would publish, made directly.
+    pub(crate) fn view(&self) -> View {
+        let (free, looks, effort) = (self.free, self.looks, self.effort);
+        View { stats: self.host.stack().stats(), free, looks, effort }
+    }
+
+    fn look(&mut self, round: &Round<'_>) {
+        if round.now >= self.look_at {
+            self.free = Free::of(round.pool);
+            self.looks += 1;
+            self.look_at = round.now + LOOK_EVERY;
+        }
+    }
+
+    fn call(
+        &mut self,
+        round: &mut Round<'_>,
+        call: impl FnOnce(&mut Host, &mut Round<'_>) -> Units,
+    ) -> Units {
+        let packets = round.arrived.len();
+        let before = self.clock.map(Clock::now);
+        let units = call(&mut self.host, round);
+        let took = self
+            .clock
+            .zip(before)
+            .map_or(0, |(clock, before)| clock.now().as_nanos().saturating_sub(before.as_nanos()));
+        self.effort.note(packets, units, took);
+        self.look(round);
+        units
+    }
+}
+
+impl Engine for Served {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        self.call(round, Host::round)
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        self.call(round, Host::work)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.host.deadline().into_iter().chain([self.look_at]).min()
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        self.host.classify(burst, classes);
+    }
+}
+
+/// What a snapshot says of the host.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct View {
+    /// Both ledgers; counters by name are not published.
+    pub(crate) stats: Stats,
+    /// Free memory at the last look.
+    pub(crate) free: Free,
+    /// How often the memory was looked at.
+    pub(crate) looks: u64,
+    /// What calls were like.
+    pub(crate) effort: Effort,
+}
+
+const WORDS: usize = 2 * DropReason::ALL.len() + 7 + 4 + 6;
+const _: () = assert!(WORDS <= WORDS_MAX, "a snapshot has no room for the drill's words");
+
+impl Publish for Served {
+    fn words(&self, out: &mut [u64]) {
+        self.view().write(out);
+    }
+}
+
+impl View {
+    fn write(&self, out: &mut [u64]) {
+        let Self { stats, free, looks, effort: e } = self;
+        let f = &stats.fates;
+        let words = DropReason::ALL
+            .iter()
+            .map(|reason| stats.drops_in.of(*reason))
+            .chain(DropReason::ALL.iter().map(|reason| stats.drops_out.of(*reason)))
+            .chain([f.received, f.delivered, f.forwarded, f.answered])
+            .chain([f.originated, f.transmitted, stats.pending])
+            .chain([free.small, free.frames, free.references, *looks])
+            .chain([e.bursts, e.packets_max, e.units_max])
+            .chain([e.units, e.busy_nanos, e.longest_nanos]);
+        out.iter_mut().zip(words).for_each(|(slot, word)| *slot = word);
+    }
+
+    /// The view that was written to `words`.
+    pub(crate) fn read(words: &[u64]) -> Self {
+        let mut words = words.iter().copied();
+        let mut next = || words.next().unwrap_or(0);
+        let mut drops = || {
+            let mut counts = DropCounts::default();
+            DropReason::ALL.iter().for_each(|reason| counts.add(*reason, next()));
+            counts
+        };
+        let (drops_in, drops_out) = (drops(), drops());
+        let fates = Fates {
+            received: next(),
+            delivered: next(),
+            forwarded: next(),
+            answered: next(),
+            originated: next(),
+            transmitted: next(),
+        };
+        let stats = Stats { drops_in, drops_out, fates, pending: next(), ..Stats::default() };
+        let free = Free { small: next(), frames: next(), references: next() };
+        let looks = next();
+        let effort = Effort {
+            bursts: next(),
+            packets_max: next(),
+            units_max: next(),
+            units: next(),
+            busy_nanos: next(),
+            longest_nanos: next(),
+        };
+        Self { stats, free, looks, effort }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_survives_its_words() {
+        let mut view = View::default();
+        view.stats.drops_in.add(DropReason::UdpNoPort, 3);
+        view.stats.drops_out.add(DropReason::LoopbackFull, 4);
+        view.stats.fates.received = 5;
+        view.stats.pending = 6;
+        view.free.references = 7;
+        view.effort.longest_nanos = 8;
+        let mut words = [0; WORDS_MAX];
+        view.write(&mut words);
+        assert_eq!(View::read(&words), view);
+        assert_eq!(words[WORDS - 1], 8);
+    }
+}

@@ -1,0 +1,132 @@
+//! The bench in virtual time: the same host and the same crowd in a simulated world.
+//!
+//! Deterministic: the same seed gives the same report, byte for byte, on any machine. Work is
+//! charged by the world's cost table, so floors mean something (decision C13).
+
+use core::time::Duration;
+
+use floodwall_base::{IfIndex, Instant, Randomness};
+use floodwall_packet::{Pool, PoolConfig};
+use floodwall_world::{CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, World};
+
+use crate::bench::{Bench, Look, Loop, Outcome, Watch, rate};
+use crate::crowd::{Crowd, Stretch};
+use crate::error::DrillError;
+use crate::server::{Free, Served, ServerConfig};
+
+/// How often a snapshot is looked at.
+const STEP: Duration = Duration::from_millis(1);
+/// One way between the crowd and the host.
+const DELAY: Duration = Duration::from_micros(20);
+/// Packets of the host's receive ring.
+const RING: usize = 4096;
+
+/// See the file's head.
+pub(crate) struct SimBench {
+    world: World,
+    crowd: NodeId,
+    host: NodeId,
+    link: LinkId,
+}
+
+impl SimBench {
+    /// Makes the world.
+    pub(crate) fn start(
+        config: &ServerConfig,
+        seed: u64,
+        costs: CostTable,
+    ) -> Result<Self, DrillError> {
+        let mut world = World::new(seed);
+        let pool = Pool::new(&config.pool())?;
+        let mut random = Randomness::from_number(seed);
+        let host = Served::new(config, &pool, &mut random, Instant::ORIGIN, None)?;
+        let node = NodeConfig { costs, ring: RING, ..NodeConfig::default() };
+        let host = world.add_node_with("host", host, pool, node);
+        let pool =
+            Pool::new(&PoolConfig { small: 8 * RING, frames: 4 * RING, ..PoolConfig::default() })?;
+        let node = NodeConfig { ring: 4 * RING, ..NodeConfig::free() };
+        let crowd = world.add_node_with("crowd", Crowd::default(), pool, node);
+        let way = LinkConfig::both(LaneConfig::with_delay(DELAY));
+        let link = world.connect((crowd, IfIndex(1)), (host, IfIndex(1)), way)?;
+        Ok(Self { world, crowd, host, link })
+    }
+
+    fn look(&self) -> Look {
+        let (link, node) = (self.world.stats(self.link), self.world.node_stats(self.host));
+        let view = self.world.node_ref::<Served>(self.host).map(Served::view).unwrap_or_default();
+        Look {
+            at: self.world.now(),
+            // What the world's card still holds has not reached the host.
+            worker: Loop {
+                received: view.stats.fates.received,
+                sent: node.packets_out,
+                transmitted: node.packets_out,
+                backlog: 0,
+                lost: node.unlinked,
+                longest: node.turn_max,
+            },
+            view,
+            crowd_free: self.world.pool(self.crowd).map(Free::of).unwrap_or_default(),
+            given: link.from_a.delivered,
+        }
+    }
+
+    fn begin(&mut self, stretch: &Stretch) -> Result<(), DrillError> {
+        self.world.node::<Crowd>(self.crowd).map_or(Ok(()), |crowd| crowd.begin(stretch))
+    }
+}
+
+impl Bench for SimBench {
+    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+        let first = self.look();
+        let lost = self.world.stats(self.link).from_a.dropped();
+        self.begin(stretch)?;
+        let end = first.at + stretch.length();
+        let mut outcome = Outcome::default();
+        loop {
+            self.world.run_for(STEP);
+            let look = self.look();
+            if look.at <= end {
+                let taken = look.worker.received - first.worker.received;
+                outcome.taken_rate = rate(taken, look.at - first.at);
+                outcome.took = look.at - first.at;
+            }
+            watch.look(&look);
+            let Some(crowd) = self.world.node_ref::<Crowd>(self.crowd) else { break };
+            watch.tick(look.at - first.at, crowd.tally());
+            if look.at >= end && crowd.is_finished() {
+                outcome.seen = crowd.seen();
+                break;
+            }
+        }
+        // A world's ring does not tell whose packets found it full.
+        outcome.ring_full.1 = self.world.stats(self.link).from_a.dropped() - lost;
+        Ok(outcome)
+    }
+
+    fn settle(
+        &mut self,
+        at_most: Duration,
+        watch: &mut dyn Watch,
+        done: &dyn Fn(&Look) -> bool,
+    ) -> Result<Look, DrillError> {
+        self.begin(&Stretch { asking: None, flood: None })?;
+        let end = self.world.now() + at_most;
+        loop {
+            self.world.run_for(STEP);
+            let look = self.look();
+            watch.look(&look);
+            if done(&look) || look.at >= end {
+                return Ok(look);
+            }
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.world.now()
+    }
+
+    fn describe(&self) -> &'static str {
+        "simulated world, virtual time"
+    }
+}

@@ -1,0 +1,281 @@
+//! The bench in real time: a memory wire, the host's worker on a thread of its own at one end, the
+//! crowd in the calling thread at the other.
+//!
+//! The wire stands for a network card's receive ring: what finds it full dies there, honest or
+//! not, and is counted (decision F27). The bell stands for the card's interrupt, [`MODERATION`]
+//! included. Threads and clock: a shell, as `dispatch` is.
+
+use core::time::Duration;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread::JoinHandle;
+
+use floodwall_base::{IfIndex, Instant, Randomness, Units};
+use floodwall_device::{Device, MemoryWire, WireConfig, pair_of};
+use floodwall_dispatch::{
+    Bell, Clock, Fact, Port, Published, PublishedReader, Stop, Worker, WorkerConfig, pin_to_core,
+};
+use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
+
+use crate::bench::{Bench, Look, Loop, Outcome, Watch, rate};
+use crate::crowd::{Crowd, Stretch, sort_losses};
+use crate::error::DrillError;
+use crate::server::{Free, Served, ServerConfig, View};
+
+/// Packets of the ring: at the drill's rates about 20 ms, as a large card's.
+const RING: usize = 8192;
+/// The crowd's packets: a ring full each way, and then some.
+const CROWD_PACKETS: usize = 4 * RING;
+/// The least time between two rings of the bell.
+const MODERATION: Duration = Duration::from_micros(20);
+/// How often a snapshot is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Units of work that the crowd does in a turn.
+const TURN_UNITS: Units = Units(64);
+/// Bursts that the crowd takes in a turn.
+const TURN_BURSTS: usize = 4;
+
+/// What the worker's thread tells when it is ready.
+type Ready = Result<(Bell, PublishedReader), DrillError>;
+
+/// See the file's head.
+pub(crate) struct WireBench {
+    crowd: Crowd,
+    device: MemoryWire,
+    clock: Clock,
+    random: Randomness,
+    bell: Bell,
+    rung: Instant,
+    reader: PublishedReader,
+    stop: Stop,
+    worker: Option<JoinHandle<Result<(), String>>>,
+    burst: Burst,
+    departing: PacketList,
+    /// Last, so that every packet above is home before its memory goes.
+    pool: Pool,
+}
+
+impl WireBench {
+    /// Lays the wire and starts the host.
+    pub(crate) fn start(config: &ServerConfig, seed: u64) -> Result<Self, DrillError> {
+        let system = |action| move |source| DrillError::System { action, source };
+        let stop = Stop::new().map_err(system("make a stop signal"))?;
+        let (ours, theirs) = pair_of(WireConfig { capacity: RING, ..WireConfig::default() });
+        let pool = Pool::new(&PoolConfig {
+            small: CROWD_PACKETS,
+            frames: CROWD_PACKETS / 2,
+            ..PoolConfig::default()
+        })?;
+        let (ready, is_ready) = mpsc::sync_channel(1);
+        let (config, until) = (config.clone(), stop.clone());
+        let host = Randomness::from_number(seed ^ 0x686f_7374);
+        let worker = std::thread::Builder::new()
+            .name("drill-host".to_owned())
+            .spawn(move || serve(&config, host, Box::new(theirs), &until, &ready))
+            .map_err(system("start the host's thread"))?;
+        let (bell, reader) = await_start(&is_ready)?;
+        let clock = Clock::new();
+        Ok(Self {
+            crowd: Crowd::default(),
+            device: ours,
+            clock,
+            random: Randomness::from_number(seed),
+            bell,
+            rung: Instant::ORIGIN,
+            reader,
+            stop,
+            worker: Some(worker),
+            burst: Burst::new(),
+            departing: PacketList::new(),
+            pool,
+        })
+    }
+
+    fn look(&self) -> Look {
+        look(&self.reader.read(), Free::of(&self.pool), self.device.stats().tx_packets)
+    }
+
+    /// One turn of the crowd. Returns what found the ring full.
+    fn turn(&mut self, now: Instant) -> Result<(u64, u64), DrillError> {
+        for _ in 0..TURN_BURSTS {
+            if self.device.receive(&self.pool, &mut self.burst)? == 0 {
+                break;
+            }
+            self.call(now, Crowd::round);
+        }
+        if self.crowd.deadline().is_some_and(|deadline| deadline <= now) {
+            self.call(now, Crowd::work);
+        }
+        if self.departing.is_empty() {
+            return Ok((0, 0));
+        }
+        self.device.transmit(&mut self.departing)?;
+        let lost = sort_losses(&self.departing.take());
+        if now.saturating_since(self.rung) >= MODERATION {
+            self.rung = now;
+            self.bell.ring();
+        }
+        Ok(lost)
+    }
+
+    fn call(&mut self, now: Instant, call: impl FnOnce(&mut Crowd, &mut Round<'_>) -> Units) {
+        call(
+            &mut self.crowd,
+            &mut Round {
+                now,
+                pool: &self.pool,
+                random: &mut self.random,
+                arrived: &mut self.burst,
+                departing: &mut self.departing,
+                budget: TURN_UNITS,
+            },
+        );
+    }
+
+    /// The worker's end, where it came too early.
+    fn check_worker(&mut self) -> Result<(), DrillError> {
+        if !self.worker.as_ref().is_some_and(JoinHandle::is_finished) {
+            return Ok(());
+        }
+        let said = match self.worker.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error,
+            Some(Err(_)) => "it panicked; see above, and report it".to_owned(),
+            _ => "it gave no reason".to_owned(),
+        };
+        Err(DrillError::WorkerEnded(said))
+    }
+}
+
+impl Bench for WireBench {
+    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+        self.crowd.begin(stretch)?;
+        let mut outcome = Outcome::default();
+        let first = self.look();
+        let started = self.clock.now();
+        let (end, mut look_at) = (started + stretch.length(), started);
+        loop {
+            let now = self.clock.now();
+            let (honest, flood) = self.turn(now)?;
+            outcome.ring_full.0 += honest;
+            outcome.ring_full.1 += flood;
+            if now >= look_at {
+                look_at = now + LOOK_EVERY;
+                self.check_worker()?;
+                let look = self.look();
+                if look.at <= end && look.at > started {
+                    let taken = look.worker.received - first.worker.received;
+                    outcome.taken_rate = rate(taken, look.at - started);
+                    outcome.took = now - started;
+                }
+                watch.look(&look);
+                watch.tick(now - started, self.crowd.tally());
+                if now >= end && self.crowd.is_finished() {
+                    break;
+                }
+            }
+        }
+        outcome.seen = self.crowd.seen();
+        // What the stretch sent is no burden of the next one's.
+        self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)?;
+        Ok(outcome)
+    }
+
+    fn settle(
+        &mut self,
+        at_most: Duration,
+        watch: &mut dyn Watch,
+        done: &dyn Fn(&Look) -> bool,
+    ) -> Result<Look, DrillError> {
+        self.crowd.begin(&Stretch { asking: None, flood: None })?;
+        let end = self.clock.now() + at_most;
+        let mut look_at = Instant::ORIGIN;
+        loop {
+            let now = self.clock.now();
+            self.turn(now)?;
+            if now >= look_at {
+                look_at = now + LOOK_EVERY;
+                self.check_worker()?;
+                let look = self.look();
+                watch.look(&look);
+                if done(&look) || now >= end {
+                    return Ok(look);
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn describe(&self) -> &'static str {
+        "memory wire, real time"
+    }
+}
+
+impl Drop for WireBench {
+    fn drop(&mut self) {
+        self.stop.trigger();
+        if let Some(worker) = self.worker.take() {
+            // It ended as it was asked to, or `check_worker` has told of it.
+            let _ = worker.join();
+        }
+    }
+}
+
+fn look(published: &Published, crowd_free: Free, given: u64) -> Look {
+    let facts = &published.facts;
+    Look {
+        at: published.at,
+        view: View::read(&published.words),
+        worker: Loop {
+            received: facts.of(Fact::RxPackets),
+            sent: facts.of(Fact::SentPackets),
+            transmitted: facts.of(Fact::TxPackets),
+            backlog: facts.of(Fact::Backlog),
+            lost: facts.lost(),
+            longest: Duration::from_nanos(facts.of(Fact::LongestRoundNanos)),
+        },
+        crowd_free,
+        given,
+    }
+}
+
+/// Waits until the host runs, or says why it does not.
+pub(crate) fn await_start(
+    is_ready: &Receiver<Ready>,
+) -> Result<(Bell, PublishedReader), DrillError> {
+    is_ready.recv().unwrap_or_else(|_| {
+        Err(DrillError::WorkerEnded("it panicked at its start; see above".to_owned()))
+    })
+}
+
+/// The host's thread, from its memory to its end. It takes a core for itself where there are two.
+pub(crate) fn serve(
+    config: &ServerConfig,
+    mut random: Randomness,
+    device: Box<dyn Device>,
+    stop: &Stop,
+    ready: &SyncSender<Ready>,
+) -> Result<(), String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // Where it may not be pinned, it runs where the system likes.
+    let _ = cores.checked_sub(1).filter(|core| *core > 0).map(pin_to_core);
+    let clock = Clock::new();
+    let made = Pool::new(&config.pool()).map_err(DrillError::from).and_then(|pool| {
+        let host = Served::new(config, &pool, &mut random, clock.now(), Some(clock))?;
+        let ports = vec![Port::new(IfIndex(1), device)];
+        Ok(Worker::new(host, pool, random, ports, WorkerConfig::default())?)
+    });
+    let mut worker = match made {
+        Ok(worker) => worker,
+        Err(error) => {
+            let text = error.to_string();
+            // Who waits for it has gone only if the whole drill has.
+            let _ = ready.send(Err(error));
+            return Err(text);
+        }
+    };
+    let _ = ready.send(Ok((worker.bell(), worker.reader())));
+    worker.run(stop).map(drop).map_err(|error| error.to_string())
+}
