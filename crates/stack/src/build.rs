@@ -6,8 +6,8 @@ use core::time::Duration;
 use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, limits};
 use floodwall_fib::{Fib, Route, RouteProtocol};
 use floodwall_ip::{
-    AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, LinkMedium,
-    NeighborCache, NeighborConfig,
+    AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
+    LinkMedium, NeighborCache, NeighborConfig,
 };
 use floodwall_packet::PacketList;
 use floodwall_udp::{Udp, UdpConfig};
@@ -164,9 +164,11 @@ fn interfaces(config: &StackConfig) -> Result<Vec<Interface>, ConfigError> {
                 _ => AddressState::Preferred,
             };
             let name = c.name.clone();
-            interface
-                .add_address(address, state)
-                .map_err(|_| ConfigError::Address { name, address })?;
+            match interface.add_address(address, state) {
+                // Its link-local address is there by itself.
+                Ok(()) | Err(InterfaceError::AddressExists(_)) => {}
+                Err(_) => return Err(ConfigError::Address { name, address }),
+            }
         }
         all.push(interface);
     }

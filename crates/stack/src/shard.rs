@@ -161,6 +161,17 @@ impl Stack {
         self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);
         Ok(())
     }
+
+    /// Forgets all neighbours of an interface, permanent ones too (`ip neigh flush`). What waited
+    /// for them dies. Visits every entry.
+    pub fn flush_neighbors(&mut self, iface: IfIndex) {
+        let mut waited = PacketList::new();
+        self.neighbors_v4.flush(iface, &mut waited);
+        self.neighbors_v6.flush(iface, &mut waited);
+        self.paths.forget();
+        self.stats.pending -= waited.len() as u64;
+        self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);
+    }
 }
 
 impl Engine for Stack {
