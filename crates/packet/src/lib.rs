@@ -7,6 +7,21 @@
 //!
 //! Invariants: no allocation after the region is made; bytes with more than one owner are never
 //! written; what is charged is released exactly once. Start reading at `buf.rs`.
+//!
+//! Checked by `tests/model.rs` (any program of operations against flat bytes, which the fuzz target
+//! `pulldown` continues), by loom models in `refcount.rs` and `account.rs`, and by sanitizers, each
+//! in a target directory of its own:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p floodwall-packet --release --lib
+//!
+//! RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address" \
+//!   cargo test -p floodwall-packet --target x86_64-unknown-linux-gnu
+//!
+//! TSAN_OPTIONS="suppressions=$PWD/crates/sync/tsan-suppressions.txt" RUSTC_BOOTSTRAP=1 \
+//!   RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+//!   cargo test -p floodwall-packet --lib --tests --target x86_64-unknown-linux-gnu
+//! ```
 
 mod access;
 mod account;
