@@ -4,7 +4,9 @@
 
 mod answer;
 pub mod craft;
+mod replay;
 mod rig;
 
 pub use answer::{Icmp, Owed, Sent, bytes_of};
+pub use replay::{Aim, Arrival, Replay, Verdict, arrivals};
 pub use rig::{Deaths, Rig, deaths, ethernet_config};

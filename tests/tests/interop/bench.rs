@@ -1,0 +1,65 @@
+//! What a scenario stands on: the cable, the kernel at one end, and us at the other with an echo
+//! service.
+
+use floodwall_device::{Fault, FaultConfig};
+use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_stack::{Application, StackConfig};
+
+use crate::link::{self, Kind};
+use crate::namespace::inside;
+use crate::running::{End, Running};
+
+/// Where we send back what we get.
+pub(crate) const ECHO_PORT: u16 = 7777;
+/// Where nobody listens.
+pub(crate) const CLOSED_PORT: u16 = 7778;
+
+/// See the file's head.
+pub(crate) struct Bench {
+    pub(crate) kind: Kind,
+    pub(crate) running: Running,
+}
+
+/// Runs one scenario in a namespace of its own.
+pub(crate) fn over(kind: Kind, scenario: fn(Bench)) {
+    inside(move || {
+        if let Some(bench) = Bench::set_up(kind, kind.usual_offload(), None) {
+            scenario(bench);
+        }
+    });
+}
+
+impl Bench {
+    /// `None`, and said so, where this machine cannot.
+    pub(crate) fn set_up(kind: Kind, offload: bool, fault: Option<FaultConfig>) -> Option<Self> {
+        let echo = UdpService::new(ServiceKind::Echo, ECHO_PORT);
+        Self::with(kind, offload, fault, vec![Box::new(echo)])
+    }
+
+    /// The same with these applications.
+    pub(crate) fn with(
+        kind: Kind,
+        offload: bool,
+        fault: Option<FaultConfig>,
+        applications: Vec<Box<dyn Application>>,
+    ) -> Option<Self> {
+        let mut device = link::open(kind, offload)?;
+        if let Some(fault) = fault {
+            device = Box::new(Fault::new(device, &fault));
+        }
+        let interfaces = vec![link::interface(kind)];
+        let config = StackConfig { interfaces, udp_sockets_max: 64, ..StackConfig::default() };
+        Some(Self { kind, running: Running::start(config, device, applications) })
+    }
+
+    /// Stops, and the device must have lost nothing.
+    pub(crate) fn end_without_loss(self) -> End {
+        let end = self.running.stop();
+        let ended = end.outcome.as_ref().expect("it was asked to end");
+        for port in &ended.ports {
+            assert_eq!((port.stats.rx_lost(), port.stats.tx_lost()), (0, 0), "{port:?}");
+        }
+        assert_eq!(end.facts.lost(), 0, "{:?}", end.facts);
+        end
+    }
+}

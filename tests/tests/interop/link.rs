@@ -1,0 +1,121 @@
+//! The cable between the kernel and us: one interface of the kernel's, one device of ours.
+
+use std::net::IpAddr;
+
+use floodwall_base::MacAddr;
+use floodwall_device::{AfPacket, AfPacketConfig, Device, Tun, TunConfig, TunKind};
+use floodwall_stack::{InterfaceConfig, LinkMedium};
+
+use crate::command::{ip, shown_by_ip};
+use crate::namespace::{available, pause, set, until};
+
+/// Our station.
+pub(crate) const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x77, 2]);
+/// The kernel's interface, unless it is one end of a cable whose other end is ours.
+pub(crate) const NAME: &str = "fw0";
+/// Our end of the cable.
+const OTHER_END: &str = "fw1";
+/// What every link here carries.
+pub(crate) const MTU: u32 = 1500;
+
+/// By what our packets reach the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Tap,
+    Tun,
+    /// A packet socket on one end of a virtual cable.
+    Packet,
+}
+
+impl Kind {
+    pub(crate) fn is_ethernet(self) -> bool {
+        self != Self::Tun
+    }
+
+    pub(crate) fn medium(self) -> LinkMedium {
+        if self.is_ethernet() { LinkMedium::Ethernet(MAC) } else { LinkMedium::Ip }
+    }
+
+    /// What `floodwall run` takes unless told otherwise.
+    pub(crate) fn usual_offload(self) -> bool {
+        self != Self::Packet
+    }
+}
+
+/// The addresses at both ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ends {
+    pub(crate) kernel: IpAddr,
+    pub(crate) ours: IpAddr,
+}
+
+/// Of both families.
+pub(crate) fn ends() -> [Ends; 2] {
+    let pair = |kernel: &str, ours: &str| Ends {
+        kernel: kernel.parse().unwrap(),
+        ours: ours.parse().unwrap(),
+    };
+    [pair("10.77.0.1", "10.77.0.2"), pair("fd77::1", "fd77::2")]
+}
+
+/// Our interface on such a link.
+pub(crate) fn interface(kind: Kind) -> InterfaceConfig {
+    InterfaceConfig {
+        name: NAME.to_owned(),
+        medium: kind.medium(),
+        mtu: MTU,
+        addresses: ["10.77.0.2/24", "fd77::2/64"].iter().map(|a| a.parse().unwrap()).collect(),
+        gateways: Vec::new(),
+    }
+}
+
+/// Lays the cable, gives the kernel its addresses, and opens our end. `None`, and said so, where
+/// this machine cannot.
+pub(crate) fn open(kind: Kind, offload: bool) -> Option<Box<dyn Device>> {
+    let device: Box<dyn Device> = match kind {
+        Kind::Tap => Box::new(open_tun(TunKind::Tap, offload)?),
+        Kind::Tun => Box::new(open_tun(TunKind::Tun, offload)?),
+        Kind::Packet => {
+            assert!(ip(&format!("link add {NAME} type veth peer name {OTHER_END}")));
+            set(&format!("net/ipv6/conf/{OTHER_END}/disable_ipv6"), "1");
+            assert!(ip(&format!("link set {OTHER_END} up")) && ip(&format!("link set {NAME} up")));
+            let config = AfPacketConfig { offload, ..AfPacketConfig::default() };
+            Box::new(available(AfPacket::open(OTHER_END, &config))?)
+        }
+    };
+    assert!(ip(&format!("addr add 10.77.0.1/24 dev {NAME}")));
+    assert!(ip(&format!("addr add fd77::1/64 dev {NAME} nodad")));
+    Some(device)
+}
+
+/// A queue that was closed a moment ago may be held by a child process that is just being made.
+fn open_tun(kind: TunKind, offload: bool) -> Option<Tun> {
+    let config = TunConfig { kind, queues: 1, vnet_header: offload, up: true, mtu: Some(MTU) };
+    let mut opened = Tun::open(NAME, &config);
+    until(std::time::Duration::from_secs(5), || {
+        if opened.is_err() {
+            opened = Tun::open(NAME, &config);
+        }
+        opened.is_ok()
+    });
+    available(opened)?.pop()
+}
+
+/// Deletes the kernel's interface, and with it the cable.
+pub(crate) fn delete() {
+    assert!(ip(&format!("link del {NAME}")));
+}
+
+/// Waits until the interface of an earlier run is gone.
+pub(crate) fn wait_until_gone() {
+    let gone = || shown_by_ip(&format!("link show dev {NAME}")).is_empty();
+    assert!(until(std::time::Duration::from_secs(5), gone));
+    pause(std::time::Duration::from_millis(1));
+}
+
+/// The kernel's station.
+pub(crate) fn kernel_mac() -> MacAddr {
+    let shown = shown_by_ip(&format!("-o link show dev {NAME}"));
+    let mut words = shown.split_whitespace().skip_while(|word| *word != "link/ether").skip(1);
+    words.next().expect("an Ethernet interface").parse().unwrap()
+}

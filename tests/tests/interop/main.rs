@@ -1,0 +1,56 @@
+//! Floodwall beside the Linux kernel: who answers whom over TAP, TUN and a packet socket.
+//!
+//! Floodwall runs as it does in `floodwall run`: a host under a worker, here on a thread of this
+//! process; the kernel is its peer, in a network namespace that the test makes for itself and that
+//! goes with the test's thread, also where the test panics. Root is needed: without it, or without
+//! a command like `ping`, the test says on its error output what was not checked, and passes.
+//! Reading: `link.rs` for the cable, `running.rs` for our side, then the scenarios.
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
+
+mod bench;
+mod client;
+mod command;
+mod echo;
+mod life;
+mod link;
+mod lossy;
+mod namespace;
+mod neighbor;
+mod ping;
+mod refusal;
+mod running;
+
+/// One test a scenario and kind of device.
+macro_rules! over_every_link {
+    ($($name:ident = $scenario:path,)*) => {
+        mod over_tap { $(#[test] fn $name() {
+            crate::bench::over(crate::link::Kind::Tap, $scenario);
+        })* }
+        mod over_tun { $(#[test] fn $name() {
+            crate::bench::over(crate::link::Kind::Tun, $scenario);
+        })* }
+        mod over_a_packet_socket { $(#[test] fn $name() {
+            crate::bench::over(crate::link::Kind::Packet, $scenario);
+        })* }
+    };
+}
+
+over_every_link! {
+    pings_of_every_size_are_answered_without_loss = crate::ping::every_size,
+    a_thousand_pings_at_a_millisecond_are_answered = crate::ping::a_thousand,
+    our_link_local_address_answers_and_groups_are_silent = crate::ping::link_local_and_groups,
+    datagrams_of_every_size_come_back = crate::echo::every_size,
+    a_dual_stack_socket_of_the_kernel_gets_its_datagrams_back = crate::echo::dual_stack,
+    netcat_gets_its_lines_back = crate::echo::netcat,
+    a_closed_port_is_a_refused_connection = crate::refusal::closed_port,
+    an_unknown_protocol_is_refused_by_name = crate::refusal::unknown_protocol,
+    traceroute_ends_at_us = crate::refusal::traceroute,
+    each_side_knows_the_other = crate::neighbor::each_side_knows_the_other,
+    the_kernel_asks_again_and_is_answered = crate::neighbor::the_kernel_asks_again,
+    a_device_deleted_at_rest_ends_the_worker_by_name = crate::life::deleted_at_rest,
+    a_device_deleted_under_load_ends_the_worker_by_name = crate::life::deleted_under_load,
+    a_stop_under_load_is_followed = crate::life::stopped_under_load,
+    at_rest_a_worker_hardly_wakes = crate::life::at_rest,
+}

@@ -1,0 +1,84 @@
+//! A network namespace of one thread and of whatever it starts.
+//!
+//! Every test runs in one. It has no name, so that no other test can meet it, and it goes with its
+//! last thread, process and descriptor, so that nobody has to remove it. Waiting is here too.
+
+#![expect(clippy::disallowed_methods, reason = "the kernel is waited for in real time")]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use floodwall_device::DeviceError;
+use rustix::thread::UnshareFlags;
+
+use crate::command::ip;
+
+/// Runs `test` on a thread with its own network namespace, or prints why not.
+pub(crate) fn inside(test: impl FnOnce() + Send + 'static) {
+    let name = thread::current().name().unwrap_or("test").to_owned();
+    let runner = thread::Builder::new().name(name).spawn(move || {
+        #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]
+        let own = rustix::thread::unshare(UnshareFlags::NEWNET);
+        if let Err(error) = own {
+            return skip(&format!("no network namespace of its own ({error}); it takes root"));
+        }
+        if !ip("link set lo up") {
+            return skip("the command `ip` is missing or refuses");
+        }
+        // What is tested waits for no address of the kernel's, and hears little that nobody sent.
+        for conf in ["all", "default"] {
+            set(&format!("net/ipv6/conf/{conf}/accept_dad"), "0");
+            set(&format!("net/ipv6/conf/{conf}/router_solicitations"), "0");
+        }
+        test();
+    });
+    if let Err(panic) = runner.unwrap().join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Says what was not checked.
+pub(crate) fn skip(why: &str) {
+    eprintln!("SKIPPED {}: {why}", thread::current().name().unwrap_or("test"));
+}
+
+/// Says what was measured.
+pub(crate) fn tell(what: &str) {
+    eprintln!("MEASURED {}: {what}", thread::current().name().unwrap_or("test"));
+}
+
+/// Unwraps what this machine may lack; prints why and gives `None` where it does.
+pub(crate) fn available<T>(what: Result<T, DeviceError>) -> Option<T> {
+    match what {
+        Ok(found) => Some(found),
+        Err(error @ (DeviceError::NotFound { .. } | DeviceError::NoPrivilege { .. })) => {
+            skip(&error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Sets one of the namespace's switches under `/proc/sys`.
+pub(crate) fn set(switch: &str, value: &str) {
+    std::fs::write(format!("/proc/sys/{switch}"), value)
+        .unwrap_or_else(|error| panic!("{switch}: {error}"));
+}
+
+pub(crate) fn pause(length: Duration) {
+    thread::sleep(length);
+}
+
+/// Waits until something is so, for as long as `limit`; whether it became so.
+pub(crate) fn until(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        if is_so() {
+            return true;
+        }
+        if Instant::now() > end {
+            return false;
+        }
+        pause(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,75 @@
+//! Link addresses: what each side knows of the other, and that it stays so.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use floodwall_base::{IfIndex, MacAddr};
+use floodwall_ip::neighbor::NeighborState;
+
+use crate::bench::Bench;
+use crate::command::shown_by_ip;
+use crate::echo;
+use crate::link::{Ends, MAC, NAME, ends, kernel_mac};
+use crate::namespace::{set, until};
+use crate::ping::ping;
+
+/// What the kernel knows of `addr`.
+fn known_to_kernel(addr: IpAddr) -> String {
+    shown_by_ip(&format!("neigh show {addr} dev {NAME}"))
+}
+
+/// What we know of `addr`.
+fn known_to_us(bench: &Bench, addr: IpAddr) -> Option<(NeighborState, Option<MacAddr>)> {
+    bench.running.stack(move |stack| match addr {
+        IpAddr::V4(addr) => {
+            let found = stack.neighbors_v4().neighbor(IfIndex(1), addr);
+            found.map(|n| (n.state, n.link_addr))
+        }
+        IpAddr::V6(addr) => {
+            let found = stack.neighbors_v6().neighbor(IfIndex(1), addr);
+            found.map(|n| (n.state, n.link_addr))
+        }
+    })
+}
+
+pub(crate) fn each_side_knows_the_other(bench: Bench) {
+    for ends in ends() {
+        echo::sizes(ends, 500);
+        let (theirs, ours) = (known_to_kernel(ends.ours), known_to_us(&bench, ends.kernel));
+        if !bench.kind.is_ethernet() {
+            assert_eq!((theirs.as_str(), ours), ("", None), "there is nothing to know");
+            continue;
+        }
+        let is_known = ["REACHABLE", "DELAY", "STALE"].iter().any(|word| theirs.contains(word));
+        assert!(is_known && theirs.contains(&format!("lladdr {MAC}")), "{theirs}");
+        let (state, link_addr) = ours.expect("an entry");
+        assert_eq!(link_addr, Some(kernel_mac()));
+        use NeighborState::{Delay, Reachable, Stale};
+        assert!(matches!(state, Reachable | Delay | Stale), "{state:?}");
+    }
+    bench.end_without_loss();
+}
+
+/// The kernel forgets soon that we hear it, and asks us alone; nothing is lost meanwhile.
+pub(crate) fn the_kernel_asks_again(bench: Bench) {
+    if !bench.kind.is_ethernet() {
+        return;
+    }
+    for family in ["ipv4", "ipv6"] {
+        set(&format!("net/{family}/neigh/{NAME}/base_reachable_time_ms"), "300");
+        set(&format!("net/{family}/neigh/{NAME}/delay_first_probe_time"), "1");
+    }
+    use floodwall_base::Counter::{FloodwallArpInRequests, Icmp6InNeighborSolicits};
+    for (Ends { ours, .. }, counter) in
+        ends().into_iter().zip([FloodwallArpInRequests, Icmp6InNeighborSolicits])
+    {
+        let before = bench.running.stats().counters.of(counter);
+        let Some(answers) = ping(&ours.to_string(), 20, "-i 0.2") else { return };
+        assert_eq!(answers, (1..=20).collect::<Vec<_>>());
+        let asked = bench.running.stats().counters.of(counter) - before;
+        assert!(asked >= 2, "asked {asked} times in 4 s");
+        let is_good = || !known_to_kernel(ours).contains("FAILED");
+        assert!(until(Duration::from_secs(1), is_good), "{}", known_to_kernel(ours));
+    }
+    bench.end_without_loss();
+}

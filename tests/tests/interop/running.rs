@@ -1,0 +1,180 @@
+//! Floodwall as it runs: a host under a worker on a thread of its own.
+//!
+//! Used by every scenario. Invariant: when it has ended, however it did, every packet had one fate
+//! and all memory is home, or the test fails.
+
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use floodwall_base::{Instant, Units};
+use floodwall_device::Device;
+use floodwall_dispatch::{
+    Clock, Control, Desk, Ended, Fact, Facts, Port, Publish, PublishedReader, Stop, Worker,
+    WorkerConfig, WorkerError, entropy,
+};
+use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Round, Triage};
+use floodwall_stack::{Application, Host, Stack, StackConfig, Stats, accounts_needed};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::namespace::until;
+
+/// How long the worker may take to answer, or to end, on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A host under a worker.
+pub(crate) struct Hosted(Host);
+
+impl Engine for Hosted {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        self.0.round(round)
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        self.0.work(round)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.0.deadline()
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        self.0.classify(burst, classes);
+    }
+}
+
+impl Publish for Hosted {
+    fn words(&self, _: &mut [u64]) {}
+}
+
+/// See the file's head.
+pub(crate) struct Running {
+    control: Control<Hosted>,
+    reader: PublishedReader,
+    stop: Stop,
+    thread: Option<JoinHandle<End>>,
+}
+
+/// How it ended.
+pub(crate) struct End {
+    pub(crate) outcome: Result<Ended, WorkerError>,
+    pub(crate) stats: Stats,
+    pub(crate) facts: Facts,
+}
+
+/// Time on a core so far, of the calling thread.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32)
+}
+
+impl Running {
+    /// Starts, and waits until every address of ours may be used.
+    pub(crate) fn start(
+        config: StackConfig,
+        device: Box<dyn Device>,
+        applications: Vec<Box<dyn Application>>,
+    ) -> Self {
+        let stop = Stop::new().unwrap();
+        let (ready, is_ready) = mpsc::sync_channel(1);
+        let its_stop = stop.clone();
+        let name = thread::current().name().unwrap_or("test").to_owned();
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            let pool = PoolConfig {
+                supers: 16,
+                accounts: accounts_needed(&config),
+                ..PoolConfig::default()
+            };
+            let pool = Pool::new(&pool).unwrap();
+            let (region, full) = (pool.region().clone(), pool.available());
+            let mut worker = make_worker(&config, pool, device, applications);
+            ready.send((worker.control(), worker.reader())).unwrap();
+            let outcome = worker.run(&its_stop);
+            let stats = worker.engine().0.stack().stats();
+            let facts = worker.facts().clone();
+            drop(worker);
+            assert_eq!(region.attach().unwrap().available(), full, "all memory is home");
+            assert!(stats.conservation().holds(), "{:?}", stats.conservation());
+            let departed = facts.of(Fact::TxPackets) + facts.of(Fact::Backlog) + facts.lost();
+            assert_eq!(facts.of(Fact::SentPackets), departed, "{facts:?}");
+            End { outcome, stats, facts }
+        });
+        let (control, reader) = is_ready.recv().expect("the worker stands");
+        let running = Self { control, reader, stop, thread: Some(thread.unwrap()) };
+        let may_be_used = |stack: &mut Stack| {
+            let mut all = stack.interfaces().iter().flat_map(|interface| interface.addresses());
+            all.all(|address| address.state.is_assigned())
+        };
+        assert!(until(PATIENCE, || running.stack(may_be_used)), "addresses are assigned");
+        running
+    }
+
+    /// Asks the worker.
+    pub(crate) fn ask<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Desk<'_, Hosted>) -> R + Send + 'static,
+    ) -> R {
+        self.control.ask(PATIENCE, what).expect("the worker answers")
+    }
+
+    /// Asks the stack.
+    pub(crate) fn stack<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Stack) -> R + Send + 'static,
+    ) -> R {
+        self.ask(move |desk| what(desk.engine.0.stack_mut()))
+    }
+
+    /// What the stack has counted.
+    pub(crate) fn stats(&self) -> Stats {
+        self.stack(|stack| stack.stats())
+    }
+
+    /// What the loop has counted when it last had nothing to do.
+    pub(crate) fn facts(&self) -> Facts {
+        self.reader.read().facts
+    }
+
+    /// Whether the worker's thread has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Asks it to stop, and waits for that.
+    pub(crate) fn stop(self) -> End {
+        self.stop.trigger();
+        self.wait()
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait(mut self) -> End {
+        assert!(until(PATIENCE, || self.has_ended()), "the worker ends in time");
+        match self.thread.take().unwrap().join() {
+            Ok(end) => end,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.trigger();
+        if let Some(thread) = self.thread.take() {
+            // Whoever drops it so has failed already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn make_worker(
+    config: &StackConfig,
+    pool: Pool,
+    device: Box<dyn Device>,
+    applications: Vec<Box<dyn Application>>,
+) -> Worker<Hosted> {
+    let mut random = entropy::randomness().unwrap();
+    let now = Clock::new().now();
+    let host = Host::new(config, applications, &pool, &mut random, now).unwrap();
+    let ports = vec![Port::new(floodwall_base::IfIndex(1), device)];
+    Worker::new(Hosted(host), pool, random, ports, WorkerConfig::default()).unwrap()
+}
