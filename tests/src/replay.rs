@@ -176,7 +176,7 @@ impl Replay {
     }
 
     fn arrive(&mut self, packet: PacketBuf) -> Verdict {
-        self.rig.now = self.rig.now + PAUSE;
+        self.rig.now += PAUSE;
         let before = self.rig.stats();
         let departed = self.rig.arrive(vec![packet]);
         let departed = departed.iter().map(bytes_of).collect();
@@ -245,8 +245,10 @@ fn config(aim: Aim, framed: bool) -> StackConfig {
         let prefix = prefix.parse().expect("a prefix");
         StaticRoute { prefix, via: None, iface: 0 }
     };
-    let mut addresses: Vec<IpCidr> =
-        ["10.254.253.1/24", "fdfe:fdfc::1/64"].iter().map(|a| a.parse().expect("an address")).collect();
+    let mut addresses: Vec<IpCidr> = ["10.254.253.1/24", "fdfe:fdfc::1/64"]
+        .iter()
+        .map(|a| a.parse().expect("an address"))
+        .collect();
     let whole = |addr: IpAddr| if addr.is_ipv4() { 32 } else { 128 };
     addresses.extend(aim.addr.and_then(|addr| IpCidr::new(addr, whole(addr))));
     let with = |addresses: Vec<IpCidr>| StackConfig {
