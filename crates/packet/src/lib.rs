@@ -18,7 +18,7 @@
 //! RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address" \
 //!   cargo test -p floodwall-packet --target x86_64-unknown-linux-gnu
 //!
-//! TSAN_OPTIONS="suppressions=$PWD/crates/sync/tsan-suppressions.txt" RUSTC_BOOTSTRAP=1 \
+//! TSAN_OPTIONS="suppressions=$PWD/.ci/tsan.supp" RUSTC_BOOTSTRAP=1 \
 //!   RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
 //!   cargo test -p floodwall-packet --lib --tests --target x86_64-unknown-linux-gnu
 //! ```

@@ -23,7 +23,7 @@
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p floodwall-sync --release --lib
 //!
-//! TSAN_OPTIONS="suppressions=$PWD/crates/sync/tsan-suppressions.txt" RUSTC_BOOTSTRAP=1 \
+//! TSAN_OPTIONS="suppressions=$PWD/.ci/tsan.supp" RUSTC_BOOTSTRAP=1 \
 //!   RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
 //!   cargo test -p floodwall-sync --lib --target x86_64-unknown-linux-gnu
 //!
