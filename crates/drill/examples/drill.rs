@@ -4,10 +4,14 @@ use floodwall_drill::{Options, drill, to_stderr};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let sim = words.iter().any(|word| word == "--sim");
-    let options = if sim { Options::simulated(1) } else { Options::new(1) };
+    let has = |wanted: &str| words.iter().any(|word| word == wanted);
+    let options = match (has("--sim"), has("--tap")) {
+        (true, _) => Options::simulated(1),
+        (_, true) => Options::on_tap(1),
+        _ => Options::new(1),
+    };
     let report = drill(&options, to_stderr().as_mut())?;
-    if words.iter().any(|word| word == "--json") {
+    if has("--json") {
         println!("{}", report.to_json()?);
     } else {
         println!("{report}");

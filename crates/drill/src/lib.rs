@@ -4,7 +4,8 @@
 //! floods it meanwhile: with captured attacks and mutations of them, datagrams, echo requests,
 //! forged errors. It ends with a [`Report`], which has a verdict for each [`Floor`]. Called by the
 //! program `floodwall`. Where it takes place is a choice ([`Place`]): over a memory wire in real
-//! time, or in a simulated world, where the same seed gives the same report byte for byte.
+//! time; on a TAP with the Linux kernel as the honest client; or in a simulated world, where the
+//! same seed gives the same report byte for byte.
 //!
 //! Invariants: no packet leaves the process, or its own network namespace; the same seed gives the
 //! same packets in the same order. Start reading at `run.rs`; `floors.rs` says what is promised.
@@ -24,6 +25,7 @@ mod run;
 mod scene;
 mod server;
 mod sim;
+mod tap;
 mod wire;
 
 use core::time::Duration;
@@ -46,6 +48,9 @@ pub enum Place {
     Wire,
     /// In a simulated world whose work costs what the table says.
     World(CostTable),
+    /// On a TAP in a network namespace that it makes, with the Linux kernel as the honest client.
+    /// Needs root.
+    Tap,
 }
 
 /// What to drill, and how.
@@ -72,10 +77,24 @@ impl Options {
                 phase: Duration::from_secs(2),
                 probe: Duration::from_millis(200),
                 probe_rate: 50_000_000,
+                flood_rate_max: wire::RATE_MAX,
                 honest_rate: 1000,
             },
             server: ServerConfig::default(),
         }
+    }
+
+    /// A whole drill on a TAP: about 25 s.
+    #[must_use]
+    pub fn on_tap(seed: u64) -> Self {
+        let whole = Self::new(seed);
+        let schedule = Schedule {
+            probe_rate: 10_000_000,
+            flood_rate_max: 100_000,
+            honest_rate: 500,
+            ..whole.schedule
+        };
+        Self { place: Place::Tap, schedule, ..whole }
     }
 
     /// A whole drill in a simulated world: a second of virtual time a phase.
@@ -86,6 +105,7 @@ impl Options {
             phase: Duration::from_secs(1),
             probe: Duration::from_millis(20),
             probe_rate: 5_000_000,
+            flood_rate_max: u64::MAX,
             ..whole.schedule
         };
         Self { place: Place::World(CostTable::default()), schedule, ..whole }
@@ -103,6 +123,7 @@ pub fn drill(options: &Options, progress: &mut dyn Progress) -> Result<Report, D
             let mut bench = wire::WireBench::start(server, *seed)?;
             run::run(&mut bench, *schedule, *seed, progress)
         }
+        Place::Tap => tap::drill(server, *schedule, *seed, progress),
         Place::World(costs) => {
             let mut bench = sim::SimBench::start(server, *seed, costs)?;
             run::run(&mut bench, *schedule, *seed, progress)

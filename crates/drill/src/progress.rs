@@ -10,8 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::PhaseReport;
 
-/// Who is told how a drill goes on.
-pub trait Progress {
+/// Who is told how a drill goes on: on whatever thread the drill runs.
+pub trait Progress: Send {
     /// A phase begins, and is meant to last so long.
     fn begin(&mut self, name: &'static str, what: &'static str, length: Duration);
 

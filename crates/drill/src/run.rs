@@ -38,6 +38,8 @@ pub struct Schedule {
     pub probe: Duration,
     /// Packets a second offered then.
     pub probe_rate: u64,
+    /// The fastest that a flood may be while honest clients ask, whatever the host could take.
+    pub flood_rate_max: u64,
     /// Honest questions a second, each family.
     pub honest_rate: u64,
 }
@@ -162,7 +164,7 @@ impl Run<'_> {
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
         let (capacity, more_offered) = self.probe(kind)?;
-        let offer = (capacity as f64 * LOAD) as u64;
+        let offer = ((capacity as f64 * LOAD) as u64).min(self.schedule.flood_rate_max);
         let flood = Flood { kind, rate: offer.max(1), length, seed: self.seed };
         let stretch = Stretch { asking: Some(self.asking(length)), flood: Some(flood) };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
@@ -375,7 +377,7 @@ fn notes(phases: &[PhaseReport]) -> Vec<String> {
     let mut notes = vec![format!("hostile packets come from {captures} captures in the program")];
     notes.push(format!(
         "takes/s is what the host took of that flood, unpaced, just before its phase; floods offer \
-         {:.0} % of it",
+         {:.0} % of it at most",
         LOAD * 100.0
     ));
     if phases.iter().any(|phase| phase.capacity_is_generator) {

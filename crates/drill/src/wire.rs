@@ -2,31 +2,39 @@
 //! crowd in the calling thread at the other.
 //!
 //! The wire stands for a network card's receive ring: what finds it full dies there, honest or
-//! not, and is counted (decision F27). The bell stands for the card's interrupt, [`MODERATION`]
-//! included. Threads and clock: a shell, as `dispatch` is.
+//! not, and is counted (decision F27). It is longer than a card's, because a machine that is
+//! shared with others takes the core away from the host's thread for longer than a core of its own
+//! would ever be gone. The bell stands for the card's interrupt, [`MODERATION`] included. On a TAP
+//! (`tap.rs`) the same loop sends the flood, and honest clients are the kernel's. Threads and
+//! clock: a shell, as `dispatch` is.
 
 use core::time::Duration;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
-use floodwall_device::{Device, MemoryWire, WireConfig, pair_of};
+use floodwall_device::{Device, WireConfig, pair_of};
 use floodwall_dispatch::{
     Bell, Clock, Fact, Port, Published, PublishedReader, Stop, Worker, WorkerConfig, pin_to_core,
 };
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 
 use crate::bench::{Bench, Look, Loop, Outcome, Watch, rate};
-use crate::crowd::{Crowd, Stretch, sort_losses};
+use crate::crowd::{Crowd, Seen, Stretch, sort_losses};
 use crate::error::DrillError;
+use crate::honest::{Asked, Asking};
 use crate::server::{Free, Served, ServerConfig, View};
 
-/// Packets of the ring: at the drill's rates about 20 ms, as a large card's.
-const RING: usize = 8192;
-/// The crowd's packets: a ring full each way, and then some.
-const CROWD_PACKETS: usize = 4 * RING;
+/// Packets of the ring, each way.
+const RING: usize = 65_536;
+/// The crowd's packets: small ones for a ring full and then some, and larger ones.
+const CROWD_PACKETS: (usize, usize) = (RING + RING / 2, RING / 4);
+/// Packets a second at which a pause of the host's thread of 50 ms does not fill the ring.
+pub(crate) const RATE_MAX: u64 = RING as u64 * 20;
 /// The least time between two rings of the bell.
 const MODERATION: Duration = Duration::from_micros(20);
+/// How long the crowd's thread rests at a time.
+const PAUSE: Duration = Duration::from_micros(200);
 /// How often a snapshot is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Units of work that the crowd does in a turn.
@@ -37,10 +45,29 @@ const TURN_BURSTS: usize = 4;
 /// What the worker's thread tells when it is ready.
 type Ready = Result<(Bell, PublishedReader), DrillError>;
 
+/// Honest clients who are not part of the crowd.
+pub(crate) trait Outsiders {
+    /// Begins asking.
+    fn begin(&mut self, asking: &Asking) -> Result<(), DrillError>;
+
+    /// Asked and answered so far.
+    fn tally(&self) -> (u64, u64);
+
+    /// Whether every question is answered or lost.
+    fn is_finished(&self) -> bool;
+
+    /// What became of the questions, by family.
+    fn end(&mut self) -> Result<[Asked; 2], DrillError>;
+
+    /// Packets that found the host's receive ring full so far, as far as it is known.
+    fn ring_full(&self) -> u64;
+}
+
 /// See the file's head.
 pub(crate) struct WireBench {
     crowd: Crowd,
-    device: MemoryWire,
+    outsiders: Option<Box<dyn Outsiders>>,
+    device: Box<dyn Device>,
     clock: Clock,
     random: Randomness,
     bell: Bell,
@@ -57,25 +84,34 @@ pub(crate) struct WireBench {
 impl WireBench {
     /// Lays the wire and starts the host.
     pub(crate) fn start(config: &ServerConfig, seed: u64) -> Result<Self, DrillError> {
+        let (ours, theirs) = pair_of(WireConfig { capacity: RING, ..WireConfig::default() });
+        Self::between(config, seed, Box::new(ours), Box::new(theirs), None)
+    }
+
+    /// Starts the host on `theirs`; the crowd sends through `ours`.
+    pub(crate) fn between(
+        config: &ServerConfig,
+        seed: u64,
+        ours: Box<dyn Device>,
+        theirs: Box<dyn Device>,
+        outsiders: Option<Box<dyn Outsiders>>,
+    ) -> Result<Self, DrillError> {
         let system = |action| move |source| DrillError::System { action, source };
         let stop = Stop::new().map_err(system("make a stop signal"))?;
-        let (ours, theirs) = pair_of(WireConfig { capacity: RING, ..WireConfig::default() });
-        let pool = Pool::new(&PoolConfig {
-            small: CROWD_PACKETS,
-            frames: CROWD_PACKETS / 2,
-            ..PoolConfig::default()
-        })?;
+        let (small, frames) = CROWD_PACKETS;
+        let pool = Pool::new(&PoolConfig { small, frames, ..PoolConfig::default() })?;
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (config, until) = (config.clone(), stop.clone());
         let host = Randomness::from_number(seed ^ 0x686f_7374);
         let worker = std::thread::Builder::new()
             .name("drill-host".to_owned())
-            .spawn(move || serve(&config, host, Box::new(theirs), &until, &ready))
+            .spawn(move || serve(&config, host, theirs, &until, &ready))
             .map_err(system("start the host's thread"))?;
         let (bell, reader) = await_start(&is_ready)?;
         let clock = Clock::new();
         Ok(Self {
             crowd: Crowd::default(),
+            outsiders,
             device: ours,
             clock,
             random: Randomness::from_number(seed),
@@ -91,7 +127,44 @@ impl WireBench {
     }
 
     fn look(&self) -> Look {
-        look(&self.reader.read(), Free::of(&self.pool), self.device.stats().tx_packets)
+        let published = self.reader.read();
+        // What outsiders give is not known before it arrives.
+        let given = match self.outsiders {
+            Some(_) => published.facts.of(Fact::RxPackets),
+            None => self.device.stats().tx_packets,
+        };
+        look(&published, Free::of(&self.pool), given)
+    }
+
+    /// Prepares a stretch, its honest part with the outsiders where there are some.
+    fn begin(&mut self, stretch: &Stretch) -> Result<(), DrillError> {
+        let Some(outsiders) = &mut self.outsiders else { return self.crowd.begin(stretch) };
+        if let Some(asking) = &stretch.asking {
+            outsiders.begin(asking)?;
+        }
+        self.crowd.begin(&Stretch { asking: None, ..*stretch })
+    }
+
+    fn is_finished(&self) -> bool {
+        self.crowd.is_finished() && self.outsiders.as_ref().is_none_or(|o| o.is_finished())
+    }
+
+    fn tally(&self) -> (u64, u64, u64) {
+        let (asked, answered, flooded) = self.crowd.tally();
+        let (more_asked, more_answered) = self.outsiders.as_ref().map_or((0, 0), |o| o.tally());
+        (asked + more_asked, answered + more_answered, flooded)
+    }
+
+    fn lost_outside(&self) -> u64 {
+        self.outsiders.as_ref().map_or(0, |outsiders| outsiders.ring_full())
+    }
+
+    fn seen(&mut self, stretch: &Stretch) -> Result<Seen, DrillError> {
+        let mut seen = self.crowd.seen();
+        if let Some(outsiders) = self.outsiders.as_mut().filter(|_| stretch.asking.is_some()) {
+            seen.asked = outsiders.end()?;
+        }
+        Ok(seen)
     }
 
     /// One turn of the crowd. Returns what found the ring full.
@@ -131,6 +204,14 @@ impl WireBench {
         );
     }
 
+    /// Leaves the core to outsiders while there is no flood to send.
+    fn rest(&self, now: Instant) {
+        let is_due = |deadline: Instant| deadline <= now + PAUSE;
+        if self.outsiders.is_some() && !self.crowd.deadline().is_some_and(is_due) {
+            std::thread::park_timeout(PAUSE);
+        }
+    }
+
     /// The worker's end, where it came too early.
     fn check_worker(&mut self) -> Result<(), DrillError> {
         if !self.worker.as_ref().is_some_and(JoinHandle::is_finished) {
@@ -147,9 +228,9 @@ impl WireBench {
 
 impl Bench for WireBench {
     fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
-        self.crowd.begin(stretch)?;
+        self.begin(stretch)?;
         let mut outcome = Outcome::default();
-        let first = self.look();
+        let (first, lost_outside) = (self.look(), self.lost_outside());
         let started = self.clock.now();
         let (end, mut look_at) = (started + stretch.length(), started);
         loop {
@@ -167,13 +248,16 @@ impl Bench for WireBench {
                     outcome.took = now - started;
                 }
                 watch.look(&look);
-                watch.tick(now - started, self.crowd.tally());
-                if now >= end && self.crowd.is_finished() {
+                watch.tick(now - started, self.tally());
+                if now >= end && self.is_finished() {
                     break;
                 }
             }
+            self.rest(now);
         }
-        outcome.seen = self.crowd.seen();
+        outcome.seen = self.seen(stretch)?;
+        // The system does not tell whose packets found its ring full.
+        outcome.ring_full.1 += self.lost_outside() - lost_outside;
         // What the stretch sent is no burden of the next one's.
         self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)?;
         Ok(outcome)
@@ -200,6 +284,7 @@ impl Bench for WireBench {
                     return Ok(look);
                 }
             }
+            self.rest(now);
             std::thread::yield_now();
         }
     }
@@ -209,7 +294,11 @@ impl Bench for WireBench {
     }
 
     fn describe(&self) -> &'static str {
-        "memory wire, real time"
+        if self.outsiders.is_some() {
+            "TAP in a network namespace of its own, the kernel as honest client"
+        } else {
+            "memory wire, real time"
+        }
     }
 }
 
@@ -242,16 +331,14 @@ fn look(published: &Published, crowd_free: Free, given: u64) -> Look {
 }
 
 /// Waits until the host runs, or says why it does not.
-pub(crate) fn await_start(
-    is_ready: &Receiver<Ready>,
-) -> Result<(Bell, PublishedReader), DrillError> {
+fn await_start(is_ready: &Receiver<Ready>) -> Result<(Bell, PublishedReader), DrillError> {
     is_ready.recv().unwrap_or_else(|_| {
         Err(DrillError::WorkerEnded("it panicked at its start; see above".to_owned()))
     })
 }
 
 /// The host's thread, from its memory to its end. It takes a core for itself where there are two.
-pub(crate) fn serve(
+fn serve(
     config: &ServerConfig,
     mut random: Randomness,
     device: Box<dyn Device>,
