@@ -6,7 +6,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::Sum;
-use crate::scalar::add_carry;
+use crate::scalar::fold128;
 
 /// The sum of an IPv4 pseudo-header; `len` is the upper-layer header and payload in bytes.
 #[inline]
@@ -34,8 +34,8 @@ pub const fn pseudo_header_v6(
 ) -> Sum {
     let (from, to) =
         (u128::from_le_bytes(src_addr.octets()), u128::from_le_bytes(dst_addr.octets()));
-    let from = add_carry(from as u64, (from >> 64) as u64);
-    let to = add_carry(to as u64, (to >> 64) as u64);
     let rest = Sum::of_u16(protocol as u16).0 + Sum::of_u32(len).0;
-    Sum(add_carry(add_carry(from, to), rest))
+    let (low, high) = (u64::MAX as u128, 64);
+    let addrs = (from & low) + (from >> high) + (to & low) + (to >> high);
+    Sum(fold128(addrs + rest as u128))
 }

@@ -5,7 +5,7 @@
 //! complement sums do not care about byte order (RFC 1071 section 2(B)), so the swap waits for
 //! [`Sum::fold`]. Not here: the kernels (`scalar.rs`, `simd.rs`).
 
-use crate::scalar::{add_carry, sum_scalar};
+use crate::scalar::{add_carry, fold128, sum_scalar};
 
 /// Below this many bytes the scalar loop wins over a call into a wide kernel.
 const WIDE_MIN: usize = 128;
@@ -116,7 +116,7 @@ pub fn header20(header: &[u8; 20]) -> Sum {
     let (a, rest) = split8(header);
     let (b, rest) = split8(rest);
     let c = rest.first_chunk::<4>().map_or(0, |c| u32::from_le_bytes(*c));
-    Sum(add_carry(add_carry(a, b), u64::from(c)))
+    Sum(fold128(a + b + u128::from(c)))
 }
 
 /// Sums a header of exactly 40 bytes (an IPv6 header); no loop.
@@ -127,13 +127,14 @@ pub fn header40(header: &[u8; 40]) -> Sum {
     let (c, rest) = split8(rest);
     let (d, rest) = split8(rest);
     let (e, _) = split8(rest);
-    Sum(add_carry(add_carry(add_carry(a, b), add_carry(c, d)), e))
+    Sum(fold128(a + b + c + d + e))
 }
 
 /// The first eight bytes as a little-endian word and the rest; the length is known to callers.
 #[inline(always)]
-fn split8(bytes: &[u8]) -> (u64, &[u8]) {
-    bytes.split_first_chunk::<8>().map_or((0, bytes), |(w, rest)| (u64::from_le_bytes(*w), rest))
+fn split8(bytes: &[u8]) -> (u128, &[u8]) {
+    let split = bytes.split_first_chunk::<8>();
+    split.map_or((0, bytes), |(w, rest)| (u128::from(u64::from_le_bytes(*w)), rest))
 }
 
 /// Copies `from` to the front of `into` and sums what it copied, in one pass over memory.
