@@ -122,6 +122,44 @@ impl<A: Address> Assigned<A> {
     }
 }
 
+/// A set that answers "surely not" or "perhaps": one bit of 64 an address.
+#[derive(Clone, Copy, Default, Debug)]
+struct Sieve(u64);
+
+impl Sieve {
+    /// Spreads by the golden ratio (Knuth, volume 3, section 6.4): neighbours get bits of their
+    /// own. A stranger who picks addresses that share a bit with ours makes us look properly.
+    #[inline]
+    const fn bit(key: u64) -> u64 {
+        1 << (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
+    }
+
+    #[inline]
+    const fn may_hold(self, key: u64) -> bool {
+        self.0 & Self::bit(key) != 0
+    }
+
+    const fn insert(&mut self, key: u64) {
+        self.0 |= Self::bit(key);
+    }
+}
+
+/// Both halves of an address in one number.
+#[inline]
+const fn fold_v6(addr: Ipv6Addr) -> u64 {
+    let bits = addr.to_bits();
+    bits as u64 ^ (bits >> 64) as u64
+}
+
+/// The bits behind a prefix.
+#[inline]
+const fn host_bits(prefix_len: u8) -> u32 {
+    match u32::MAX.checked_shr(prefix_len as u32) {
+        Some(bits) => bits,
+        None => 0,
+    }
+}
+
 /// See the file's head.
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -139,6 +177,8 @@ pub struct Interface {
     pub hop_limit: u8,
     v4: Vec<Assigned<Ipv4Addr>>,
     v6: Vec<Assigned<Ipv6Addr>>,
+    /// Of the IPv4 addresses and their prefixes' broadcast addresses, and of the IPv6 addresses.
+    sieves: (Sieve, Sieve),
     /// Groups that somebody joined, and how many did.
     groups: Vec<(IpAddr, u32)>,
 }
@@ -164,6 +204,7 @@ impl Interface {
             hop_limit: HOP_LIMIT,
             v4: Vec::with_capacity(ADDRESSES_MAX),
             v6: Vec::with_capacity(ADDRESSES_MAX),
+            sieves: Default::default(),
             groups: Vec::with_capacity(INTERFACE_GROUPS_MAX),
         };
         let (tentative, preferred) = (AddressState::Tentative, AddressState::Preferred);
@@ -182,7 +223,36 @@ impl Interface {
             }
             LinkMedium::Ethernet(_) | LinkMedium::Ip => {}
         }
+        iface.fill_sieves();
         iface
+    }
+
+    /// Whether this IPv4 address can neither be ours here, in whatever state, nor a broadcast
+    /// address here: what nearly all sources are, found in three instructions. False says nothing.
+    /// For addresses that came over a wire: 127/8 is not looked for.
+    #[must_use]
+    #[inline]
+    pub const fn is_surely_foreign_v4(&self, addr: Ipv4Addr) -> bool {
+        !self.sieves.0.may_hold(addr.to_bits() as u64)
+    }
+
+    /// Whether this IPv6 address cannot be ours here, in whatever state. False says nothing.
+    #[must_use]
+    #[inline]
+    pub const fn is_surely_foreign_v6(&self, addr: Ipv6Addr) -> bool {
+        !self.sieves.1.may_hold(fold_v6(addr))
+    }
+
+    /// After every change of the addresses.
+    fn fill_sieves(&mut self) {
+        self.sieves = Default::default();
+        for a in &self.v4 {
+            self.sieves.0.insert(u64::from(a.addr.to_bits()));
+            self.sieves.0.insert(u64::from(a.addr.to_bits() | host_bits(a.prefix_len)));
+        }
+        for a in &self.v6 {
+            self.sieves.1.insert(fold_v6(a.addr));
+        }
     }
 
     /// Our link address, where the link has them.
@@ -231,7 +301,7 @@ impl Interface {
     pub fn is_broadcast_v4(&self, addr: Ipv4Addr) -> bool {
         addr == Ipv4Addr::BROADCAST
             || self.v4.iter().any(|a| {
-                let host = u32::MAX.checked_shr(u32::from(a.prefix_len)).unwrap_or(0);
+                let host = host_bits(a.prefix_len);
                 host > 1 && addr.to_bits() == a.addr.to_bits() | host
             })
     }
@@ -306,6 +376,7 @@ impl Interface {
             }
             _ => return Err(InterfaceError::AddressesFull),
         }
+        self.fill_sieves();
         Ok(())
     }
 
@@ -319,6 +390,7 @@ impl Interface {
             IpAddr::V4(addr) => self.v4.retain(|a| a.addr != addr),
             IpAddr::V6(addr) => self.v6.retain(|a| a.addr != addr),
         }
+        self.fill_sieves();
         let gone = self.v4.len() + self.v6.len() < before;
         if gone { Ok(()) } else { Err(InterfaceError::AddressUnknown(addr)) }
     }

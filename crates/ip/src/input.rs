@@ -65,6 +65,24 @@ pub fn ipv4(
     l3: usize,
     access: &mut AccessCounters,
 ) -> Result<Heading<Ipv4Addr>, Refusal> {
+    let available = packet.len().saturating_sub(l3);
+    match packet.first_array::<{ ipv4::HEADER_LEN }>(l3) {
+        Some(fixed) if fixed[0] == 0x45 => {
+            access.borrow();
+            let header = Ipv4Header::parse(fixed, available).map_err(ipv4_reason)?;
+            Ok(heading_v4(&header))
+        }
+        _ => ipv4_unusual(packet, l3, access),
+    }
+}
+
+/// A header with options, in pieces, or broken.
+#[cold]
+fn ipv4_unusual(
+    packet: &PacketBuf,
+    l3: usize,
+    access: &mut AccessCounters,
+) -> Result<Heading<Ipv4Addr>, Refusal> {
     let mut scratch = [0; ipv4::HEADER_LEN_MAX];
     let available = packet.len().saturating_sub(l3);
     let fixed = packet
@@ -116,11 +134,11 @@ fn heading_v4(header: &Ipv4Header<'_>) -> Heading<Ipv4Addr> {
 fn ipv4_options(
     packet: &PacketBuf,
     l3: usize,
-    heading: &Heading<Ipv4Addr>,
+    len: usize,
     access: &mut AccessCounters,
 ) -> Result<(), Refusal> {
     let mut scratch = [0; ipv4::HEADER_LEN_MAX];
-    let (at, len) = (l3 + ipv4::HEADER_LEN, heading.header_len - ipv4::HEADER_LEN);
+    let at = l3 + ipv4::HEADER_LEN;
     let bytes = packet.header(at, len, &mut scratch, access).ok_or(DropReason::IpHeaderLength)?;
     for option in Ipv4Options::new(bytes) {
         match option {
@@ -148,11 +166,32 @@ pub fn ipv6(
     l3: usize,
     access: &mut AccessCounters,
 ) -> Result<Heading<Ipv6Addr>, Refusal> {
+    match packet.first_array(l3) {
+        Some(fixed) => {
+            access.borrow();
+            heading_v6(fixed, packet.len().saturating_sub(l3))
+        }
+        None => ipv6_in_pieces(packet, l3, access),
+    }
+}
+
+#[cold]
+fn ipv6_in_pieces(
+    packet: &PacketBuf,
+    l3: usize,
+    access: &mut AccessCounters,
+) -> Result<Heading<Ipv6Addr>, Refusal> {
     let mut scratch = [0; ipv6::HEADER_LEN];
-    let available = packet.len().saturating_sub(l3);
-    let bytes =
-        packet.header(l3, ipv6::HEADER_LEN, &mut scratch, access).ok_or(DropReason::IpTruncated)?;
-    let header = Ipv6Header::parse(bytes, available).map_err(ipv6_reason)?;
+    let fixed = packet.header_array(l3, &mut scratch, access).ok_or(DropReason::IpTruncated)?;
+    heading_v6(fixed, packet.len().saturating_sub(l3))
+}
+
+#[inline]
+fn heading_v6(
+    fixed: &[u8; ipv6::HEADER_LEN],
+    available: usize,
+) -> Result<Heading<Ipv6Addr>, Refusal> {
+    let header = Ipv6Header::parse(fixed, available).map_err(ipv6_reason)?;
     let jumbo = header.payload_len() == 0 && header.next_header() == IpProtocol::HOP_BY_HOP;
     Ok(Heading {
         src_addr: header.src_addr(),
@@ -226,7 +265,7 @@ pub fn ipv4_upper(
         return Err(DropReason::FragmentUnsupported.into());
     }
     if heading.header_len > ipv4::HEADER_LEN {
-        ipv4_options(packet, l3, heading, access)?;
+        ipv4_options(packet, l3, heading.header_len - ipv4::HEADER_LEN, access)?;
     }
     Ok(Upper {
         protocol: heading.protocol,

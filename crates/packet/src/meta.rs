@@ -103,6 +103,20 @@ impl PacketBuf {
     pub fn set_layers(&mut self, l3: usize, l4: usize, payload: usize) {
         let d = self.descriptor();
         let off = d.off.get() as usize;
+        if off | l3 | l4 | payload >= 1 << 15 {
+            return self.set_far_layers(l3, l4, payload);
+        }
+        // Two numbers of 15 bits have a sum of 16.
+        d.l3.set((off + l3) as u16);
+        d.l4.set((off + l4) as u16);
+        d.payload.set((off + payload) as u16);
+    }
+
+    /// Layers of a super-frame, or none: what does not fit is kept as the largest that does.
+    #[cold]
+    fn set_far_layers(&mut self, l3: usize, l4: usize, payload: usize) {
+        let d = self.descriptor();
+        let off = d.off.get() as usize;
         let at = |n: usize| u16::try_from(off.saturating_add(n)).unwrap_or(u16::MAX);
         d.l3.set(at(l3));
         d.l4.set(at(l4));

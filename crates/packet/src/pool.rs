@@ -380,9 +380,19 @@ impl Pool {
     /// An empty packet in the smallest class that holds `len` bytes behind its headroom; a larger
     /// class where that one is used up; `None` where none has room.
     #[must_use]
+    #[inline]
     pub fn alloc_for(&self, len: usize) -> Option<PacketBuf> {
+        if len <= SMALL_BYTES - HEADROOM_SMALL
+            && let Some(found) = self.alloc(Class::Small)
+        {
+            return Some(found);
+        }
+        self.alloc_larger(len)
+    }
+
+    #[inline(never)]
+    fn alloc_larger(&self, len: usize) -> Option<PacketBuf> {
         let fits = [
-            (Class::Small, SMALL_BYTES - HEADROOM_SMALL),
             (Class::Frame, self.region.frame_bytes - HEADROOM),
             (Class::Super, SUPER_BYTES - HEADROOM),
         ];

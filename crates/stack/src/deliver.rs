@@ -26,7 +26,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<Ipv4Addr>,
+        ascent: Ascent<Ipv4Addr>,
         upper: Upper,
     ) {
         match upper.protocol {
@@ -47,7 +47,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<Ipv6Addr>,
+        ascent: Ascent<Ipv6Addr>,
         upper: Upper,
     ) {
         // What a group hears from one of our own addresses is a forgery, or our own echo; address
@@ -70,7 +70,7 @@ impl Stack {
 
     /// Whether a packet from elsewhere has one of our addresses as its source.
     #[cold]
-    fn is_forged(&self, ascent: &Ascent<Ipv6Addr>) -> bool {
+    fn is_forged(&self, ascent: Ascent<Ipv6Addr>) -> bool {
         ascent.iface != IfIndex::LOOPBACK && self.owns(ascent.heading.src_addr)
     }
 
@@ -79,7 +79,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<A>,
+        ascent: Ascent<A>,
         upper: Upper,
     ) {
         let pointer = u32::try_from(upper.announced_at).unwrap_or(0);
@@ -93,7 +93,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<A>,
+        ascent: Ascent<A>,
         upper: Upper,
     ) {
         let l4 = ascent.l3 + upper.offset;
@@ -112,21 +112,28 @@ impl Stack {
                 stats.fates.delivered += 1;
             }
             Verdict::Dropped(packet, reason) => self.die(packet, reason),
-            Verdict::PortUnreachable(packet) => {
-                let refusal = Refusal::owing(DropReason::UdpNoPort, IcmpError::PortUnreachable);
-                if let Some(error) = refusal.owed {
-                    self.answer_error(cx, &packet, ascent, Some(upper), error);
-                }
-                self.die(packet, refusal.reason);
-            }
+            Verdict::PortUnreachable(packet) => self.no_port(cx, packet, ascent, upper),
         }
     }
 
+    #[cold]
+    fn no_port<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<A>,
+        upper: Upper,
+    ) {
+        self.answer_error(cx, &packet, ascent, Some(upper), IcmpError::PortUnreachable);
+        self.die(packet, DropReason::UdpNoPort);
+    }
+
+    #[inline(never)]
     fn icmpv4(
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<Ipv4Addr>,
+        ascent: Ascent<Ipv4Addr>,
         upper: Upper,
     ) {
         self.stats.counters.count(Counter::IcmpInMsgs);
@@ -160,13 +167,7 @@ impl Stack {
         }
     }
 
-    fn echo_v4(
-        &mut self,
-        cx: &mut Cx<'_>,
-        packet: PacketBuf,
-        ascent: &Ascent<Ipv4Addr>,
-        l4: usize,
-    ) {
+    fn echo_v4(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv4Addr>, l4: usize) {
         self.stats.counters.count(Counter::IcmpInEchos);
         // Never to a group: the answers of many would meet at one victim (RFC 1122 section
         // 3.2.2.6 leaves it to us).
@@ -181,11 +182,12 @@ impl Stack {
         self.reply(cx, packet, ascent, from);
     }
 
+    #[inline(never)]
     fn icmpv6(
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<Ipv6Addr>,
+        ascent: Ascent<Ipv6Addr>,
         upper: Upper,
     ) {
         self.stats.counters.count(Counter::Icmp6InMsgs);
@@ -230,13 +232,7 @@ impl Stack {
         }
     }
 
-    fn echo_v6(
-        &mut self,
-        cx: &mut Cx<'_>,
-        packet: PacketBuf,
-        ascent: &Ascent<Ipv6Addr>,
-        l4: usize,
-    ) {
+    fn echo_v6(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv6Addr>, l4: usize) {
         self.stats.counters.count(Counter::Icmp6InEchos);
         if ascent.heading.src_addr.is_unspecified() {
             return self.die(packet, DropReason::IpSourceInvalid);
@@ -259,7 +255,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         mut packet: PacketBuf,
-        ascent: &Ascent<A>,
+        ascent: Ascent<A>,
         l4: usize,
         kinds: (u8, u8),
     ) -> Option<PacketBuf> {
@@ -289,7 +285,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         mut packet: PacketBuf,
-        ascent: &Ascent<A>,
+        ascent: Ascent<A>,
         from: A,
     ) {
         packet.clear_offload();
@@ -302,7 +298,7 @@ impl Stack {
     fn quoted<A: Tables>(
         &mut self,
         packet: PacketBuf,
-        ascent: &Ascent<A>,
+        ascent: Ascent<A>,
         at: usize,
         error: floodwall_udp::IcmpError,
     ) {

@@ -21,7 +21,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<A>,
+        ascent: Ascent<A>,
         upper: Option<Upper>,
         refusal: Refusal,
     ) {
@@ -36,7 +36,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
+        ascent: Ascent<A>,
         upper: Option<Upper>,
         error: IcmpError,
     ) {

@@ -89,7 +89,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<Ipv6Addr>,
+        ascent: Ascent<Ipv6Addr>,
         upper: Upper,
         kind: Icmpv6Type,
     ) {

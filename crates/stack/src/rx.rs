@@ -7,7 +7,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, DropReason, IfIndex, MacAddr};
-use floodwall_ip::{Heading, input};
+use floodwall_ip::{Heading, Interface, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{EtherType, EthernetHeader, ethernet};
 
@@ -17,7 +17,9 @@ use crate::shard::Stack;
 /// Bytes of a link header with the two tags that are read.
 const LINK_HEADER_MAX: usize = ethernet::HEADER_LEN + ethernet::TAGS_MAX * ethernet::TAG_LEN;
 
-/// A packet on its way up: what the network layer has found out.
+/// A packet on its way up: what the network layer has found out. Handed on by value, so that
+/// nobody need write down what only few packets are asked for.
+#[derive(Clone, Copy)]
 pub(crate) struct Ascent<A> {
     pub(crate) iface: IfIndex,
     /// Where the IP header starts.
@@ -46,26 +48,24 @@ impl Stack {
 
     #[inline]
     fn ethernet(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
-        let mut scratch = [0; ethernet::HEADER_LEN];
-        let len = ethernet::HEADER_LEN;
-        let header = packet.header(0, len, &mut scratch, &mut self.stats.access);
-        let Some(header) = header else { return self.die(packet, DropReason::FrameTruncated) };
         // 14 bytes are a header, unless they announce a tag.
-        let Ok(header) = EthernetHeader::parse(header) else {
-            return self.tagged(cx, packet, mac);
+        let fixed = packet.first_array::<{ ethernet::HEADER_LEN }>(0);
+        let Some(Ok(header)) = fixed.map(|bytes| EthernetHeader::parse(bytes)) else {
+            return self.unusual(cx, packet, mac);
         };
+        self.stats.access.borrow();
         let (dst_addr, src_addr) = (header.dst_addr(), header.src_addr());
         let ether_type = header.ether_type();
         if let Err(reason) = station(&mut packet, dst_addr, src_addr, mac) {
             return self.die(packet, reason);
         }
-        self.payload(cx, packet, ether_type, len);
+        self.payload(cx, packet, ether_type, ethernet::HEADER_LEN);
     }
 
-    /// A frame with VLAN tags: VLAN 0 is a priority tag (IEEE 802.1Q clause 6.9), others are not
+    /// A header in pieces, or one with VLAN tags: VLAN 0 is a priority tag (IEEE 802.1Q clause 6.9), others are not
     /// ours.
     #[cold]
-    fn tagged(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
+    fn unusual(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
         let mut scratch = [0; LINK_HEADER_MAX];
         let len = packet.len().min(LINK_HEADER_MAX);
         let found = packet
@@ -125,8 +125,8 @@ impl Stack {
         };
         let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
         match input::ipv4_upper(&packet, l3, &heading, &mut self.stats.access) {
-            Ok(upper) => self.deliver_v4(cx, packet, &ascent, upper),
-            Err(refusal) => self.refuse(cx, packet, &ascent, None, refusal),
+            Ok(upper) => self.deliver_v4(cx, packet, ascent, upper),
+            Err(refusal) => self.refuse(cx, packet, ascent, None, refusal),
         }
     }
 
@@ -147,8 +147,8 @@ impl Stack {
         let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
         let limits = self.extension_limits;
         match input::ipv6_upper(&packet, l3, &heading, limits, &mut self.stats.access) {
-            Ok(upper) => self.deliver_v6(cx, packet, &ascent, upper),
-            Err(refusal) => self.refuse(cx, packet, &ascent, None, refusal),
+            Ok(upper) => self.deliver_v6(cx, packet, ascent, upper),
+            Err(refusal) => self.refuse(cx, packet, ascent, None, refusal),
         }
     }
 
@@ -162,8 +162,8 @@ impl Stack {
         if at != IfIndex::LOOPBACK {
             input::ipv4_addresses(heading)?;
             let src_addr = heading.src_addr;
-            let forged = self.interfaces.iter().any(|i| i.owns_v4(src_addr).is_some());
-            if forged || interface.is_broadcast_v4(src_addr) {
+            let foreign = self.interfaces.iter().all(|i| i.is_surely_foreign_v4(src_addr));
+            if !foreign && self.is_forged_v4(interface, src_addr) {
                 return Err(DropReason::IpSourceInvalid);
             }
         }
@@ -181,6 +181,13 @@ impl Stack {
         if looped { Ok(false) } else { Err(DropReason::IpNotForUs) }
     }
 
+    /// Whether a packet from elsewhere has as its source one of our addresses, or everybody's.
+    #[cold]
+    fn is_forged_v4(&self, at: &Interface, src_addr: Ipv4Addr) -> bool {
+        self.interfaces.iter().any(|i| i.owns_v4(src_addr).is_some())
+            || at.is_broadcast_v4(src_addr)
+    }
+
     /// Whether an IPv6 packet is for this host, and whether as one of many.
     #[inline]
     fn is_ours_v6(&self, at: IfIndex, heading: &Heading<Ipv6Addr>) -> Result<bool, DropReason> {
@@ -191,11 +198,8 @@ impl Stack {
         if at != IfIndex::LOOPBACK {
             input::ipv6_addresses(heading)?;
             let src_addr = heading.src_addr;
-            let ours = self
-                .interfaces
-                .iter()
-                .any(|i| i.owns_v6(src_addr).is_some_and(|state| state.is_assigned()));
-            if ours && !dst_addr.is_group() {
+            let foreign = self.interfaces.iter().all(|i| i.is_surely_foreign_v6(src_addr));
+            if !foreign && !dst_addr.is_group() && self.owns(src_addr) {
                 return Err(DropReason::IpSourceInvalid);
             }
         }

@@ -106,10 +106,10 @@ impl<I: Intake> Udp<I> {
             remote_port: header.src_port,
         };
         if input.group {
-            return self.input_group(input, &probe, header, packet, pool, tally);
+            return self.input_group(*input, probe, header, packet, pool, tally);
         }
         let Some(index) = self.demux.lookup(&probe) else {
-            return no_port(input, header, packet, tally);
+            return no_port(*input, header, packet, tally);
         };
         self.deliver(index, input, header, packet, tally)
     }
@@ -165,15 +165,15 @@ impl<I: Intake> Udp<I> {
     #[cold]
     fn input_group(
         &mut self,
-        input: &Input,
-        probe: &Probe,
+        input: Input,
+        probe: Probe,
         header: Header,
         packet: PacketBuf,
         pool: &Pool,
         mut tally: Tally<'_>,
     ) -> Verdict {
         let mut found = [0; UDP_GROUP_SOCKETS_MAX];
-        let count = self.demux.lookup_group(probe, &mut found);
+        let count = self.demux.lookup_group(&probe, &mut found);
         let (mut wanted, mut wanting) = ([0; UDP_GROUP_SOCKETS_MAX], 0);
         let mut refused_zero = false;
         for index in found.into_iter().take(count) {
@@ -191,10 +191,10 @@ impl<I: Intake> Udp<I> {
         if wanting == 0 && !refused_zero {
             return Verdict::Dropped(packet, DropReason::UdpNoPort);
         }
-        if wanting == 0 || !verifies(input, header, &packet, true) {
+        if wanting == 0 || !verifies(&input, header, &packet, true) {
             return tally.drop(packet, DropReason::UdpChecksum);
         }
-        self.deliver_copies(input, wanted.into_iter().take(wanting), packet, pool, tally)
+        self.deliver_copies(&input, wanted.into_iter().take(wanting), packet, pool, tally)
     }
 
     fn deliver_copies(
@@ -270,10 +270,30 @@ impl Tally<'_> {
 /// The header, if its lengths are possible.
 #[inline(always)]
 fn parse(input: &Input, packet: &PacketBuf, access: &mut AccessCounters) -> Option<Header> {
-    let mut scratch = [0; HEADER_LEN];
-    let bytes = packet.header_array::<HEADER_LEN>(input.l4, &mut scratch, access)?;
     let available = input.len.min(packet.len().saturating_sub(input.l4));
-    let header = UdpHeader::parse(bytes, available).ok()?;
+    match packet.first_array(input.l4) {
+        Some(fixed) => {
+            access.borrow();
+            checked(fixed, available)
+        }
+        None => parse_in_pieces(packet, input.l4, available, access),
+    }
+}
+
+#[cold]
+fn parse_in_pieces(
+    packet: &PacketBuf,
+    l4: usize,
+    available: usize,
+    access: &mut AccessCounters,
+) -> Option<Header> {
+    let mut scratch = [0; HEADER_LEN];
+    checked(packet.header_array(l4, &mut scratch, access)?, available)
+}
+
+#[inline(always)]
+fn checked(fixed: &[u8; HEADER_LEN], available: usize) -> Option<Header> {
+    let header = UdpHeader::parse(fixed, available).ok()?;
     Some(Header {
         src_port: header.src_port(),
         dst_port: header.dst_port(),
@@ -284,8 +304,8 @@ fn parse(input: &Input, packet: &PacketBuf, access: &mut AccessCounters) -> Opti
 
 /// Nobody listens. A datagram that is not even intact gets no answer (RFC 1122 section 4.1.3.4).
 #[cold]
-fn no_port(input: &Input, header: Header, packet: PacketBuf, mut tally: Tally<'_>) -> Verdict {
-    if !verifies(input, header, &packet, false) {
+fn no_port(input: Input, header: Header, packet: PacketBuf, mut tally: Tally<'_>) -> Verdict {
+    if !verifies(&input, header, &packet, false) {
         return tally.drop(packet, DropReason::UdpChecksum);
     }
     tally.count(Counter::UdpNoPorts, Counter::Udp6NoPorts);

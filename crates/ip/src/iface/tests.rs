@@ -129,3 +129,32 @@ fn addresses_and_groups_are_bounded_in_both_families() {
         ));
     }
 }
+
+#[test]
+fn an_own_or_broadcast_address_is_never_called_foreign() {
+    let (tentative, preferred) = (AddressState::Tentative, AddressState::Preferred);
+    let mut iface = Interface::new(IfIndex(1), "eth0", LinkMedium::Ip, 1500, true);
+    let foreign = |iface: &Interface, addr: &str| match addr.parse().unwrap() {
+        IpAddr::V4(addr) => iface.is_surely_foreign_v4(addr),
+        IpAddr::V6(addr) => iface.is_surely_foreign_v6(addr),
+    };
+    assert!(foreign(&iface, "10.0.0.1") && foreign(&iface, "fd00::1"));
+    for n in 1..ADDRESSES_MAX {
+        iface.add_address(format!("10.0.{n}.1/24").parse().unwrap(), preferred).unwrap();
+        iface.add_address(format!("fd00::{n}/64").parse().unwrap(), tentative).unwrap();
+        for near in 1..=n {
+            for addr in
+                [format!("10.0.{near}.1"), format!("10.0.{near}.255"), format!("fd00::{near}")]
+            {
+                assert!(!foreign(&iface, &addr), "{addr} among {n}");
+            }
+        }
+    }
+    for n in 1..ADDRESSES_MAX {
+        iface.remove_address(format!("10.0.{n}.1").parse().unwrap()).unwrap();
+        iface.remove_address(format!("fd00::{n}").parse().unwrap()).unwrap();
+    }
+    assert!(
+        foreign(&iface, "10.0.1.1") && foreign(&iface, "10.0.1.255") && foreign(&iface, "fd00::1")
+    );
+}
