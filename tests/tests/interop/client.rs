@@ -8,16 +8,19 @@ use std::thread;
 use std::time::Duration;
 
 use floodwall_base::{Family, Instant, Units};
+use floodwall_device::{FaultConfig, FaultRates};
 use floodwall_stack::{Application, Sockets, StartError};
 use floodwall_udp::{IcmpError, RecvError, SocketId, SocketSettings};
 
 use crate::bench::Bench;
 use crate::echo::PATIENCE;
 use crate::link::{Kind, ends};
-use crate::namespace::inside;
+use crate::namespace::{inside, tell as tell_measured};
 
 /// Questions of each client.
 const QUESTIONS: u32 = 200;
+/// A port of the kernel's at which nobody listens (RFC 863's service).
+const DISCARD: u16 = 9;
 /// How long a client waits before it asks again, and before it looks for a source address again.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -43,8 +46,8 @@ struct Client {
 }
 
 impl Client {
-    fn new(to: SocketAddr, tell: &SyncSender<(SocketAddr, Told)>) -> Box<dyn Application> {
-        Box::new(Self {
+    fn new(to: SocketAddr, tell: &SyncSender<(SocketAddr, Told)>) -> Self {
+        Self {
             to,
             socket: None,
             connected: false,
@@ -52,7 +55,7 @@ impl Client {
             tries: 0,
             again: Some(Instant::ORIGIN),
             tell: tell.clone(),
-        })
+        }
     }
 
     fn end(&mut self, told: Told) {
@@ -153,45 +156,66 @@ impl Drop for Echo {
     }
 }
 
-/// The addresses stay in the namespace when a device that had them comes and goes, so the kernel's
-/// sockets are bound on the loopback's unspecified ones.
-fn clients_over(kind: Kind) {
-    inside(move || {
-        let (tell, told) = mpsc::sync_channel(8);
-        let mut servers = Vec::new();
-        let mut clients = Vec::new();
-        for (ends, any) in ends().into_iter().zip(["0.0.0.0:0", "[::]:0"]) {
-            let socket = UdpSocket::bind(any).unwrap();
-            let port = socket.local_addr().unwrap().port();
-            servers.push(Echo::start(socket));
-            clients.push(Client::new(SocketAddr::new(ends.kernel, port), &tell));
-            clients.push(Client::new(SocketAddr::new(ends.kernel, 9), &tell));
-        }
-        let Some(bench) = Bench::with(kind, kind.usual_offload(), None, clients) else { return };
-        for _ in 0..4 {
-            let (to, told) = told.recv_timeout(3 * PATIENCE).expect("a client comes to its end");
-            match told {
-                Told::Answered(tries) => assert!(to.port() != 9 && tries >= QUESTIONS),
-                Told::Refused(error) => {
-                    assert_eq!((to.port(), error), (9, IcmpError::PortUnreachable));
-                }
+/// Two clients of each family: one whose peer answers, and one whose peer has nobody at the port.
+/// Returns when both have told how it went.
+fn clients_over(kind: Kind, fault: Option<FaultConfig>) -> Option<Bench> {
+    let (tell, told) = mpsc::sync_channel(8);
+    let mut servers = Vec::new();
+    let mut clients: Vec<Box<dyn Application>> = Vec::new();
+    // The kernel has its addresses only when the link is there, and the clients must be there
+    // before: so its sockets have none.
+    for (ends, any) in ends().into_iter().zip(["0.0.0.0:0", "[::]:0"]) {
+        let socket = UdpSocket::bind(any).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        servers.push(Echo::start(socket));
+        clients.push(Box::new(Client::new(SocketAddr::new(ends.kernel, port), &tell)));
+        clients.push(Box::new(Client::new(SocketAddr::new(ends.kernel, DISCARD), &tell)));
+    }
+    let bench = Bench::with(kind, kind.usual_offload(), fault, clients)?;
+    for _ in 0..4 {
+        let (to, told) = told.recv_timeout(6 * PATIENCE).expect("a client comes to its end");
+        match told {
+            Told::Answered(tries) => {
+                tell_measured(&format!("{tries} tries for {QUESTIONS} questions to {to}"));
+                assert!(to.port() != DISCARD && tries >= QUESTIONS);
+            }
+            Told::Refused(error) => {
+                assert_eq!((to.port(), error), (DISCARD, IcmpError::PortUnreachable));
             }
         }
+    }
+    Some(bench)
+}
+
+fn clients_without_loss(kind: Kind) {
+    inside(move || {
+        let Some(bench) = clients_over(kind, None) else { return };
         bench.end_without_loss();
+    });
+}
+
+/// Resolution is ours to repeat here, as are the questions.
+#[test]
+fn our_clients_are_answered_and_refused_over_a_link_that_loses_one_in_ten() {
+    inside(|| {
+        let rates = FaultRates { loss: 0.1, ..FaultRates::default() };
+        let fault = FaultConfig { seed: 78, rx: rates, tx: rates };
+        let Some(bench) = clients_over(Kind::Tap, Some(fault)) else { return };
+        bench.running.stop().outcome.expect("it was asked to end");
     });
 }
 
 #[test]
 fn our_clients_are_answered_and_refused_by_the_kernel_over_tap() {
-    clients_over(Kind::Tap);
+    clients_without_loss(Kind::Tap);
 }
 
 #[test]
 fn our_clients_are_answered_and_refused_by_the_kernel_over_tun() {
-    clients_over(Kind::Tun);
+    clients_without_loss(Kind::Tun);
 }
 
 #[test]
 fn our_clients_are_answered_and_refused_by_the_kernel_over_a_packet_socket() {
-    clients_over(Kind::Packet);
+    clients_without_loss(Kind::Packet);
 }

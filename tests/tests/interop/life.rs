@@ -11,6 +11,7 @@ use floodwall_device::DeviceError;
 use floodwall_dispatch::{Fact, WorkerError};
 
 use crate::bench::{Bench, ECHO_PORT};
+use crate::command::ip;
 use crate::echo;
 use crate::link::{self, Kind, ends};
 use crate::namespace::{inside, pause, tell, until};
@@ -115,6 +116,26 @@ fn a_second_run_begins_on_the_same_device_right_after_the_first() {
             }
         }
     });
+}
+
+/// Turns of a second without anything to do, and with a descriptor that calls for nothing.
+const RESTLESS_DOWN: u64 = 200;
+
+pub(crate) fn down_and_up(bench: Bench) {
+    let [v4, _] = ends();
+    echo::sizes(v4, 500);
+    assert!(ip(&format!("link set {} down", link::NAME)));
+    pause(Duration::from_millis(100));
+    let before = bench.running.facts().of(Fact::Rounds);
+    pause(Duration::from_secs(1));
+    // A question wakes it: what it has counted is as of now.
+    bench.running.ask(|_| ());
+    let turns = bench.running.facts().of(Fact::Rounds) - before;
+    tell(&format!("1 s with the interface down: {turns} turns"));
+    assert!(turns <= RESTLESS_DOWN, "{turns} turns in a second with the interface down");
+    assert!(ip(&format!("link set {} up", link::NAME)));
+    echo::sizes(v4, 500);
+    bench.running.stop().outcome.expect("it was asked to end");
 }
 
 /// Turns that three seconds of silence may take: the questions of this test and what the kernel

@@ -51,6 +51,7 @@ over_every_link! {
     the_kernel_asks_again_and_is_answered = crate::neighbor::the_kernel_asks_again,
     a_device_deleted_at_rest_ends_the_worker_by_name = crate::life::deleted_at_rest,
     a_device_deleted_under_load_ends_the_worker_by_name = crate::life::deleted_under_load,
+    an_interface_goes_down_and_comes_up_again = crate::life::down_and_up,
     a_stop_under_load_is_followed = crate::life::stopped_under_load,
     at_rest_a_worker_hardly_wakes = crate::life::at_rest,
 }

@@ -21,7 +21,7 @@ const fn most(addr: IpAddr) -> usize {
 ///
 /// A time limit makes `ping` wait for its last answers, and send more than asked for if one is
 /// missing.
-pub(crate) fn ping(to: &str, count: usize, words: &str) -> Option<Vec<usize>> {
+fn ping(to: &str, count: usize, words: &str) -> Option<Vec<usize>> {
     let said = run("ping", &format!("-n -M do -w 30 -c {count} {words} {to}"), b"")?;
     assert!(!said.text.contains("wrong data"), "{}", said.text);
     assert!(!said.text.contains("DUP!"), "{}", said.text);
