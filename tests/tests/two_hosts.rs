@@ -123,3 +123,31 @@ fn what_is_sent_to_oneself_arrives() {
         assert!(a.conservation().holds());
     }
 }
+
+#[test]
+fn askers_who_cannot_be_answered_do_not_silence_a_service() {
+    let mut server = Rig::with_neighbor(&ethernet_config(1), 2);
+    let any = SocketAddr::new("::".parse().unwrap(), 7000);
+    let id = server.sockets(|s| s.udp_bind(any, SocketSettings::new(Family::V6))).0.unwrap();
+    for (ghosts, honest) in [("10.0.0", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let send = |server: &mut Rig, host: &str| {
+            let to = SocketAddr::new(host.parse().unwrap(), 5000);
+            server.sockets(|s| s.udp_send(id, Some(to), &[7; 100]))
+        };
+        // Far more than wait, and more bytes than the socket may have on its way.
+        for n in 3..250 {
+            let ghost = if honest.contains(':') {
+                format!("{ghosts}:{n}")
+            } else {
+                format!("{ghosts}.{n}")
+            };
+            for _ in 0..4 {
+                send(&mut server, &ghost).0.unwrap();
+            }
+        }
+        let (sent, frames) = send(&mut server, honest);
+        sent.unwrap();
+        assert_eq!(frames.len(), 1, "{honest} is answered at once");
+        assert!(server.conservation().holds());
+    }
+}

@@ -217,6 +217,9 @@ impl Stack {
         if let Some(group) = group {
             return self.frame::<A>(cx, packet, mac, group, None);
         }
+        // What waits for a neighbour is bounded there. It must not also use up its socket's
+        // allowance, or a few who ask and never answer to their name would silence a service.
+        packet.uncharge();
         match A::neighbors(self).resolve(iface, next_hop, cx.now, packet) {
             Resolution::Known(packet, neighbor) => {
                 self.frame::<A>(cx, packet, mac, neighbor, learn);
