@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::cmd::drill::DrillArgs;
 use crate::exit::EXIT_CODES;
 
 /// A network stack in user space that keeps serving under flood.
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Stat(StatArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
+    /// Flood a host of its own, and judge what it promises: no root, no device
+    Drill(DrillArgs),
     /// Write the man page to standard output
     #[command(hide = true)]
     Man,

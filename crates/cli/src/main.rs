@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(&args),
         Command::Stat(args) => cmd::stat::stat(&args),
         Command::Check(args) => cmd::check::check(&args),
+        Command::Drill(args) => return cmd::drill::drill(&args),
         Command::Man => cmd::paper::man(),
         Command::Completions { shell } => cmd::paper::completions(shell),
     }

@@ -163,3 +163,15 @@ fn completions_are_made_for_every_shell() {
     let help = out(&floodwall(&["--help"]));
     assert!(!help.contains("completions") && !help.contains("man "), "hidden: {help}");
 }
+
+#[test]
+fn a_simulated_drill_prints_one_document_and_its_verdict_is_the_exit_code() {
+    let output = floodwall(&["drill", "--sim", "--json", "--seed", "3"]);
+    let document: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    let passed = document["passed"].as_bool().unwrap();
+    assert_eq!(code(&output), if passed { 0 } else { 1 });
+    assert_eq!(document["seed"], 3);
+    assert_eq!(document["verdicts"].as_array().unwrap().len(), 6);
+    assert!(err(&output).contains("honest answered"), "the table is for humans");
+    assert_eq!(code(&floodwall(&["drill", "--sim", "--tap"])), 1);
+}

@@ -1,24 +1,83 @@
-//! `floodwall drill`: the flood contract, kept or broken before one's eyes.
+//! `floodwall drill`: the flood contract, tried on this machine, with a verdict for each floor.
 //!
-//! Only the arguments so far: the command is registered in `args.rs` together with the drill
-//! itself, which does all the work.
+//! Progress goes to standard error, the table (or, with `--json`, one document) to standard
+//! output. Its exit codes are its own: a floor that does not hold is a result, not a refusal.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
+use floodwall_drill::{DrillError, Options, Report, drill as run, to_stderr};
+
+const CODES: &str = "\
+Exit codes:
+  0  every floor holds
+  1  a floor does not hold
+  2  the drill could not be run
+
+Example:
+  floodwall drill                 over a wire in memory: no root, about 20 seconds
+  floodwall drill --sim --json    in virtual time: the same seed, the same report
+  sudo floodwall drill --tap      the Linux kernel as the honest client";
+
+/// A floor does not hold.
+const FAILED: u8 = 1;
+/// The drill could not be run.
+const NOT_RUN: u8 = 2;
 
 /// `floodwall drill`
 #[derive(Debug, Args)]
+#[command(after_help = CODES)]
 pub(crate) struct DrillArgs {
-    /// Let the Linux kernel be the honest client, in namespaces that are made and removed (root)
+    /// In a simulated world, in virtual time: the same seed gives the same report, byte for byte
     #[arg(long)]
-    pub(crate) tap: bool,
-    /// One JSON document on standard output; words for humans go to standard error
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// What all randomness of the drill comes from; the same number gives the same verdicts
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
-    /// How long each flood lasts
+    sim: bool,
+    /// On a TAP in a network namespace of its own, with the Linux kernel as the honest client
+    /// (needs root)
+    #[arg(long, conflicts_with = "sim")]
+    tap: bool,
+    /// Decides every packet: the same number, the same packets in the same order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How long each phase lasts
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub(crate) seconds: Option<u64>,
+    seconds: Option<u64>,
+    /// One JSON document on standard output; words for humans go to standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the drill and reports.
+pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
+    let mut options = match (args.sim, args.tap) {
+        (true, _) => Options::simulated(args.seed),
+        (_, true) => Options::on_tap(args.seed),
+        _ => Options::new(args.seed),
+    };
+    if let Some(seconds) = args.seconds {
+        options.schedule.phase = Duration::from_secs(seconds);
+    }
+    let report = run(&options, to_stderr().as_mut());
+    match report.and_then(|report| tell(args, &report).map(|()| report.passed)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => FAILED.into(),
+        Err(error) => {
+            eprintln!("floodwall drill: {error}");
+            NOT_RUN.into()
+        }
+    }
+}
+
+fn tell(args: &DrillArgs, report: &Report) -> Result<(), DrillError> {
+    let mut out = std::io::stdout().lock();
+    // Who does not read to the end still gets the exit code.
+    let _ = if args.json {
+        eprintln!("\n{report}");
+        writeln!(out, "{}", report.to_json()?)
+    } else {
+        write!(out, "\n{report}")
+    };
+    Ok(())
 }
