@@ -45,13 +45,14 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A stack of this configuration with the default pool.
+    /// A stack of this configuration with a pool of 2,048 pieces of each class: tests make many.
     ///
     /// # Panics
     /// Where the configuration makes no stack: the test is wrong then.
     #[must_use]
     pub fn new(config: &StackConfig) -> Self {
-        Self::with_pool(config, &PoolConfig::default())
+        let pool = PoolConfig { small: 2048, frames: 2048, references: 1024, ..Default::default() };
+        Self::with_pool(config, &pool)
     }
 
     /// The same with a pool of this shape (accounts are added as needed).

@@ -1,0 +1,20 @@
+//! What attackers have done to other stacks, done to this one: each test is one mistake that the
+//! industry made, with its CVE or RFC.
+//!
+//! Floods are counted, not timed: `drill` measures them. That each death has its name and its
+//! answer is in the `drops_*` tests; what lies here is what only many packets, or all of a kind,
+//! show.
+
+mod headers;
+mod icmp;
+mod neighbors;
+mod ports;
+mod udp;
+
+use floodwall_tests::craft::{HOST, PEER};
+use floodwall_tests::{Rig, ethernet_config};
+
+/// A host that knows its peer.
+fn rig() -> Rig {
+    Rig::with_neighbor(&ethernet_config(HOST), PEER)
+}
