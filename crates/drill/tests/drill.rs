@@ -24,7 +24,6 @@ fn failed(report: &Report) -> Vec<Floor> {
 }
 
 #[test]
-#[ignore = "until what waits for a neighbour is no longer charged to the socket that sent it"]
 fn a_simulated_drill_passes() {
     let report = run(&short(Options::simulated(7)));
     assert_eq!(failed(&report), [], "{report}");
