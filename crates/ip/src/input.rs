@@ -166,31 +166,18 @@ pub fn ipv6(
     l3: usize,
     access: &mut AccessCounters,
 ) -> Result<Heading<Ipv6Addr>, Refusal> {
-    match packet.first_array(l3) {
+    let scratch;
+    let fixed: &[u8; ipv6::HEADER_LEN] = match packet.first_array(l3) {
         Some(fixed) => {
             access.borrow();
-            heading_v6(fixed, packet.len().saturating_sub(l3))
+            fixed
         }
-        None => ipv6_in_pieces(packet, l3, access),
-    }
-}
-
-#[cold]
-fn ipv6_in_pieces(
-    packet: &PacketBuf,
-    l3: usize,
-    access: &mut AccessCounters,
-) -> Result<Heading<Ipv6Addr>, Refusal> {
-    let mut scratch = [0; ipv6::HEADER_LEN];
-    let fixed = packet.header_array(l3, &mut scratch, access).ok_or(DropReason::IpTruncated)?;
-    heading_v6(fixed, packet.len().saturating_sub(l3))
-}
-
-#[inline]
-fn heading_v6(
-    fixed: &[u8; ipv6::HEADER_LEN],
-    available: usize,
-) -> Result<Heading<Ipv6Addr>, Refusal> {
+        None => {
+            scratch = packet.array_in_pieces(l3, access).ok_or(DropReason::IpTruncated)?;
+            &scratch
+        }
+    };
+    let available = packet.len().saturating_sub(l3);
     let header = Ipv6Header::parse(fixed, available).map_err(ipv6_reason)?;
     let jumbo = header.payload_len() == 0 && header.next_header() == IpProtocol::HOP_BY_HOP;
     Ok(Heading {

@@ -37,11 +37,21 @@ impl AccessCounters {
 impl PacketBuf {
     /// The `N` bytes from `off` where the first chunk has them all, as it nearly always has;
     /// `None` says nothing else. The way in for hot paths: no scratch need be made ready. Not
-    /// counted: see [`AccessCounters::borrow`].
+    /// counted: see [`AccessCounters::borrow`]. Then there is [`PacketBuf::array_in_pieces`].
     #[must_use]
     #[inline]
     pub fn first_array<const N: usize>(&self, off: usize) -> Option<&[u8; N]> {
         self.first().get(off..)?.first_chunk()
+    }
+
+    /// The `N` bytes from `off`, wherever they lie; `None` where the packet ends before.
+    #[cold]
+    pub fn array_in_pieces<const N: usize>(
+        &self,
+        off: usize,
+        access: &mut AccessCounters,
+    ) -> Option<[u8; N]> {
+        self.header_array(off, &mut [0; N], access).copied()
     }
 
     /// The `len` bytes from `off`, in place where one chunk has them all, else copied to

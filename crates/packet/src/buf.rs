@@ -181,6 +181,18 @@ impl PacketBuf {
         }
     }
 
+    /// Gives a fresh chunk its bytes: `front` of its headroom and `len` behind, both of which the
+    /// caller knows to be there.
+    #[inline]
+    pub(crate) fn lay_out(&self, front: usize, len: usize) {
+        let d = self.descriptor();
+        debug_assert!(front <= d.off.get() as usize && len <= tailroom(d), "outside of the frame");
+        d.off.set(d.off.get() - front as u32);
+        let all = (front + len) as u32;
+        d.len.set(all);
+        d.total.set(all);
+    }
+
     /// Grows the first and only chunk by `n` bytes at its end, and gives them to be written.
     /// `None` where the packet has more chunks, the tailroom is too small, or the memory is shared.
     #[inline]

@@ -399,6 +399,20 @@ impl Pool {
         fits.into_iter().filter(|f| len <= f.1).find_map(|f| self.alloc(f.0))
     }
 
+    /// A packet of `front + len` bytes for the caller to write through [`PacketBuf::first_mut`]:
+    /// all the headers at once. In the class that [`Pool::alloc_for`] picks for `len`, with the
+    /// `front` bytes taken from its headroom; `None` where there is none, or `front` is more.
+    #[must_use]
+    #[inline]
+    pub fn alloc_laid_out(&self, front: usize, len: usize) -> Option<PacketBuf> {
+        if front > HEADROOM_SMALL {
+            return None;
+        }
+        let packet = self.alloc_for(len)?;
+        packet.lay_out(front, len);
+        Some(packet)
+    }
+
     /// A packet with a copy of `bytes`, in one chunk where a class holds them, else in a chain.
     #[must_use]
     pub fn packet_from(&self, bytes: &[u8]) -> Option<PacketBuf> {

@@ -13,11 +13,10 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant};
-use floodwall_packet::PacketBuf;
-use floodwall_udp::{Prepared, SocketId};
+use floodwall_checksum::Sum;
+use floodwall_udp::{Front, Prepared, SocketId};
+use floodwall_wire::{ethernet, ipv4, ipv6};
 
-/// Bytes of an Ethernet and an IPv6 header.
-const TEMPLATE_MAX: usize = 54;
 /// How long an entry serves.
 const LIFETIME: Duration = Duration::from_millis(100);
 
@@ -36,21 +35,81 @@ pub(crate) struct CachedPath {
     query: Query,
     generation: u32,
     until: Instant,
-    pub(crate) src_addr: IpAddr,
     pub(crate) flow: Prepared,
     pub(crate) iface: IfIndex,
     /// The largest IP packet in bytes.
     pub(crate) mtu: u32,
-    template: [u8; TEMPLATE_MAX],
-    /// Bytes of the template, and of its link header.
-    len: u8,
-    link_len: u8,
+    headers: Headers,
+}
+
+/// What goes before a datagram; the lengths and what depends on them are not yet right.
+#[derive(Clone, Copy, Debug)]
+struct Headers {
+    /// Of Ethernet, where there is one.
+    link: Option<[u8; ethernet::HEADER_LEN]>,
+    ip: IpHeader,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum IpHeader {
+    /// And its sum without length and checksum.
+    V4([u8; ipv4::HEADER_LEN], Sum),
+    V6([u8; ipv6::HEADER_LEN]),
+}
+
+impl Headers {
+    /// Of a frame that has just been made.
+    fn of(frame: &[u8], link_len: usize, v4: bool) -> Option<Self> {
+        let (link, ip) = frame.split_at_checked(link_len)?;
+        let ip = if v4 {
+            let mut header = *ip.first_chunk()?;
+            [header[2], header[3], header[10], header[11]] = [0; 4];
+            IpHeader::V4(header, floodwall_checksum::header20(&header))
+        } else {
+            IpHeader::V6(*ip.first_chunk()?)
+        };
+        Some(Self { link: link.first_chunk().copied(), ip })
+    }
+}
+
+impl Front for CachedPath {
+    #[inline]
+    fn len(&self) -> usize {
+        let link = if self.headers.link.is_some() { ethernet::HEADER_LEN } else { 0 };
+        link + self.ip_len()
+    }
+
+    #[inline]
+    fn write(&self, out: &mut [u8], len: usize) {
+        let out = match &self.headers.link {
+            None => out,
+            Some(link) => {
+                let Some((front, rest)) = out.split_first_chunk_mut() else { return };
+                *front = *link;
+                rest
+            }
+        };
+        match &self.headers.ip {
+            IpHeader::V4(header, sum) => {
+                let Some(out) = out.first_chunk_mut() else { return };
+                *out = *header;
+                let total_len = (ipv4::HEADER_LEN + len) as u16;
+                [out[2], out[3]] = total_len.to_be_bytes();
+                [out[10], out[11]] = sum.add(Sum::of_u16(total_len)).finish().to_be_bytes();
+            }
+            IpHeader::V6(header) => {
+                let Some(out) = out.first_chunk_mut() else { return };
+                *out = *header;
+                [out[4], out[5]] = (len as u16).to_be_bytes();
+            }
+        }
+    }
 }
 
 /// What a sender has found out about its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Learnt {
-    pub(crate) src_addr: IpAddr,
+    pub(crate) v4: bool,
     pub(crate) flow: Prepared,
     pub(crate) iface: IfIndex,
     pub(crate) mtu: u32,
@@ -100,27 +159,11 @@ impl Paths {
         frame: &[u8],
         link_len: usize,
     ) {
-        let Learnt { src_addr, flow, iface, mtu } = path;
-        let ip_len = if src_addr.is_ipv4() { 20 } else { 40 };
-        let len = link_len + ip_len;
-        let mut template = [0; TEMPLATE_MAX];
-        let (Some(from), Some(to)) = (frame.get(..len), template.get_mut(..len)) else { return };
-        to.copy_from_slice(from);
-        let generation = self.generation;
+        let Learnt { v4, flow, iface, mtu } = path;
+        let Some(headers) = Headers::of(frame, link_len, v4) else { return };
+        let (generation, until) = (self.generation, now + LIFETIME);
         if let Some(entry) = self.entries.get_mut(query.id.index()) {
-            let (len, link_len, until) = (len as u8, link_len as u8, now + LIFETIME);
-            *entry = Some(CachedPath {
-                query,
-                generation,
-                until,
-                src_addr,
-                flow,
-                iface,
-                mtu,
-                template,
-                len,
-                link_len,
-            });
+            *entry = Some(CachedPath { query, generation, until, flow, iface, mtu, headers });
         }
     }
 }
@@ -142,34 +185,15 @@ fn same_end(a: &SocketAddr, b: &SocketAddr) -> bool {
 }
 
 impl CachedPath {
-    /// Bytes of an IP packet that carries `len` bytes.
+    /// Whether it is one of IPv4.
     #[inline]
-    pub(crate) fn packet_len(&self, len: usize) -> usize {
-        len + usize::from(self.len - self.link_len)
+    pub(crate) const fn is_v4(&self) -> bool {
+        matches!(self.headers.ip, IpHeader::V4(..))
     }
 
-    /// Puts the headers before a datagram. False where the headroom is too small; the packet is
-    /// unchanged then.
+    /// Bytes of the IP header.
     #[inline]
-    pub(crate) fn prepend(&self, packet: &mut PacketBuf) -> bool {
-        let payload_len = packet.len();
-        let total_len = self.packet_len(payload_len);
-        let (len, link_len) = (usize::from(self.len), usize::from(self.link_len));
-        let Some(template) = self.template.get(..len) else { return false };
-        let Some(out) = packet.prepend(len) else { return false };
-        out.copy_from_slice(template);
-        let Some(header) = out.get_mut(link_len..) else { return true };
-        if self.src_addr.is_ipv4() {
-            if let Some(header) = header.first_chunk_mut::<20>() {
-                let old = u16::from_be_bytes([header[2], header[3]]);
-                let check = u16::from_be_bytes([header[10], header[11]]);
-                let check = floodwall_checksum::update16(check, old, total_len as u16);
-                [header[2], header[3]] = (total_len as u16).to_be_bytes();
-                [header[10], header[11]] = check.to_be_bytes();
-            }
-        } else if let Some(header) = header.first_chunk_mut::<40>() {
-            [header[4], header[5]] = (payload_len as u16).to_be_bytes();
-        }
-        true
+    pub(crate) const fn ip_len(&self) -> usize {
+        if self.is_v4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
     }
 }

@@ -5,7 +5,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use floodwall_base::{Address, DropReason, IfIndex, Instant, Randomness};
+use floodwall_base::{Address, IfIndex, Instant, Randomness};
 use floodwall_udp::{
     BindError, ConnectError, GroupError, OpenError, Received, ReceivedPacket, RecvError,
     SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
@@ -214,28 +214,18 @@ impl<'a> Sockets<'a> {
         let Some(path) = stack.paths.find(id, &to, &from, zone, cx.now) else {
             return self.send_by_tables(Query { id, to, from, zone }, payload);
         };
-        let len = floodwall_wire::udp::HEADER_LEN + payload.len();
-        if path.packet_len(len) > path.mtu as usize {
+        let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + payload.len();
+        if total > path.mtu as usize {
             return self.send_by_tables(Query { id, to, from, zone }, payload);
         }
-        let counters = &mut stack.stats.counters;
-        let pieces = &[payload];
-        let mut packet = stack.udp.output_prepared(cx.pool, id, &path.flow, pieces, counters)?;
-        let total = path.packet_len(len);
-        let (v4, iface, fits) = (path.src_addr.is_ipv4(), path.iface, path.prepend(&mut packet));
-        match v4 {
+        let (counters, flow) = (&mut stack.stats.counters, &path.flow);
+        let mut packet =
+            stack.udp.output_prepared(cx.pool, id, flow, path, &[payload], counters)?;
+        packet.set_iface(path.iface);
+        match path.is_v4() {
             true => stack.originate::<Ipv4Addr>(total),
             false => stack.originate::<Ipv6Addr>(total),
         }
-        if !fits {
-            // The pool's classes all have room for the headers; a chain's head may not.
-            match v4 {
-                true => stack.die_out::<Ipv4Addr>(packet, DropReason::NoBuffer),
-                false => stack.die_out::<Ipv6Addr>(packet, DropReason::NoBuffer),
-            }
-            return Ok(());
-        }
-        packet.set_iface(iface);
         stack.depart(cx, packet);
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::{Address, DropReason, IfIndex, Instant, MacAddr, limits};
+use floodwall_base::{Address, DropReason, Family, IfIndex, Instant, MacAddr, limits};
 use floodwall_fib::RouteKind;
 use floodwall_ip::output::HeaderError;
 use floodwall_ip::{LinkMedium, Resolution, source_address};
@@ -168,8 +168,8 @@ impl Stack {
         match path {
             Path::Local => self.loop_back::<A>(packet),
             Path::Via { iface, next_hop, mtu } => {
-                let src_addr = ends.src_addr.to_ip();
-                let learn = query.map(|(q, flow)| (q, Learnt { src_addr, flow, iface, mtu }));
+                let v4 = A::FAMILY == Family::V4;
+                let learn = query.map(|(q, flow)| (q, Learnt { v4, flow, iface, mtu }));
                 self.transmit(cx, packet, iface, next_hop, learn);
             }
         }

@@ -98,17 +98,10 @@ impl<I: Intake> Udp<I> {
         };
         packet.set_iface(input.iface);
         packet.set_layers(input.l3, input.l4, input.l4 + HEADER_LEN);
-        let probe = Probe {
-            local: bits(input.dst_addr),
-            remote: bits(input.src_addr),
-            iface: zone_of(input.iface),
-            local_port: header.dst_port,
-            remote_port: header.src_port,
-        };
         if input.group {
-            return self.input_group(*input, probe, header, packet, pool, tally);
+            return self.input_group(*input, header, packet, pool, tally);
         }
-        let Some(index) = self.demux.lookup(&probe) else {
+        let Some(index) = self.demux.lookup(&probe(input, header)) else {
             return no_port(*input, header, packet, tally);
         };
         self.deliver(index, input, header, packet, tally)
@@ -166,13 +159,13 @@ impl<I: Intake> Udp<I> {
     fn input_group(
         &mut self,
         input: Input,
-        probe: Probe,
         header: Header,
         packet: PacketBuf,
         pool: &Pool,
         mut tally: Tally<'_>,
     ) -> Verdict {
         let mut found = [0; UDP_GROUP_SOCKETS_MAX];
+        let probe = probe(&input, header);
         let count = self.demux.lookup_group(&probe, &mut found);
         let (mut wanted, mut wanting) = ([0; UDP_GROUP_SOCKETS_MAX], 0);
         let mut refused_zero = false;
@@ -267,32 +260,33 @@ impl Tally<'_> {
     }
 }
 
+/// What the tables are asked for.
+#[inline(always)]
+fn probe(input: &Input, header: Header) -> Probe {
+    Probe {
+        local: bits(input.dst_addr),
+        remote: bits(input.src_addr),
+        iface: zone_of(input.iface),
+        local_port: header.dst_port,
+        remote_port: header.src_port,
+    }
+}
+
 /// The header, if its lengths are possible.
 #[inline(always)]
 fn parse(input: &Input, packet: &PacketBuf, access: &mut AccessCounters) -> Option<Header> {
     let available = input.len.min(packet.len().saturating_sub(input.l4));
-    match packet.first_array(input.l4) {
+    let scratch;
+    let fixed: &[u8; HEADER_LEN] = match packet.first_array(input.l4) {
         Some(fixed) => {
             access.borrow();
-            checked(fixed, available)
+            fixed
         }
-        None => parse_in_pieces(packet, input.l4, available, access),
-    }
-}
-
-#[cold]
-fn parse_in_pieces(
-    packet: &PacketBuf,
-    l4: usize,
-    available: usize,
-    access: &mut AccessCounters,
-) -> Option<Header> {
-    let mut scratch = [0; HEADER_LEN];
-    checked(packet.header_array(l4, &mut scratch, access)?, available)
-}
-
-#[inline(always)]
-fn checked(fixed: &[u8; HEADER_LEN], available: usize) -> Option<Header> {
+        None => {
+            scratch = packet.array_in_pieces(input.l4, access)?;
+            &scratch
+        }
+    };
     let header = UdpHeader::parse(fixed, available).ok()?;
     Some(Header {
         src_port: header.src_port(),

@@ -35,7 +35,7 @@ pub use icmp_error::{IcmpError, IcmpVerdict, Quote};
 pub use id::{SocketClosed, SocketId};
 pub use input::{Input, Verdict};
 pub use intake::{Intake, LocalIntake};
-pub use output::{Prepared, SendError};
+pub use output::{Front, Prepared, SendError};
 pub use receive::{ReceiveSlot, Received, ReceivedPacket, RecvError};
 pub use settings::{EPHEMERAL_PORTS, SocketSettings, UdpConfig};
 pub use sockets::{BindError, ConnectError, GroupError, OpenError, Udp};

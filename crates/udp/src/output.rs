@@ -72,6 +72,32 @@ pub struct Prepared {
     pseudo: Sum,
 }
 
+/// The network and link headers of a datagram that is made along a prepared flow.
+pub trait Front {
+    /// Bytes of all of them, `HEADROOM_SMALL` less a UDP header at most.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes them all to `out`, which is so long, for a datagram of `len` bytes, its own header
+    /// included.
+    fn write(&self, out: &mut [u8], len: usize);
+}
+
+/// No headers: the packet begins with its UDP header.
+impl Front for () {
+    #[inline]
+    fn len(&self) -> usize {
+        0
+    }
+
+    #[inline]
+    fn write(&self, _: &mut [u8], _: usize) {}
+}
+
 impl<I: Intake> Udp<I> {
     /// Makes one datagram: the packet begins with its UDP header. `src_addr` is the address that
     /// it will leave from. Routing, hop limit and the like are the caller's, by
@@ -111,7 +137,7 @@ impl<I: Intake> Udp<I> {
         if !self.body(id)?.send.admits(1) {
             return Err(SendError::WouldBlock);
         }
-        let mut packet = self.output_prepared(pool, id, &prepared, payload, counters)?;
+        let mut packet = self.output_prepared(pool, id, &prepared, &(), payload, counters)?;
         match self.body(id)?.send.charge(&mut packet) {
             true => Ok(packet),
             false => Err(SendError::WouldBlock),
@@ -134,8 +160,9 @@ impl<I: Intake> Udp<I> {
         Ok(Prepared { v4: to.is_ipv4(), src_port, dst_port: to.port(), pseudo })
     }
 
-    /// As [`Udp::output_gather`] along a flow that was prepared, for a packet that departs at once:
-    /// nothing is charged. The socket must still be bound as it was then.
+    /// As [`Udp::output_gather`] along a flow that was prepared and behind headers that are known,
+    /// for a packet that departs at once: nothing is charged. The socket must still be bound as it
+    /// was then.
     ///
     /// # Errors
     /// As [`Udp::output`].
@@ -145,6 +172,7 @@ impl<I: Intake> Udp<I> {
         pool: &Pool,
         id: SocketId,
         flow: &Prepared,
+        front: &impl Front,
         payload: &[&[u8]],
         counters: &mut Counters,
     ) -> Result<PacketBuf, SendError> {
@@ -157,16 +185,21 @@ impl<I: Intake> Udp<I> {
         if len > max {
             return Err(SendError::MessageTooLong { max });
         }
-        let (mut packet, sum) = fill(pool, payload, len).ok_or(SendError::NoBuffer)?;
+        let headers = front.len() + HEADER_LEN;
+        let (mut packet, sum) = fill(pool, headers, payload, len).ok_or(SendError::NoBuffer)?;
+        let out = packet.first_mut().and_then(|bytes| bytes.get_mut(..headers));
+        let (out, header) = out
+            .and_then(|out| out.split_last_chunk_mut::<HEADER_LEN>())
+            .ok_or(SendError::NoBuffer)?;
+        front.write(out, len + HEADER_LEN);
         let len = (len + HEADER_LEN) as u16;
         let fields = UdpFields { src_port: flow.src_port, dst_port: flow.dst_port, len };
-        let header = packet.prepend_array::<HEADER_LEN>().ok_or(SendError::NoBuffer)?;
         if body.settings.zero_checksum_tx {
             fields.emit_without_checksum(header);
         } else {
             fields.emit(flow.pseudo.add(Sum::of_u16(len)), sum, header);
         }
-        packet.set_layers(0, 0, HEADER_LEN);
+        packet.set_layers(0, front.len(), headers);
         counters.count(match flow.v4 {
             true => Counter::UdpOutDatagrams,
             false => Counter::Udp6OutDatagrams,
@@ -232,11 +265,14 @@ fn pseudo_header(src_addr: IpAddr, dst_addr: IpAddr, len: u16) -> Result<Sum, Se
     }
 }
 
-/// A packet with the payload, in the smallest class that holds it, and the payload's sum.
+/// A packet with `headers` bytes to be written and the payload behind, in the smallest class that
+/// holds it, and the payload's sum.
 #[inline]
-fn fill(pool: &Pool, payload: &[&[u8]], len: usize) -> Option<(PacketBuf, Sum)> {
-    let Some(mut packet) = pool.alloc_for(len) else { return fill_chain(pool, payload) };
-    let mut room = packet.extend(len)?;
+fn fill(pool: &Pool, headers: usize, payload: &[&[u8]], len: usize) -> Option<(PacketBuf, Sum)> {
+    let Some(mut packet) = pool.alloc_laid_out(headers, len) else {
+        return fill_chain(pool, headers, payload);
+    };
+    let mut room = packet.first_mut()?.get_mut(headers..)?;
     if let [whole] = payload {
         let sum = copy_sum(room, whole);
         return Some((packet, sum));
@@ -252,8 +288,9 @@ fn fill(pool: &Pool, payload: &[&[u8]], len: usize) -> Option<(PacketBuf, Sum)> 
 
 /// The same in a chain of frames.
 #[cold]
-fn fill_chain(pool: &Pool, payload: &[&[u8]]) -> Option<(PacketBuf, Sum)> {
+fn fill_chain(pool: &Pool, headers: usize, payload: &[&[u8]]) -> Option<(PacketBuf, Sum)> {
     let mut packet = pool.alloc(Class::Frame)?;
+    packet.prepend(headers)?;
     let mut sum = Accumulator::new();
     let mut last: Option<PacketBuf> = None;
     for piece in payload {
