@@ -36,6 +36,10 @@ pub fn check(config: &StackConfig) -> Result<(), ConfigError> {
     if count >= limits::INTERFACES_MAX {
         return Err(ConfigError::TooManyInterfaces(count));
     }
+    let bytes = config.extension_limits.chain_bytes_max;
+    if bytes > limits::EXTENSION_BYTES_MAX {
+        return Err(ConfigError::ExtensionBytes { bytes });
+    }
     let mut seen: Vec<IpAddr> = Vec::new();
     for interface in &config.interfaces {
         check_interface(interface, &mut seen)?;

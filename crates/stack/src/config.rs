@@ -131,6 +131,13 @@ pub enum ConfigError {
         /// Which family needs it.
         family: &'static str,
     },
+    /// More bytes of extension headers than are ever looked at.
+    #[error("{bytes} bytes of extension headers, but at most {max} are looked at",
+        max = limits::EXTENSION_BYTES_MAX)]
+    ExtensionBytes {
+        /// As configured.
+        bytes: usize,
+    },
     /// A route names an interface that is not there.
     #[error("the route to {prefix} names interface {iface}, but there are {count}")]
     RouteInterface {

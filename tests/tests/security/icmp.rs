@@ -159,8 +159,8 @@ fn an_error_about_a_packet_of_any_shape_keeps_within_its_size() {
     }
 }
 
-/// CVE-2020-7469, CVE-2026-23398, CVE-2020-11898: what an error quotes is a stranger's, its lengths,
-/// headers and protocols too.
+/// CVE-2020-7469, CVE-2026-23398, CVE-2020-11898: what an error quotes is a stranger's, its
+/// lengths, headers and protocols too.
 #[test]
 fn a_quote_of_any_bytes_does_no_harm() {
     let mut seeded = Seeded::new(39);
