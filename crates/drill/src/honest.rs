@@ -48,8 +48,12 @@ impl Asking {
             peer,
             ..StationConfig::default()
         };
+        // The families take turns, so that what one sees is not what the other sees.
+        let half_gap = Duration::from_nanos(500_000_000 / self.rate.max(1));
+        let start_after = if family == Family::V6 { half_gap } else { Duration::ZERO };
         Ok(Honest::new(HonestConfig {
             station,
+            start_after,
             id: self.id << 1 | u32::from(family == Family::V6),
             servers: vec![scene::service(family)],
             pace: Pace::per_second(self.rate),

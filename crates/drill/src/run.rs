@@ -26,7 +26,7 @@ const LOAD: f64 = 0.6;
 const SETTLE: Duration = Duration::from_secs(8);
 /// How long service is measured at a time after the last flood.
 const RECOVERY_STEP: Duration = Duration::from_millis(100);
-/// How much slower than before a median may be that counts as before.
+/// How much slower than before the fast tenth may be that counts as before.
 const SLACK: Duration = Duration::from_micros(500);
 
 /// How long, how fast.
