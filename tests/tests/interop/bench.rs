@@ -1,7 +1,7 @@
 //! What a scenario stands on: the cable, the kernel at one end, and us at the other with an echo
 //! service.
 
-use floodwall_device::{Fault, FaultConfig};
+use floodwall_device::{Device, Fault, FaultConfig};
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, StackConfig};
 
@@ -47,9 +47,9 @@ impl Bench {
         if let Some(fault) = fault {
             device = Box::new(Fault::new(device, &fault));
         }
-        let interfaces = vec![link::interface(kind)];
-        let config = StackConfig { interfaces, udp_sockets_max: 64, ..StackConfig::default() };
-        Some(Self { kind, running: Running::start(config, device, applications) })
+        let bench = Self { kind, running: start(kind, device, applications) };
+        bench.running.wait_for_addresses();
+        Some(bench)
     }
 
     /// Stops, and the device must have lost nothing.
@@ -62,4 +62,15 @@ impl Bench {
         assert_eq!(end.facts.lost(), 0, "{:?}", end.facts);
         end
     }
+}
+
+/// A host on such a link.
+pub(crate) fn start(
+    kind: Kind,
+    device: Box<dyn Device>,
+    applications: Vec<Box<dyn Application>>,
+) -> Running {
+    let interfaces = vec![link::interface(kind)];
+    let config = StackConfig { interfaces, udp_sockets_max: 64, ..StackConfig::default() };
+    Running::start(config, device, applications)
 }

@@ -3,14 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{IfIndex, MacAddr};
+use floodwall_base::{Counter, IfIndex, MacAddr};
+use floodwall_ip::AddressState;
 use floodwall_ip::neighbor::NeighborState;
 
-use crate::bench::{Bench, ECHO_PORT};
-use crate::command::shown_by_ip;
-use crate::echo;
-use crate::link::{MAC, NAME, ends, kernel_mac};
-use crate::namespace::{pause, set, until};
+use crate::bench::{Bench, ECHO_PORT, start};
+use crate::command::{ip, shown_by_ip};
+use crate::echo::{self, PATIENCE};
+use crate::link::{self, Ends, Kind, MAC, NAME, ends, kernel_mac};
+use crate::namespace::{inside, pause, set, until};
 
 /// What the kernel knows of `addr`.
 fn known_to_kernel(addr: IpAddr) -> String {
@@ -74,4 +75,35 @@ pub(crate) fn the_kernel_asks_again(bench: Bench) {
         assert!(until(Duration::from_secs(1), is_good), "{}", known_to_kernel(ours));
     }
     bench.end_without_loss();
+}
+
+/// Address detection of the kernel's: it must not get what is ours.
+#[test]
+fn the_kernel_learns_that_our_address_is_taken() {
+    inside(|| {
+        let Some(bench) = Bench::set_up(Kind::Tap, true, None) else { return };
+        set(&format!("net/ipv6/conf/{NAME}/accept_dad"), "1");
+        let [_, Ends { ours, .. }] = ends();
+        assert!(ip(&format!("addr add {ours}/64 dev {NAME}")));
+        let has_failed = || shown_by_ip(&format!("addr show dev {NAME} dadfailed"));
+        assert!(until(PATIENCE, || has_failed().contains(&format!("{ours}/64"))));
+        bench.running.wait_for_state(ours, AddressState::Preferred);
+        // Linux answers for no address that failed, so we are the only ones that have it.
+        bench.end_without_loss();
+    });
+}
+
+/// And the other way: what the kernel has is not ours, and the other addresses are.
+#[test]
+fn an_address_that_the_kernel_has_is_not_used() {
+    inside(|| {
+        let Some(device) = link::open(Kind::Tap, true) else { return };
+        let [v4, Ends { ours, .. }] = ends();
+        assert!(ip(&format!("addr add {ours}/64 dev {NAME} nodad")));
+        let running = start(Kind::Tap, device, Vec::new());
+        running.wait_for_state(ours, AddressState::Duplicate);
+        running.wait_for_state(v4.ours, AddressState::Preferred);
+        assert!(running.stats().counters.of(Counter::FloodwallDadConflicts) >= 1);
+        running.stop().outcome.expect("it was asked to end");
+    });
 }

@@ -3,6 +3,7 @@
 //! Used by every scenario. Invariant: when it has ended, however it did, every packet had one fate
 //! and all memory is home, or the test fails.
 
+use std::net::IpAddr;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use floodwall_dispatch::{
     Clock, Control, Desk, Ended, Fact, Facts, Port, Publish, PublishedReader, Stop, Worker,
     WorkerConfig, WorkerError, entropy,
 };
+use floodwall_ip::AddressState;
 use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Round, Triage};
 use floodwall_stack::{Application, Host, Stack, StackConfig, Stats, accounts_needed};
 use rustix::time::{ClockId, clock_gettime};
@@ -69,7 +71,7 @@ pub(crate) fn cpu_time() -> Duration {
 }
 
 impl Running {
-    /// Starts, and waits until every address of ours may be used.
+    /// Starts, and waits until the worker stands.
     pub(crate) fn start(
         config: StackConfig,
         device: Box<dyn Device>,
@@ -100,13 +102,21 @@ impl Running {
             End { outcome, stats, facts }
         });
         let (control, reader) = is_ready.recv().expect("the worker stands");
-        let running = Self { control, reader, stop, thread: Some(thread.unwrap()) };
-        let may_be_used = |stack: &mut Stack| {
-            let mut all = stack.interfaces().iter().flat_map(|interface| interface.addresses());
-            all.all(|address| address.state.is_assigned())
-        };
-        assert!(until(PATIENCE, || running.stack(may_be_used)), "addresses are assigned");
-        running
+        Self { control, reader, stop, thread: Some(thread.unwrap()) }
+    }
+
+    /// Waits until every address of ours may be used.
+    pub(crate) fn wait_for_addresses(&self) {
+        assert!(until(PATIENCE, || {
+            let states = self.stack(|stack| states(stack));
+            states.iter().all(|(_, state)| state.is_assigned())
+        }));
+    }
+
+    /// Waits until this address of ours is in this state.
+    pub(crate) fn wait_for_state(&self, addr: IpAddr, state: AddressState) {
+        let has_come = || self.stack(|stack| states(stack)).contains(&(addr, state));
+        assert!(until(PATIENCE, has_come), "{addr} is never {state:?}");
     }
 
     /// Asks the worker.
@@ -177,4 +187,10 @@ fn make_worker(
     let host = Host::new(config, applications, &pool, &mut random, now).unwrap();
     let ports = vec![Port::new(floodwall_base::IfIndex(1), device)];
     Worker::new(Hosted(host), pool, random, ports, WorkerConfig::default()).unwrap()
+}
+
+/// All our addresses, and how far they may be used.
+fn states(stack: &Stack) -> Vec<(IpAddr, AddressState)> {
+    let all = stack.interfaces().iter().flat_map(|interface| interface.addresses());
+    all.map(|address| (address.addr, address.state)).collect()
 }
