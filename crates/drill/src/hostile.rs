@@ -89,12 +89,12 @@ fn aim(frame: &mut [u8]) -> bool {
 }
 
 /// Writes source and destination, the source's last word such that the sum stays.
-fn exchange<const N: usize>(addrs: &mut [u8], src: &[u8; N], dst: &[u8; N]) -> bool {
+fn exchange<const N: usize>(addrs: &mut [u8], src_addr: &[u8; N], dst_addr: &[u8; N]) -> bool {
     let before = sum(addrs).fold();
     let (front, back) = addrs.split_at_mut(N);
-    front.copy_from_slice(src);
-    back.copy_from_slice(dst);
-    let after = Sum::of_u16(sum(src).fold()).add(Sum::of_u16(sum(dst).fold()));
+    front.copy_from_slice(src_addr);
+    back.copy_from_slice(dst_addr);
+    let after = Sum::of_u16(sum(src_addr).fold()).add(Sum::of_u16(sum(dst_addr).fold()));
     let missing = Sum::of_u16(before).add(Sum::of_u16(!after.fold())).fold();
     if let Some(last) = front.last_chunk_mut() {
         *last = missing.to_be_bytes();

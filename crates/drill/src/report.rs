@@ -324,8 +324,8 @@ impl Report {
             let count = grouped(honest + flood);
             writeln!(
                 f,
-                "  ring{count:>12}  {:<24}The host's receive ring was full; {honest} of them are known \
-                 to be honest.",
+                "  ring{count:>12}  {:<24}The host's receive ring was full; {honest} of them are \
+                 known to be honest.",
                 "RingFull"
             )?;
         }

@@ -62,8 +62,8 @@ impl Stack {
         self.payload(cx, packet, ether_type, ethernet::HEADER_LEN);
     }
 
-    /// A header in pieces, or one with VLAN tags: VLAN 0 is a priority tag (IEEE 802.1Q clause 6.9), others are not
-    /// ours.
+    /// A header in pieces, or one with VLAN tags: VLAN 0 is a priority tag (IEEE 802.1Q clause
+    /// 6.9), others are not ours.
     #[cold]
     fn unusual(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
         let mut scratch = [0; LINK_HEADER_MAX];

@@ -159,7 +159,8 @@ pub(crate) fn at_rest(bench: Bench) {
     let (turns, spent) = (count(Fact::Rounds), cpu_then - cpu);
     let [device, bell, timer] = [Fact::WakesDevice, Fact::WakesBell, Fact::WakesTimer].map(count);
     tell(&format!(
-        "3 s at rest: {turns} turns, woken by device {device}, bell {bell}, timer {timer}; {spent:?} of a core"
+        "3 s at rest: {turns} turns, woken by device {device}, bell {bell}, timer {timer}; \
+         {spent:?} of a core"
     ));
     assert!(turns <= RESTLESS, "{turns} turns in 3 s of silence");
     bench.end_without_loss();
