@@ -9,8 +9,6 @@ use crate::buf::PacketBuf;
 /// How headers were read. Belongs to an engine, which counts with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AccessCounters {
-    /// Headers asked for.
-    pub checks: u64,
     /// Given where they lay.
     pub borrows: u64,
     /// Copied to scratch.
@@ -29,8 +27,13 @@ impl AccessCounters {
     /// Counts a header that was given where it lay.
     #[inline]
     pub const fn borrow(&mut self) {
-        self.checks += 1;
         self.borrows += 1;
+    }
+
+    /// Headers asked for.
+    #[must_use]
+    pub const fn checks(&self) -> u64 {
+        self.borrows + self.copies + self.pulldowns + self.failures
     }
 }
 
@@ -65,9 +68,7 @@ impl PacketBuf {
         scratch: &'a mut [u8],
         access: &mut AccessCounters,
     ) -> Option<&'a [u8]> {
-        access.checks += 1;
-        let end = off.checked_add(len)?;
-        if let Some(bytes) = self.first().get(off..end) {
+        if let Some(bytes) = self.first().get(off..off.saturating_add(len)) {
             access.borrows += 1;
             return Some(bytes);
         }
@@ -104,7 +105,8 @@ impl PacketBuf {
             }
             skip -= bytes.len();
         }
-        let Some(room) = scratch.get_mut(..len).filter(|_| off + len <= self.len()) else {
+        let Some(room) = scratch.get_mut(..len).filter(|_| off.saturating_add(len) <= self.len())
+        else {
             access.failures += 1;
             return None;
         };

@@ -15,11 +15,13 @@
 //! per packet: two additions. When full the newcomer is refused; what waits stays.
 
 use core::cell::{Cell, UnsafeCell};
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicPtr;
 use std::sync::Arc;
 
 use floodwall_sync::shim::atomic::{AtomicU64, Ordering};
 
-use crate::home;
+use crate::home::{self, Home};
 use crate::pool::Region;
 
 /// Bits of an account's number that tell its place in its home.
@@ -28,10 +30,15 @@ const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
 /// An open account. Dropping it closes it; packets still charged go on being released exactly.
 pub struct Account {
-    id: u32,
-    /// Keeps the words behind `id`.
+    slot: NonNull<Slot>,
+    /// Keeps what `slot` points to.
     _region: Arc<Region>,
 }
+
+// SAFETY: what it points to lives as long as the region that it keeps, and is atomic or constant.
+unsafe impl Send for Account {}
+// SAFETY: as above.
+unsafe impl Sync for Account {}
 
 /// The account has no room for the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,13 +61,16 @@ const DRAINING: u64 = 2;
 
 /// One account's words.
 #[derive(Default)]
-struct Slot {
+pub(crate) struct Slot {
     /// Charged by the home's worker minus released by it; wraps.
     local: AtomicU64,
     /// Charged elsewhere minus released elsewhere; wraps.
     elsewhere: AtomicU64,
     limit: AtomicU64,
     state: AtomicU64,
+    /// Whose worker adds in `local`. Constant after the start, as is the number.
+    home: AtomicPtr<Home>,
+    id: u32,
 }
 
 /// All accounts of one home, allocated at the start.
@@ -84,8 +94,16 @@ impl Accounts {
         }
     }
 
-    /// Opens an account of the home in `slot`. Called by the attached worker.
-    pub(crate) fn open(&self, slot: u16, limit: u64) -> Option<u32> {
+    /// Tells the accounts which home they belong to, and its place in the table: at the start.
+    pub(crate) fn settle(&mut self, home: *mut Home, slot: u16) {
+        for (place, account) in (0..).zip(&mut self.slots) {
+            account.home = AtomicPtr::new(home);
+            account.id = (u32::from(slot) << PLACE_BITS) | place;
+        }
+    }
+
+    /// Opens an account. Called by the attached worker.
+    pub(crate) fn open(&self, limit: u64) -> Option<&Slot> {
         // SAFETY: only `Pool` calls this, on the attached thread; the borrow ends here.
         let place = match unsafe { &mut *self.free.get() }.pop() {
             Some(place) => place,
@@ -94,7 +112,7 @@ impl Accounts {
         let account = &self.slots[place as usize];
         account.limit.store(limit, Ordering::Relaxed);
         account.state.store(OPEN, Ordering::Relaxed);
-        Some((u32::from(slot) << PLACE_BITS) | place)
+        Some(account)
     }
 
     /// Closes an account; it is used again only when nothing is charged to it any more.
@@ -167,18 +185,32 @@ pub(crate) fn release(id: u32, bytes: u32) {
 }
 
 impl Account {
-    pub(crate) fn new(id: u32, region: Arc<Region>) -> Self {
-        Self { id, _region: region }
+    /// `slot` is an open one of the region.
+    pub(crate) fn new(slot: &Slot, region: Arc<Region>) -> Self {
+        Self { slot: NonNull::from(slot), _region: region }
     }
 
+    #[inline]
+    fn slot(&self) -> &Slot {
+        // SAFETY: part of a home of the region, which `self` keeps.
+        unsafe { self.slot.as_ref() }
+    }
+
+    #[inline]
+    fn home(&self) -> &Home {
+        // SAFETY: settled before any account was opened; a home of the region, which `self` keeps.
+        unsafe { &*self.slot().home.load(Ordering::Relaxed) }
+    }
+
+    #[inline]
     pub(crate) fn id(&self) -> u32 {
-        self.id
+        self.slot().id
     }
 
     /// Charges `bytes`; refuses where the limit would be passed.
     #[inline]
     pub(crate) fn charge(&self, bytes: u32) -> Result<(), AccountFull> {
-        let (slot, mine) = find(self.id).ok_or(AccountFull)?;
+        let (slot, mine) = (self.slot(), self.home().is_mine());
         slot.shift(mine, u64::from(bytes));
         if slot.used() > slot.limit.load(Ordering::Relaxed) {
             slot.shift(mine, u64::from(bytes).wrapping_neg());
@@ -190,31 +222,27 @@ impl Account {
     /// True bytes charged now.
     #[must_use]
     pub fn used(&self) -> u64 {
-        find(self.id).map_or(0, |(slot, _)| slot.used())
+        self.slot().used()
     }
 
     /// Whether `bytes` more would fit. A hint: the charge decides.
     #[must_use]
     #[inline]
     pub fn has_room(&self, bytes: u32) -> bool {
-        find(self.id).is_some_and(|(slot, _)| {
-            slot.used().saturating_add(u64::from(bytes)) <= slot.limit.load(Ordering::Relaxed)
-        })
+        let slot = self.slot();
+        slot.used().saturating_add(u64::from(bytes)) <= slot.limit.load(Ordering::Relaxed)
     }
 
     /// Changes the limit. What is charged beyond a lower one stays until it is released.
     pub fn set_limit(&self, limit: u64) {
-        if let Some((slot, _)) = find(self.id) {
-            slot.limit.store(limit, Ordering::Relaxed);
-        }
+        self.slot().limit.store(limit, Ordering::Relaxed);
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        if let Some(home) = home::of_slot((self.id >> PLACE_BITS) as u16) {
-            home.accounts.close(self.id & PLACE_MASK, home.is_mine());
-        }
+        let home = self.home();
+        home.accounts.close(self.id() & PLACE_MASK, home.is_mine());
     }
 }
 

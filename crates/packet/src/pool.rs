@@ -186,6 +186,8 @@ impl Region {
                 drop(unsafe { Box::from_raw(home.as_ptr()) });
                 return Err(PoolError::TooManyPools);
             };
+            // SAFETY: leaked from a box just above, and nobody else has seen it.
+            unsafe { &mut *home.as_ptr() }.accounts.settle(home.as_ptr(), slot);
             self.homes.push((slot, home));
         }
         Ok(())
@@ -233,10 +235,10 @@ impl Region {
     /// # Errors
     /// [`PoolError::NoHome`] where every home has its thread.
     pub fn attach(self: &Arc<Self>) -> Result<Pool, PoolError> {
-        for &(slot, home) in &self.homes {
+        for &(_, home) in &self.homes {
             // SAFETY: homes live as long as the region.
             if unsafe { home.as_ref() }.attach() {
-                return Ok(Pool { home, slot, region: Arc::clone(self), _thread: PhantomData });
+                return Ok(Pool { home, region: Arc::clone(self), _thread: PhantomData });
             }
         }
         Err(PoolError::NoHome)
@@ -329,7 +331,6 @@ pub struct Available {
 /// One worker's attachment to its home. It stays on its thread; handles go where they like.
 pub struct Pool {
     home: ptr::NonNull<Home>,
-    slot: u16,
     region: Arc<Region>,
     _thread: PhantomData<*const ()>,
 }
@@ -445,8 +446,8 @@ impl Pool {
     /// Opens an account that may hold `limit` true bytes; `None` where all are open.
     #[must_use]
     pub fn open_account(&self, limit: u64) -> Option<Account> {
-        let id = self.home().accounts.open(self.slot, limit)?;
-        Some(Account::new(id, Arc::clone(&self.region)))
+        let slot = self.home().accounts.open(limit)?;
+        Some(Account::new(slot, Arc::clone(&self.region)))
     }
 
     /// What is free, after bringing home what other threads gave back.

@@ -47,7 +47,6 @@ impl PacketBuf {
         len: usize,
         access: &mut AccessCounters,
     ) -> Result<&mut [u8], PulldownError> {
-        access.checks += 1;
         let end = off.checked_add(len).filter(|end| *end <= self.len());
         if end.is_none() {
             access.failures += 1;
@@ -65,7 +64,6 @@ impl PacketBuf {
             let bytes = unsafe { chunk_bytes_mut(chunk) };
             return Ok(&mut bytes[within..][..len]);
         }
-        access.pulldowns += 1;
         let place = match self.gather(pool, chunk, within, len, access) {
             Ok(place) => place,
             Err(error) => {
@@ -73,6 +71,7 @@ impl PacketBuf {
                 return Err(error);
             }
         };
+        access.pulldowns += 1;
         access.copied_bytes += len as u64;
         // SAFETY: `gather` returns a chunk of this packet that it has made exclusive.
         let bytes = unsafe { chunk_bytes_mut(place.chunk) };

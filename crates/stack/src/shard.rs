@@ -57,7 +57,7 @@ impl Stack {
         let mut stats = self.stats.clone();
         let access = stats.access;
         let pairs = [
-            (Counter::FloodwallHeaderChecks, access.checks),
+            (Counter::FloodwallHeaderChecks, access.checks()),
             (Counter::FloodwallHeaderBorrows, access.borrows),
             (Counter::FloodwallHeaderCopies, access.copies),
             (Counter::FloodwallHeaderCopiedBytes, access.copied_bytes),

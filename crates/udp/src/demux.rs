@@ -36,6 +36,9 @@ use port::{NONE, Port};
 /// In `Demux::ports`: the rest of the number is a place in `shared`, not a socket's.
 const SHARED: u32 = 1 << 31;
 
+/// All port numbers, 0 included.
+const PORTS: usize = 1 << 16;
+
 /// A socket's neighbours in one list.
 #[derive(Clone, Copy, Debug)]
 struct Link {
@@ -53,7 +56,7 @@ const HOLDS: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Demux {
     /// Per port: 0, or a socket's place plus one, or a shared port's plus one with [`SHARED`].
-    ports: Box<[u32]>,
+    ports: Box<[u32; PORTS]>,
     keys: Vec<Key>,
     shared: Vec<Port>,
     shared_free: Vec<u32>,
@@ -74,7 +77,8 @@ enum At {
 impl Demux {
     pub(crate) fn new(sockets_max: usize, random: &mut SecretRandom) -> Self {
         Self {
-            ports: vec![0; 1 << 16].into_boxed_slice(),
+            // By way of a vector: no array of this size should lie on a stack.
+            ports: vec![0; PORTS].try_into().unwrap_or_else(|_| Box::new([0; PORTS])),
             keys: Vec::with_capacity(sockets_max),
             shared: Vec::with_capacity(sockets_max / 2),
             shared_free: Vec::with_capacity(sockets_max / 2),
@@ -116,12 +120,12 @@ impl Demux {
         match self.at(probe.local_port) {
             At::Nobody => None,
             At::Sole(index) => self.keys.get(index as usize)?.accepts(probe).then_some(index),
-            At::Shared(place) => self.lookup_shared(self.shared.get(place as usize)?, probe),
+            At::Shared(place) => self.lookup_shared(self.shared.get(place as usize)?, *probe),
         }
     }
 
     #[inline(never)]
-    fn lookup_shared(&self, port: &Port, probe: &Probe) -> Option<u32> {
+    fn lookup_shared(&self, port: &Port, probe: Probe) -> Option<u32> {
         if port.connected > 0
             && let Some(index) = self.find(&probe.connected())
         {

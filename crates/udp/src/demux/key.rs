@@ -83,9 +83,11 @@ impl Key {
     /// Whether the socket wants this datagram, as far as addresses go.
     #[inline(always)]
     pub(crate) fn accepts(&self, probe: &Probe) -> bool {
+        if self.kind == Kind::Wildcard {
+            return self.families & probe.families() != 0;
+        }
         let zone_fits = self.zone == 0 || self.zone == probe.iface;
         match self.kind {
-            Kind::Wildcard => self.families & probe.families() != 0,
             Kind::Connected => {
                 self.local == probe.local
                     && self.remote == probe.remote
@@ -93,7 +95,7 @@ impl Key {
                     && zone_fits
             }
             Kind::Bound => self.local == probe.local && zone_fits,
-            Kind::Unbound => false,
+            Kind::Wildcard | Kind::Unbound => false,
         }
     }
 }
