@@ -5,24 +5,23 @@
 //! overflow, and at the end 32,768 is given back for each word. Compilers do not find this by
 //! themselves: the auto-vectorised loops are two to three times slower.
 //!
-//! Invariant: at most [`BLOCK`] bytes go into one set of 32-bit lanes, so no lane overflows: a
-//! lane takes at most 65,536 in magnitude per 16 (SSE2) or 32 (AVX2) bytes of its accumulator.
+//! Invariant: at most [`BLOCK`] bytes go into one set of 32-bit lanes, so that not even the sum of
+//! all lanes overflows.
 //!
 //! Read first: `_mm256_madd_epi16` in the Intel intrinsics guide; RFC 1071 section 2.
 
 use core::arch::x86_64::{
-    __m128i, __m256i, _mm_add_epi32, _mm_loadu_si128, _mm_madd_epi16, _mm_set1_epi16,
-    _mm_setzero_si128, _mm_storeu_si128, _mm_xor_si128, _mm256_add_epi32, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_set1_epi16, _mm256_setzero_si256, _mm256_storeu_si256,
-    _mm256_xor_si256,
+    __m128i, __m256i, _mm_add_epi32, _mm_cvtsi128_si32, _mm_loadu_si128, _mm_madd_epi16,
+    _mm_set1_epi16, _mm_setzero_si128, _mm_shuffle_epi32, _mm_xor_si128, _mm256_add_epi32,
+    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_set1_epi16, _mm256_setzero_si256, _mm256_xor_si256,
 };
 
 use crate::scalar::{add_carry, sum_scalar};
 
 /// The most bytes summed into one set of lanes.
 ///
-/// SSE2: 65,536 B / 16 B per load = 4,096 loads, each at most 2^16 in magnitude per lane, all
-/// four accumulators added into one lane: 2^28, well inside of 2^31.
+/// 2^15 words of at most 2^15 in magnitude each: all of them together are 2^30, inside of 2^31.
 const BLOCK: usize = 65_536;
 
 /// What flipping the top bit took from each word.
@@ -71,10 +70,8 @@ fn block_avx2(bytes: &[u8]) -> u64 {
         a = _mm256_add_epi32(a, pairs_avx2(load));
     }
     let total = _mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d));
-    let mut out = [0i32; 8];
-    // SAFETY: `out` is 32 writable bytes, and the store asks for no alignment.
-    unsafe { _mm256_storeu_si256((&raw mut out).cast::<__m256i>(), total) };
-    unbias(&out, bytes.len() - tail.len(), tail)
+    let halves = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256::<1>(total));
+    unbias(lanes_sum(halves), bytes.len() - tail.len(), tail)
 }
 
 /// Sixteen words, as eight sums of two biased words.
@@ -102,10 +99,7 @@ fn block_sse2(bytes: &[u8]) -> u64 {
         a = _mm_add_epi32(a, pairs_sse2(load));
     }
     let total = _mm_add_epi32(_mm_add_epi32(a, b), _mm_add_epi32(c, d));
-    let mut out = [0i32; 4];
-    // SAFETY: `out` is 16 writable bytes, and the store asks for no alignment.
-    unsafe { _mm_storeu_si128((&raw mut out).cast::<__m128i>(), total) };
-    unbias(&out, bytes.len() - tail.len(), tail)
+    unbias(lanes_sum(total), bytes.len() - tail.len(), tail)
 }
 
 /// Eight words, as four sums of two biased words.
@@ -117,11 +111,18 @@ fn pairs_sse2(bytes: &[u8; 16]) -> __m128i {
     _mm_madd_epi16(_mm_xor_si128(words, _mm_set1_epi16(i16::MIN)), _mm_set1_epi16(1))
 }
 
-/// Adds the lanes up, gives the bias of `wide_bytes` back and adds the tail.
+/// The sum of four lanes.
 #[inline]
-fn unbias(lanes: &[i32], wide_bytes: usize, tail: &[u8]) -> u64 {
-    let biased: i64 = lanes.iter().map(|&lane| i64::from(lane)).sum();
-    let value = biased + (wide_bytes as i64 / 2) * BIAS;
+#[target_feature(enable = "sse2")]
+fn lanes_sum(lanes: __m128i) -> i32 {
+    let pairs = _mm_add_epi32(lanes, _mm_shuffle_epi32::<0b01_00_11_10>(lanes));
+    _mm_cvtsi128_si32(_mm_add_epi32(pairs, _mm_shuffle_epi32::<0b10_11_00_01>(pairs)))
+}
+
+/// Gives the bias of `wide_bytes` back and adds the tail.
+#[inline]
+fn unbias(biased: i32, wide_bytes: usize, tail: &[u8]) -> u64 {
+    let value = i64::from(biased) + (wide_bytes as i64 / 2) * BIAS;
     // The true sum of unsigned words: never negative.
     add_carry(value.cast_unsigned(), sum_scalar(tail))
 }
