@@ -50,8 +50,8 @@ pub(crate) struct Outcome {
     pub(crate) ring_full: (u64, u64),
     /// Packets a second that the host took while the flood lasted.
     pub(crate) taken_rate: u64,
-    /// How long the sending took.
-    pub(crate) took: Duration,
+    /// The part of the time for which others had the cores of the bench's threads, where known.
+    pub(crate) waited_percent: Option<u64>,
 }
 
 /// Who watches a stretch.

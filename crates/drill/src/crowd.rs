@@ -64,6 +64,13 @@ impl Crowd {
         Ok(())
     }
 
+    /// Holds the flood back, or lets it go on; honest clients go on in any case.
+    pub(crate) const fn hold_flood(&mut self, held: bool) {
+        if let Some(flooding) = &mut self.flooding {
+            flooding.hold(held);
+        }
+    }
+
     /// Whether every question is answered or lost, and the flood is over.
     pub(crate) fn is_finished(&self) -> bool {
         let over = self.flooding.as_ref().is_none_or(|flooding| flooding.deadline().is_none());

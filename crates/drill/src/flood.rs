@@ -121,17 +121,24 @@ fn both(sources: &[&str; 2], content: &Content, dst_ports: PortRange) -> Vec<Str
 pub(crate) struct Flooding {
     blast: Blast,
     gate: Gate,
+    held: bool,
 }
 
 impl Flooding {
     /// Prepares a flood that begins with its first call.
     pub(crate) fn new(flood: &Flood) -> Result<Self, DrillError> {
-        Ok(Self { blast: Blast::new(flood.plan())?, gate: Gate::new(flood.rate, flood.length) })
+        let (blast, gate) = (Blast::new(flood.plan())?, Gate::new(flood.rate, flood.length));
+        Ok(Self { blast, gate, held: false })
     }
 
     /// Frames that were made and sent.
     pub(crate) const fn frames(&self) -> u64 {
         self.blast.stats().frames
+    }
+
+    /// Holds the flood back, or lets it go on. What is held back is not made up for.
+    pub(crate) const fn hold(&mut self, held: bool) {
+        self.held = held;
     }
 
     /// Packets that came back to the attackers.
@@ -147,7 +154,7 @@ impl Flooding {
     /// Sends what the gate lets through.
     pub(crate) fn work(&mut self, round: &mut Round<'_>) -> Units {
         let allowed = self.gate.pass(round.now, AT_ONCE.min(u64::from(round.budget.0)));
-        if allowed == 0 {
+        if allowed == 0 || self.held {
             return Units(1);
         }
         let Round { now, pool, random, arrived, departing, .. } = round;

@@ -19,6 +19,10 @@ pub const RECOVERY_MAX: Duration = Duration::from_secs(1);
 pub const RUN_MAX: Duration = Duration::from_millis(1);
 /// The share of the measured capacity below which floors are promised (decision F27).
 pub const OFFERED_MAX: f64 = 0.8;
+/// The least part of a planned flood that must have been offered, or nothing was shown.
+pub const OFFERED_MIN: f64 = 0.5;
+/// Unless others had the cores for this part of the time, in percent.
+pub const WAITED_EXCUSE: u64 = 10;
 
 /// What is promised.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -32,6 +36,8 @@ pub enum Floor {
     Memory,
     /// No packet died without a name.
     NamedDrops,
+    /// The floods were offered.
+    Offered,
     /// Service is as before soon after the floods.
     Recovery,
     /// The worker takes breaks.
@@ -45,6 +51,7 @@ impl fmt::Display for Floor {
             Self::Conservation => "conservation",
             Self::Memory => "memory",
             Self::NamedDrops => "named drops",
+            Self::Offered => "floods offered",
             Self::Recovery => "recovery",
             Self::WorkerRun => "worker run",
         })
@@ -84,6 +91,7 @@ pub struct Evidence<'a> {
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
     vec![
         answered(evidence.phases),
+        offered(evidence.phases),
         conservation(evidence.conservation),
         named_drops(evidence.conservation),
         memory(evidence.memory),
@@ -106,6 +114,28 @@ fn answered(phases: &[PhaseReport]) -> Verdict {
             }
             None => "nothing was asked".to_owned(),
         },
+    }
+}
+
+/// A flood is held back while packets pile up before the host. A host that is too slow for a flood
+/// that it took before must not pass by that.
+fn offered(phases: &[PhaseReport]) -> Verdict {
+    let part = |phase: &PhaseReport| phase.offered_pps as f64 / phase.planned_pps.max(1) as f64;
+    let floods = || phases.iter().filter(|phase| phase.planned_pps > 0);
+    let worst = floods().min_by(|a, b| part(a).total_cmp(&part(b)));
+    let excused = |phase: &PhaseReport| phase.waited_percent.is_some_and(|p| p >= WAITED_EXCUSE);
+    let least = format!("{:.0} %", OFFERED_MIN * 100.0);
+    Verdict {
+        floor: Floor::Offered,
+        passed: floods().all(|phase| part(phase) >= OFFERED_MIN || excused(phase)),
+        promised: format!(
+            "at least {least} of what was planned, or others had the cores {WAITED_EXCUSE} % of \
+             the time"
+        ),
+        measured: worst.map_or_else(
+            || "no floods".to_owned(),
+            |phase| format!("{:.0} % of it at worst ({})", part(phase) * 100.0, phase.name),
+        ),
     }
 }
 
@@ -214,6 +244,13 @@ mod tests {
         let mut e = good();
         e.0.clear();
         assert_eq!(failed(&e, second), [Floor::Answered], "who asked nothing proved nothing");
+        let mut e = good();
+        (e.0[0].planned_pps, e.0[0].offered_pps) = (100, 50);
+        assert_eq!(failed(&e, second), []);
+        (e.0[0].offered_pps, e.0[0].waited_percent) = (49, Some(WAITED_EXCUSE - 1));
+        assert_eq!(failed(&e, second), [Floor::Offered]);
+        e.0[0].waited_percent = Some(WAITED_EXCUSE);
+        assert_eq!(failed(&e, second), [], "others had the cores");
         let mut e = good();
         (e.1.violations, e.1.first_violation) = (1, Some("arrived 3, fates 2".to_owned()));
         assert_eq!(failed(&e, second), [Floor::Conservation]);

@@ -33,7 +33,8 @@ use core::time::Duration;
 pub use error::DrillError;
 pub use floodwall_world::CostTable;
 pub use floors::{
-    ANSWERED_MIN, Evidence, Floor, OFFERED_MAX, RECOVERY_MAX, RUN_MAX, Verdict, judge,
+    ANSWERED_MIN, Evidence, Floor, OFFERED_MAX, OFFERED_MIN, RECOVERY_MAX, RUN_MAX, Verdict,
+    WAITED_EXCUSE, judge,
 };
 pub use progress::{Progress, Silent, to_stderr};
 pub use report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};

@@ -64,8 +64,14 @@ pub struct PhaseReport {
     pub capacity_pps: Option<u64>,
     /// Whether the generator, and not the host, was what set the capacity.
     pub capacity_is_generator: bool,
+    /// Flood packets a second that were meant to be offered.
+    pub planned_pps: u64,
     /// Flood packets a second that were offered.
     pub offered_pps: u64,
+    /// The part of the time, in percent, for which the host's thread or the clients' was ready but
+    /// the system gave its core to others; `None` where the system does not say, and in virtual
+    /// time.
+    pub waited_percent: Option<u64>,
     /// Flood packets that were offered.
     pub offered: u64,
     /// Packets that came back to the attackers.

@@ -22,6 +22,7 @@ use crate::server::Free;
 
 /// The part of the measured capacity that floods offer.
 const LOAD: f64 = 0.6;
+const _: () = assert!(LOAD < crate::floors::OFFERED_MAX, "floors are promised below that");
 /// How long memory has to come back: the timers of neighbours who do not answer, and then some.
 const SETTLE: Duration = Duration::from_secs(8);
 /// How long service is measured at a time after the last flood.
@@ -176,7 +177,9 @@ impl Run<'_> {
             what,
             capacity_pps: Some(capacity),
             capacity_is_generator: !more_offered,
+            planned_pps: flood.rate,
             offered_pps: rate(offered, length),
+            waited_percent: outcome.waited_percent,
             offered,
             returned: outcome.seen.returned,
             ring_full_honest,
@@ -216,11 +219,12 @@ impl Run<'_> {
     }
 }
 
-/// Whether service is as good as it was.
+/// Whether service is as good as it was. Of the latencies the fast tenth is compared: a queue that
+/// a flood has left behind delays everybody, other work on the machine only those whom it hits.
 fn is_as_before(before: &Asked, now: &Asked) -> bool {
-    let median = |asked: &Asked| asked.latency.quantile(0.5);
-    let slower = median(before)
-        .zip(median(now))
+    let fast = |asked: &Asked| asked.latency.quantile(0.1);
+    let slower = fast(before)
+        .zip(fast(now))
         .is_none_or(|(before, now)| now > (before * 2).max(before + SLACK));
     now.share() >= crate::floors::ANSWERED_MIN && !slower
 }
@@ -382,6 +386,15 @@ fn notes(phases: &[PhaseReport]) -> Vec<String> {
     ));
     if phases.iter().any(|phase| phase.capacity_is_generator) {
         notes.push("> marks where the generator, not the host, set that limit".to_owned());
+    }
+    if let Some(most) = phases.iter().filter_map(|phase| phase.waited_percent).max()
+        && most >= crate::floors::WAITED_EXCUSE
+    {
+        notes.push(format!(
+            "other work on this machine kept a thread of the drill off its core for up to {most} % \
+             of a phase; floods are held back meanwhile, since what the host could take then was \
+             not measured"
+        ));
     }
     let honest: u64 = phases.iter().map(|phase| phase.ring_full_honest).sum();
     if honest > 0 {

@@ -89,7 +89,6 @@ impl Bench for SimBench {
             if look.at <= end {
                 let taken = look.worker.received - first.worker.received;
                 outcome.taken_rate = rate(taken, look.at - first.at);
-                outcome.took = look.at - first.at;
             }
             watch.look(&look);
             let Some(crowd) = self.world.node_ref::<Crowd>(self.crowd) else { break };

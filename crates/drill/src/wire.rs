@@ -9,6 +9,7 @@
 //! clock: a shell, as `dispatch` is.
 
 use core::time::Duration;
+use std::fs;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
@@ -19,6 +20,8 @@ use floodwall_dispatch::{
 };
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 
+use rustix::thread::{Pid, gettid};
+
 use crate::bench::{Bench, Look, Loop, Outcome, Watch, rate};
 use crate::crowd::{Crowd, Seen, Stretch, sort_losses};
 use crate::error::DrillError;
@@ -27,6 +30,8 @@ use crate::server::{Free, Served, ServerConfig, View};
 
 /// Packets of the ring, each way.
 const RING: usize = 65_536;
+/// Packets in the ring from which on a flood is held back: the host's thread is off its core.
+const HOLD: u64 = RING as u64 / 8;
 /// The crowd's packets: small ones for a ring full and then some, and larger ones.
 const CROWD_PACKETS: (usize, usize) = (RING + RING / 2, RING / 4);
 /// Packets a second at which a pause of the host's thread of 50 ms does not fill the ring.
@@ -43,7 +48,7 @@ const TURN_UNITS: Units = Units(64);
 const TURN_BURSTS: usize = 4;
 
 /// What the worker's thread tells when it is ready.
-type Ready = Result<(Bell, PublishedReader), DrillError>;
+type Ready = Result<(Bell, PublishedReader, Pid), DrillError>;
 
 /// Honest clients who are not part of the crowd.
 pub(crate) trait Outsiders {
@@ -71,6 +76,8 @@ pub(crate) struct WireBench {
     clock: Clock,
     random: Randomness,
     bell: Bell,
+    /// The host's and this one's.
+    threads: [Pid; 2],
     rung: Instant,
     reader: PublishedReader,
     stop: Stop,
@@ -107,7 +114,7 @@ impl WireBench {
             .name("drill-host".to_owned())
             .spawn(move || serve(&config, host, theirs, &until, &ready))
             .map_err(system("start the host's thread"))?;
-        let (bell, reader) = await_start(&is_ready)?;
+        let (bell, reader, host_thread) = await_start(&is_ready)?;
         let clock = Clock::new();
         Ok(Self {
             crowd: Crowd::default(),
@@ -116,6 +123,7 @@ impl WireBench {
             clock,
             random: Randomness::from_number(seed),
             bell,
+            threads: [host_thread, gettid()],
             rung: Instant::ORIGIN,
             reader,
             stop,
@@ -165,6 +173,14 @@ impl WireBench {
             seen.asked = outsiders.end()?;
         }
         Ok(seen)
+    }
+
+    /// How long each thread has been ready while others had its core, by the system's account.
+    fn waited(&self) -> [Option<u64>; 2] {
+        self.threads.map(|thread| {
+            let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+            fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok()
+        })
     }
 
     /// One turn of the crowd. Returns what found the ring full.
@@ -231,6 +247,7 @@ impl Bench for WireBench {
         self.begin(stretch)?;
         let mut outcome = Outcome::default();
         let (first, lost_outside) = (self.look(), self.lost_outside());
+        let waited = self.waited();
         let started = self.clock.now();
         let (end, mut look_at) = (started + stretch.length(), started);
         loop {
@@ -245,8 +262,10 @@ impl Bench for WireBench {
                 if look.at <= end && look.at > started {
                     let taken = look.worker.received - first.worker.received;
                     outcome.taken_rate = rate(taken, look.at - started);
-                    outcome.took = now - started;
                 }
+                // A measurement wants the ring full; honest clients must not meet it so.
+                let piled_up = look.given.saturating_sub(look.worker.received);
+                self.crowd.hold_flood(stretch.asking.is_some() && piled_up > HOLD);
                 watch.look(&look);
                 watch.tick(now - started, self.tally());
                 if now >= end && self.is_finished() {
@@ -255,6 +274,7 @@ impl Bench for WireBench {
             }
             self.rest(now);
         }
+        outcome.waited_percent = waited_percent(waited, self.waited(), self.clock.now() - started);
         outcome.seen = self.seen(stretch)?;
         // The system does not tell whose packets found its ring full.
         outcome.ring_full.1 += self.lost_outside() - lost_outside;
@@ -330,8 +350,20 @@ fn look(published: &Published, crowd_free: Free, given: u64) -> Look {
     }
 }
 
+/// The longer wait of the two threads, as a part of the time.
+fn waited_percent(
+    before: [Option<u64>; 2],
+    after: [Option<u64>; 2],
+    time: Duration,
+) -> Option<u64> {
+    let waits = before.into_iter().zip(after).filter_map(|(before, after)| {
+        Some(after?.saturating_sub(before?) * 100 / (time.as_nanos() as u64).max(1))
+    });
+    waits.max()
+}
+
 /// Waits until the host runs, or says why it does not.
-fn await_start(is_ready: &Receiver<Ready>) -> Result<(Bell, PublishedReader), DrillError> {
+fn await_start(is_ready: &Receiver<Ready>) -> Ready {
     is_ready.recv().unwrap_or_else(|_| {
         Err(DrillError::WorkerEnded("it panicked at its start; see above".to_owned()))
     })
@@ -363,6 +395,6 @@ fn serve(
             return Err(text);
         }
     };
-    let _ = ready.send(Ok((worker.bell(), worker.reader())));
+    let _ = ready.send(Ok((worker.bell(), worker.reader(), gettid())));
     worker.run(stop).map(drop).map_err(|error| error.to_string())
 }
