@@ -392,8 +392,8 @@ fn notes(phases: &[PhaseReport]) -> Vec<String> {
     {
         notes.push(format!(
             "other work on this machine kept a thread of the drill off its core for up to {most} % \
-             of a phase; floods are held back meanwhile, since what the host could take then was \
-             not measured"
+             of a phase; the memory wire holds floods back meanwhile, since what the host \
+             could take then was not measured"
         ));
     }
     let honest: u64 = phases.iter().map(|phase| phase.ring_full_honest).sum();
