@@ -325,7 +325,12 @@ impl PacketBuf {
         if d.chain.get().is_null() {
             return true_size(d);
         }
-        Links::of(d).map(true_size).sum()
+        self.true_size_of_chain()
+    }
+
+    #[cold]
+    fn true_size_of_chain(&self) -> u32 {
+        Links::of(self.descriptor()).map(true_size).sum()
     }
 
     /// Charges the packet's true size to `account`, after releasing what it was charged before.
@@ -335,13 +340,21 @@ impl PacketBuf {
     /// The account is full: nothing is charged then.
     #[inline]
     pub fn charge(&mut self, account: &Account) -> Result<(), AccountFull> {
-        self.release_charge();
+        let d = self.descriptor();
+        if d.charged.get() != 0 {
+            self.release_old_charge();
+        }
         let size = self.true_size();
         account.charge(size)?;
-        let d = self.descriptor();
         d.charged.set(size);
         d.account.set(account.id());
         Ok(())
+    }
+
+    /// A packet that is charged anew: apart, for it would cost the others registers.
+    #[cold]
+    fn release_old_charge(&self) {
+        self.release_charge();
     }
 
     /// Releases exactly what was charged.

@@ -28,7 +28,7 @@ impl Allowance {
     }
 
     /// Charges the packet; false, and nothing charged, where there is no room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn charge(&self, packet: &mut PacketBuf) -> bool {
         packet.charge(&self.account).is_ok() || self.charge_beyond(packet)
     }
