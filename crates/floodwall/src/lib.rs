@@ -105,11 +105,12 @@ pub use floodwall_base::{
 pub use floodwall_device::{Device, DeviceError};
 pub use floodwall_stack::{
     Application, ConfigError, Conservation, Fates, Host, HostError, InterfaceConfig, LinkMedium,
-    Sockets, Stack, StackConfig, StartError, StaticRoute, Stats, accounts_needed, check, services,
+    SendError, Sockets, Stack, StackConfig, StartError, StaticRoute, Stats, accounts_needed, check,
+    services,
 };
 pub use floodwall_udp::{
-    BindError, ConnectError, GroupError, Received, ReceivedPacket, RecvError, SendError, SocketId,
-    SocketSettings,
+    BindError, ConnectError, GroupError, Received, ReceivedPacket, RecvError,
+    SendError as UdpSendError, SocketId, SocketSettings,
 };
 pub use floodwall_world::World;
 

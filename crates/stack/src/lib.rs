@@ -31,5 +31,5 @@ pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 pub use floodwall_ip::LinkMedium;
 pub use host::{Application, Host, HostError};
 pub use shard::{Stack, accounts_needed};
-pub use sockets::{Sockets, StartError};
+pub use sockets::{SendError, Sockets, StartError};
 pub use stats::{Conservation, Fates, Stats};
