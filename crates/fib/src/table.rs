@@ -1,7 +1,7 @@
 //! `Fib`: the table consulted per packet.
 //!
 //! Kept in order of preference, so that the first route that fits is the answer: longest prefix,
-//! then lowest metric, then oldest. One writer, on the worker itself for now.
+//! then lowest metric, then oldest. One writer: the worker itself.
 //!
 //! # Under flood
 //! Reachable by the operator only: nothing that a stranger sends adds a route here. Bound: the
