@@ -132,7 +132,7 @@ fn a_datagram_that_is_received_and_answered_allocates_nothing_and_is_not_copied(
         assert_eq!(answered, 300);
         assert_eq!((after.copied_bytes, after.pulldowns), (before.copied_bytes, 0));
         // The headers of link, network and transport, each looked at where it lay.
-        let (checks, borrows) = (after.checks - before.checks, after.borrows - before.borrows);
+        let (checks, borrows) = (after.checks() - before.checks(), after.borrows - before.borrows);
         assert!(checks == borrows && checks <= 3 * 300, "{checks} checks, {borrows} borrows");
     }
 }
