@@ -90,7 +90,7 @@ fn a_chain_of_eight_thousand_headers_costs_no_more_than_one_of_nine() {
         let packet = ipv6_chain(&headers, IpProtocol::UDP, &[0; 8]);
         let owed = Some(Owed::problem_v6(8, 40 + 64));
         rig.packet_dies("a chain", &packet, DropReason::ExtensionLimit, owed);
-        rig.stats().access.checks
+        rig.stats().access.checks()
     };
     let (nine, all) = (looks(9), looks(8172));
     assert!(all <= nine + 16, "{nine} and {all}");
