@@ -1,6 +1,6 @@
 //! The wide kernels of x86-64: SSE2, which every such machine has, and AVX2, found at run time.
 //!
-//! Called by `sum.rs` for 128 bytes and more. A 16-bit word with its top bit flipped is the word
+//! Called by `sum.rs` for 384 bytes and more. A 16-bit word with its top bit flipped is the word
 //! minus 32,768 as a signed number; `madd` with ones adds neighbours into 32-bit lanes without
 //! overflow, and at the end 32,768 is given back for each word. Compilers do not find this by
 //! themselves: the auto-vectorised loops are two to three times slower.
