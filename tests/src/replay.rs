@@ -258,6 +258,7 @@ fn config(aim: Aim, framed: bool) -> StackConfig {
             mtu: 65_535,
             addresses,
             gateways: Vec::new(),
+            ..InterfaceConfig::default()
         }],
         routes: vec![everywhere("0.0.0.0/0"), everywhere("::/0")],
         udp_sockets_max: PORTS_MAX,

@@ -25,6 +25,7 @@ pub fn ethernet_config(host: u8) -> StackConfig {
                 .filter_map(|a| a.parse().ok())
                 .collect(),
             gateways: Vec::new(),
+            ..InterfaceConfig::default()
         }],
         udp_sockets_max: 64,
         duplicate_address_detection: false,

@@ -212,6 +212,7 @@ fn an_answer_whose_interface_is_down_dies() {
         mtu: 1500,
         addresses: vec!["10.1.0.1/24".parse().unwrap(), "fd01::1/64".parse().unwrap()],
         gateways: Vec::new(),
+        ..InterfaceConfig::default()
     };
     let mut config = ethernet_config(HOST);
     config.interfaces.push(second);

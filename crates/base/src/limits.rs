@@ -24,6 +24,21 @@ pub const NEIGHBORS_INCOMPLETE_MAX: usize = 256;
 /// Of the resolved ones, how many may be strangers: neighbours that asked for us and never answered
 /// us. Whoever asks costs us an entry; only these few can be had that way.
 pub const NEIGHBOR_STRANGERS_MAX: usize = 64;
+/// Routers of one interface that advertise themselves: more than any link has; Linux keeps no count
+/// and had 31,469 routes of a flood in two seconds.
+pub const ROUTERS_MAX: usize = 16;
+/// Prefixes of one interface that routers advertise.
+pub const PREFIXES_MAX: usize = 32;
+/// Routes of one interface that routers advertise beside the default one (RFC 4191).
+pub const ADVERTISED_ROUTES_MAX: usize = 64;
+/// Addresses of one interface made out of advertised prefixes: Linux's `max_addresses`.
+pub const AUTOCONF_ADDRESSES_MAX: usize = 16;
+/// DNS servers of one interface that routers advertise (RFC 8106 asks for three).
+pub const DNS_SERVERS_MAX: usize = 8;
+/// Domains of one interface's search list that routers advertise.
+pub const DNS_SEARCH_MAX: usize = 8;
+/// Redirects of each family that are remembered.
+pub const REDIRECTS_MAX: usize = 64;
 /// Packets that wait for one neighbour's link address.
 pub const NEIGHBOR_PENDING_MAX: usize = 3;
 /// IPv6 extension headers of one packet.

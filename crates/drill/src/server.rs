@@ -58,6 +58,7 @@ impl ServerConfig {
                 mtu: 1500,
                 addresses: [on_link(v4, 16), on_link(v6, 64)].into_iter().flatten().collect(),
                 gateways: vec![scene::ROUTER_V4.into(), scene::ROUTER_V6.into()],
+                ..InterfaceConfig::default()
             }],
             udp_sockets_max: 64,
             udp_receive_bytes: self.udp_receive_bytes,

@@ -4,8 +4,9 @@
 //! then lowest metric, then oldest. One writer: the worker itself.
 //!
 //! # Under flood
-//! Reachable by the operator only: nothing that a stranger sends adds a route here. Bound: the
-//! number given to [`Fib::new`]. Worst work per packet: that many comparisons.
+//! Reachable by the operator, and by routers of a link that advertise themselves, up to the bounds
+//! of `floodwall_ip::router_discovery` for each interface. Bound: the number given to
+//! [`Fib::new`]. Worst work per packet: that many comparisons.
 
 use floodwall_base::{Address, Instant, Prefix};
 use thiserror::Error;
@@ -71,6 +72,31 @@ impl<A: Address> Fib<A> {
         Ok(())
     }
 
+    /// Adds a route, or puts it in the place of the one that the same protocol has for the same
+    /// prefix, gateway and interface: how a route is prolonged, or liked more or less.
+    ///
+    /// # Errors
+    /// See [`AddRouteError`]; the former route is gone then only where another protocol has the
+    /// very same.
+    pub fn set(&mut self, route: Route<A>) -> Result<(), AddRouteError> {
+        let same = |r: &Route<A>| {
+            (r.prefix, r.gateway, r.iface, r.protocol)
+                == (route.prefix, route.gateway, route.iface, route.protocol)
+        };
+        match self.routes.iter_mut().find(|r| same(r)) {
+            Some(old) if old.metric == route.metric => {
+                *old = route;
+                self.generation = self.generation.wrapping_add(1);
+                Ok(())
+            }
+            Some(_) => {
+                self.remove(same);
+                self.insert(route)
+            }
+            None => self.insert(route),
+        }
+    }
+
     /// Removes every route that `which` names; returns how many.
     pub fn remove(&mut self, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
         let before = self.routes.len();
@@ -115,6 +141,7 @@ mod tests {
     use floodwall_base::IfIndex;
 
     use super::*;
+    use crate::route::RouteProtocol;
 
     fn route<A: Address>(text: &str, len: u8, iface: u16) -> Route<A> {
         let addr = text.parse().ok().unwrap();
@@ -162,6 +189,25 @@ mod tests {
         let addr = "fd00:1::1".parse().unwrap();
         assert_eq!(fib.lookup(addr, Instant::from_nanos(99)).unwrap().iface.0, 2);
         assert_eq!(fib.lookup(addr, end).unwrap().iface.0, 1);
+    }
+
+    #[test]
+    fn a_route_that_is_set_again_replaces_its_former_self_and_no_other() {
+        let mut fib = Fib::<Ipv6Addr>::new(2);
+        let learnt = Route {
+            protocol: RouteProtocol::RouterAdvertisement,
+            metric: 9,
+            expires: Some(Instant::from_nanos(5)),
+            ..route("fd00::", 64, 1)
+        };
+        fib.insert(route("fd00::", 64, 1)).unwrap();
+        for (metric, expires) in [(9, 5), (9, 7), (3, 8)] {
+            let expires = Some(Instant::from_nanos(expires));
+            fib.set(Route { metric, expires, ..learnt }).unwrap();
+            assert_eq!((fib.routes().len(), fib.routes()[1].expires), (2, expires));
+        }
+        assert_eq!(fib.routes()[0].protocol, RouteProtocol::Static);
+        assert_eq!(fib.set(Route { iface: IfIndex(2), ..learnt }), Err(AddRouteError::Full(2)));
     }
 
     #[test]

@@ -29,6 +29,7 @@ fn config(host: u8) -> Outcome<StackConfig> {
             format!("2001:2::{host}/64").parse()?,
         ],
         gateways: Vec::new(),
+        ..InterfaceConfig::default()
     };
     let interfaces = vec![interface];
     Ok(StackConfig { interfaces, duplicate_address_detection: false, ..StackConfig::default() })

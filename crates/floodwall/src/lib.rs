@@ -41,6 +41,7 @@
 //!         mtu: 1500,
 //!         addresses: vec![format!("2001:db8::{host}/64").parse().expect("an address")],
 //!         gateways: Vec::new(),
+//!         ..InterfaceConfig::default()
 //!     };
 //!     let interfaces = vec![interface];
 //!     StackConfig { interfaces, duplicate_address_detection: false, ..StackConfig::default() }

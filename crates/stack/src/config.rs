@@ -20,6 +20,27 @@ pub struct InterfaceConfig {
     pub addresses: Vec<IpCidr>,
     /// Routers there: one default route each.
     pub gateways: Vec<IpAddr>,
+    /// Whether IPv6 routers there are asked for and believed: routes, hop limit, MTU, DNS (RFC 4861
+    /// section 6.3). Ethernet only.
+    pub accept_ra: bool,
+    /// Whether we make ourselves addresses out of the prefixes that routers advertise (RFC 4862),
+    /// with identifiers that say nothing of the station (RFC 7217). Needs `accept_ra`.
+    pub autoconf: bool,
+}
+
+impl Default for InterfaceConfig {
+    /// Bare IP packets, an MTU of 1500, no addresses, and nobody is believed.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            medium: LinkMedium::Ip,
+            mtu: 1500,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            accept_ra: false,
+            autoconf: false,
+        }
+    }
 }
 
 /// One route beside those that addresses and gateways make.
@@ -52,6 +73,15 @@ pub struct StackConfig {
     pub duplicate_address_detection: bool,
     /// Echo replies a second that one peer may cause; 0 for no bound.
     pub echo_rate: u32,
+    /// The least hop limit that a router may make us use (CVE-2015-2922: a hop limit of 1 cuts
+    /// every host of a link off).
+    pub hop_limit_floor: u8,
+    /// Whether redirects are followed, of both families alike. Off by default: what they gain is
+    /// one hop, and an IPv4 redirect can be forged from anywhere.
+    pub accept_redirects: bool,
+    /// The secret of RFC 7217: with the same one, a host has the same addresses after a restart.
+    /// `None`: others at each start.
+    pub stable_secret: Option<[u8; 16]>,
 }
 
 impl Default for StackConfig {
@@ -65,6 +95,9 @@ impl Default for StackConfig {
             neighbors_max: limits::NEIGHBORS_MAX,
             duplicate_address_detection: true,
             echo_rate: 10_000,
+            hop_limit_floor: floodwall_ip::iface::HOP_LIMIT,
+            accept_redirects: false,
+            stable_secret: None,
         }
     }
 }

@@ -45,6 +45,7 @@ fn config() -> StackConfig {
             .map(|text| text.parse::<IpCidr>().expect("an address with its prefix"))
             .collect(),
         gateways: gateways.iter().map(|text| text.parse().expect("an address")).collect(),
+        ..InterfaceConfig::default()
     };
     StackConfig {
         interfaces: vec![

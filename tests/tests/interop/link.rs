@@ -66,6 +66,7 @@ pub(crate) fn interface(kind: Kind) -> InterfaceConfig {
         mtu: MTU,
         addresses: ["10.77.0.2/24", "fd77::2/64"].iter().map(|a| a.parse().unwrap()).collect(),
         gateways: Vec::new(),
+        ..InterfaceConfig::default()
     }
 }
 

@@ -239,6 +239,7 @@ fn an_address_is_reached_through_its_own_interface_alone() {
         mtu: 1500,
         addresses: ["10.1.0.1/24", "fd01::1/64"].map(|a| a.parse().expect("an address")).into(),
         gateways: Vec::new(),
+        ..InterfaceConfig::default()
     };
     let mut config: StackConfig = ethernet_config(HOST);
     config.interfaces.push(second);

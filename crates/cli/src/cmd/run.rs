@@ -178,6 +178,7 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
         mtu: wanted.mtu.as_ref().map_or(opened.info.mtu, |mtu| mtu.value),
         addresses: wanted.addresses.iter().map(|address| address.value).collect(),
         gateways: wanted.gateways.iter().map(|gateway| gateway.value).collect(),
+        ..InterfaceConfig::default()
     };
     let interfaces = settings.interfaces.iter().zip(opened).map(interface).collect();
     StackConfig { interfaces, ..StackConfig::default() }

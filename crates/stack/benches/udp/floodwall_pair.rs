@@ -40,6 +40,7 @@ impl End {
                     format!("fd00::{host}/64").parse().unwrap(),
                 ],
                 gateways: Vec::new(),
+                ..InterfaceConfig::default()
             }],
             udp_sockets_max: sockets + 1,
             duplicate_address_detection: false,
