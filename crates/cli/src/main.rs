@@ -1,7 +1,8 @@
 //! The floodwall command: parse, hand over to a command, exit with its number.
 //!
 //! The only crate that parses arguments and formats for humans. Invariant: clap's usage errors
-//! exit with 1, as every other refusal before anything has started (`exit.rs`).
+//! exit with 1, as every other refusal before anything has started (`exit.rs`); but `drill`, whose
+//! 1 is a floor that does not hold, says 2.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -30,6 +31,9 @@ fn main() -> ExitCode {
             // Where the terminal is gone, nobody reads what cannot be written.
             let _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            if !asked && std::env::args_os().nth(1).is_some_and(|word| word == "drill") {
+                return cmd::drill::NOT_RUN.into();
+            }
             return if asked { Exit::Done } else { Exit::Usage }.into();
         }
     };

@@ -14,7 +14,7 @@ const CODES: &str = "\
 Exit codes:
   0  every floor holds
   1  a floor does not hold
-  2  the drill could not be run
+  2  the drill could not be run, or these words make no sense
 
 Example:
   floodwall drill                 over a wire in memory: no root, about 20 seconds
@@ -23,8 +23,8 @@ Example:
 
 /// A floor does not hold.
 const FAILED: u8 = 1;
-/// The drill could not be run.
-const NOT_RUN: u8 = 2;
+/// The drill could not be run, for a usage error too.
+pub(crate) const NOT_RUN: u8 = 2;
 
 /// `floodwall drill`
 #[derive(Debug, Args)]
