@@ -16,13 +16,16 @@ use floodwall_packet::{Burst, Engine, Round, Triage};
 
 use crate::count::Returned;
 use crate::error::PlanError;
-use crate::fragment;
 use crate::plan::{Content, Plan, Stream};
 use crate::replay;
 use crate::seen::{LOOK_BYTES, see};
 use crate::stamp::Stamp;
 use crate::station::Station;
 use crate::template::{Shape, Template};
+use crate::{forge, fragment, headers};
+
+/// The longest frame that headers are put into; a longer one stays as it is.
+const FRAME_MAX: usize = 1514;
 
 /// What was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,8 +68,8 @@ pub struct Blast {
     peer: Option<MacAddr>,
     stats: BlastStats,
     returned: Returned,
-    /// Where frames are made that no template holds.
-    scratch: Vec<u8>,
+    /// Where frames are made that no template holds: as they leave, and before they are cut.
+    scratch: [Vec<u8>; 2],
 }
 
 impl Blast {
@@ -92,7 +95,7 @@ impl Blast {
             peer: None,
             stats: BlastStats::default(),
             returned: Returned::default(),
-            scratch: Vec::with_capacity(scratch),
+            scratch: [scratch, scratch].map(Vec::with_capacity),
         })
     }
 
@@ -142,7 +145,9 @@ impl Blast {
         let Some((started, peer)) = self.started.zip(self.peer) else { return 0 };
         running.draw(at as u32, due, round);
         let Running { stream, template, next, .. } = running;
-        let (station, stats) = (&self.station, &mut self.stats);
+        let (station, stats, [scratch, whole]) =
+            (&self.station, &mut self.stats, &mut self.scratch);
+        let (medium, link) = (station.config.medium, (station.config.mac, peer));
         let mut frames = 0;
         let mut transmit = |frame: &[u8], round: &mut Round<'_>| {
             frames += 1;
@@ -153,22 +158,34 @@ impl Blast {
                 stats.no_buffer += 1;
             }
         };
-        match (&stream.content, template, stream.fragments) {
-            (Content::Replay { frames, mutate }, ..) => {
-                let link = (station.config.mac, peer);
+        match (&stream.content, template) {
+            (Content::Replay { frames, mutate }, _) => {
                 let random = mutate.then_some(&mut round.random.public);
-                let medium = station.config.medium;
-                replay::write(frames, *next, medium, link, random, &mut self.scratch);
-                transmit(&self.scratch, round);
+                replay::write(frames, *next, medium, link, random, scratch);
+                transmit(scratch, round);
             }
-            (_, Some(template), None) => transmit(template.frame(), round),
-            (_, Some(template), Some(plan)) => {
-                let id = round.random.public.next_u64() as u32;
-                let (frame, network) = (template.frame(), template.network());
-                let scratch = &mut self.scratch;
-                fragment::cut(frame, network, plan, id, scratch, |f| transmit(f, round));
+            (Content::Forged(forgery), _) => {
+                let random = &mut round.random.public;
+                let addrs = stream.draw_addrs(*next, random);
+                forge::write(*forgery, forge::Ends { medium, link, addrs }, random, scratch);
+                transmit(scratch, round);
             }
-            (_, None, _) => {}
+            (_, Some(template)) => {
+                let (mut frame, network) = (template.frame(), template.network());
+                if let Some(plan) = stream.headers {
+                    let random = &mut round.random.public;
+                    headers::put_in(frame, network, plan, FRAME_MAX, random, whole);
+                    frame = whole;
+                }
+                match stream.fragments {
+                    None => transmit(frame, round),
+                    Some(plan) => {
+                        let id = round.random.public.next_u64() as u32;
+                        fragment::cut(frame, network, plan, id, scratch, |f| transmit(f, round));
+                    }
+                }
+            }
+            (_, None) => {}
         }
         self.stats.sent += 1;
         self.stats.late_max = self.stats.late_max.max(round.now - due);
@@ -185,8 +202,9 @@ impl Running {
         let (stream, random) = (&self.stream, &mut round.random.public);
         if self.flow_left == 0 {
             let (spread, n) = (stream.spread, self.flow);
-            template.set_src_addr(stream.src_addrs.draw(spread, n, random));
-            template.set_dst_addr(stream.dst_addrs.draw(spread, n, random));
+            let (src_addr, dst_addr) = stream.draw_addrs(n, random);
+            template.set_src_addr(src_addr);
+            template.set_dst_addr(dst_addr);
             template.set_src_port(stream.src_ports.draw(spread, n, random));
             template.set_dst_port(stream.dst_ports.draw(spread, n, random));
             self.flow += 1;
@@ -211,7 +229,7 @@ fn template_of(stream: &Stream, station: &Station) -> Result<Option<Template>, P
         Content::Udp => Shape::Udp,
         Content::IcmpEcho => Shape::Echo,
         Content::Tcp(flags) => Shape::Tcp(flags),
-        Content::Replay { .. } => return Ok(None),
+        Content::Replay { .. } | Content::Forged(_) => return Ok(None),
     };
     let config = &station.config;
     let link = (config.mac, station.peer().unwrap_or(MacAddr::ZERO));
@@ -222,10 +240,12 @@ fn template_of(stream: &Stream, station: &Station) -> Result<Option<Template>, P
 
 /// The largest frame that a stream makes outside its template.
 fn scratch_bytes(stream: &Stream) -> usize {
-    match (&stream.content, stream.fragments) {
-        (Content::Replay { frames, .. }, _) => frames.iter().map(Vec::len).max().unwrap_or(0),
-        (_, Some(plan)) => fragment::HEADERS_MAX + plan.bytes,
-        (_, None) => 0,
+    let cut = stream.fragments.map_or(0, |plan| fragment::HEADERS_MAX + plan.bytes);
+    let whole = if stream.headers.is_some() { FRAME_MAX + stream.payload.max } else { 0 };
+    match &stream.content {
+        Content::Replay { frames, .. } => frames.iter().map(Vec::len).max().unwrap_or(0),
+        Content::Forged(_) => forge::FRAME_MAX,
+        _ => cut.max(whole),
     }
 }
 

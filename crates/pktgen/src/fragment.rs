@@ -14,7 +14,7 @@ const FRAGMENT_HEADER: usize = 8;
 /// The most bytes that a fragment's headers take.
 pub(crate) const HEADERS_MAX: usize = 14 + ipv6::HEADER_LEN + FRAGMENT_HEADER;
 
-/// Cuts `frame`, whose IP header is at `network` and has no options, and gives each fragment to
+/// Cuts `frame`, whose IP header is at `network`, and gives each fragment to
 /// `send`. `scratch` is where they are made. Returns how many were sent.
 pub(crate) fn cut(
     frame: &[u8],
@@ -26,7 +26,8 @@ pub(crate) fn cut(
 ) -> u32 {
     let packet = frame.get(network..).unwrap_or_default();
     let header_len = match Ipv4Header::parse(packet, packet.len()) {
-        Ok(_) => ipv4::HEADER_LEN,
+        // Options stay behind: no fragment needs them.
+        Ok(ip) => ip.header_len(),
         Err(_) => ipv6::HEADER_LEN,
     };
     let body = packet.get(header_len..).unwrap_or_default();
@@ -38,6 +39,7 @@ pub(crate) fn cut(
         let withheld = match plan.withheld {
             Withheld::First => offset == 0,
             Withheld::Last => last,
+            Withheld::Middle => offset != 0 && !last,
             Withheld::None => false,
         };
         if !withheld {
@@ -142,6 +144,8 @@ mod tests {
             assert_eq!(pieces(v4, last), [(0, 24, true), (24, 24, true)]);
             let first = Fragments { withheld: Withheld::First, ..plan };
             assert_eq!(pieces(v4, first), [(24, 24, true), (48, 2, false)]);
+            let middle = Fragments { withheld: Withheld::Middle, ..plan };
+            assert_eq!(pieces(v4, middle), [(0, 24, true), (48, 2, false)]);
             let tiny = Fragments { bytes: 8, ..plan };
             assert_eq!(pieces(v4, tiny).len(), 7);
             let overlap = Fragments { overlap: 8, ..plan };

@@ -14,7 +14,9 @@
 mod blast;
 mod count;
 mod error;
+mod forge;
 mod fragment;
+mod headers;
 mod honest;
 mod latency;
 mod pace;
@@ -29,6 +31,8 @@ mod template;
 pub use blast::{Blast, BlastStats};
 pub use count::Returned;
 pub use error::PlanError;
+pub use forge::Forgery;
+pub use headers::Headers;
 pub use honest::{Honest, HonestConfig, HonestStats};
 pub use latency::Latency;
 pub use pace::Pace;

@@ -6,10 +6,12 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use floodwall_base::Family;
+use floodwall_base::{Family, PublicRandom};
 use floodwall_wire::TcpFlags;
 
 use crate::error::PlanError;
+use crate::forge::Forgery;
+use crate::headers::Headers;
 use crate::pace::Pace;
 use crate::range::{AddrRange, PortRange, SizeRange, Spread};
 use crate::stamp::STAMP_BYTES;
@@ -19,6 +21,9 @@ use crate::station::StationConfig;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Content {
+    /// Messages of the link itself: neighbours, routers, redirects, group queries. Ports, payload,
+    /// hop limit, headers and fragments of the stream mean nothing.
+    Forged(Forgery),
     /// Echo requests of ICMP or ICMPv6, by the addresses' family.
     IcmpEcho,
     /// Given frames, one after the other, round and round; the station's link addresses are put
@@ -44,6 +49,8 @@ pub enum Withheld {
     /// The last.
     #[default]
     Last,
+    /// All but the first and the last.
+    Middle,
     /// None: packets are complete.
     None,
 }
@@ -89,7 +96,9 @@ pub struct Stream {
     pub stamp: bool,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
-    /// How packets are cut; `None` for whole ones. A packet's fragments leave together.
+    /// What is put between the IP header and the transport; `None` for nothing.
+    pub headers: Option<Headers>,
+    /// How packets are cut, the headers above included; `None` for whole ones. A packet's fragments leave together.
     pub fragments: Option<Fragments>,
     /// How fast; packets before fragmentation.
     pub pace: Pace,
@@ -115,6 +124,7 @@ impl Default for Stream {
             payload: SizeRange::one(18),
             stamp: false,
             hop_limit: 64,
+            headers: None,
             fragments: None,
             pace: Pace::per_second(1000),
             count: None,
@@ -145,6 +155,9 @@ impl Stream {
         if self.src_addrs.family() != self.dst_addrs.family() {
             return Err(PlanError::MixedFamilies);
         }
+        if let Some(headers) = self.headers {
+            headers.size().check("headers")?;
+        }
         self.src_ports.check("src_ports")?;
         self.dst_ports.check("dst_ports")?;
         self.payload.check("payload")?;
@@ -155,6 +168,12 @@ impl Stream {
             f.bytes.is_multiple_of(8) && f.overlap.is_multiple_of(8) && f.overlap < f.bytes
         };
         if self.fragments.is_none_or(whole) { Ok(()) } else { Err(PlanError::FragmentBytes) }
+    }
+
+    /// The addresses of flow `n`.
+    pub(crate) fn draw_addrs(&self, n: u64, random: &mut PublicRandom) -> (IpAddr, IpAddr) {
+        let src_addr = self.src_addrs.draw(self.spread, n, random);
+        (src_addr, self.dst_addrs.draw(self.spread, n, random))
     }
 
     /// When packet `i` is meant to leave, from the engine's first call; `None` where there is no
