@@ -9,6 +9,7 @@
 //! assert_eq!(line, "[the Ethernet header is cut short]");
 //! ```
 
+mod group;
 mod upper;
 
 use core::fmt::{self, Display, Formatter};

@@ -3,6 +3,7 @@
 //! Called by `show.rs` only. Invariant: each form begins with a space and its protocol's name.
 
 use core::fmt::{self, Display, Formatter};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Quote, packet};
 use crate::icmpv6::Icmpv6Type;
@@ -36,6 +37,7 @@ impl Display for Upper<'_> {
             IpProtocol::TCP => self.tcp(f),
             IpProtocol::UDP => self.udp(f),
             IpProtocol::ICMPV4 => self.icmpv4(f),
+            IpProtocol::IGMP => super::group::message::<Ipv4Addr>(self.bytes, self.len, f),
             IpProtocol::ICMPV6 => self.icmpv6(f),
             _ => write!(f, " len {}", self.len),
         }
@@ -149,6 +151,9 @@ impl Upper<'_> {
             Icmpv6Message::Unknown { kind, code, .. } => match ndp(kind, self.bytes, f) {
                 Some(Ok(result)) => result,
                 Some(Err(error)) => write!(f, " [{error}]"),
+                None if is_membership(kind) => {
+                    super::group::message::<Ipv6Addr>(self.bytes, self.len, f)
+                }
                 None => write!(f, " type {} code {code} len {}", kind.0, self.len),
             },
         }
@@ -183,6 +188,16 @@ fn tcp_option(option: TcpOption<'_>, f: &mut Formatter<'_>) -> fmt::Result {
         TcpOption::Timestamps(times) => write!(f, " ts {} ecr {}", times.value, times.echo),
         TcpOption::Unknown { kind, .. } => write!(f, " option {kind}"),
     }
+}
+
+const fn is_membership(kind: Icmpv6Type) -> bool {
+    matches!(
+        kind,
+        Icmpv6Type::LISTENER_QUERY
+            | Icmpv6Type::LISTENER_REPORT_V1
+            | Icmpv6Type::LISTENER_DONE_V1
+            | Icmpv6Type::LISTENER_REPORT_V2
+    )
 }
 
 /// A neighbor discovery message, or `None` if the type is none.
