@@ -17,6 +17,17 @@ pub enum IcmpError {
     HostUnreachable,
     /// No route leads there.
     NoRoute,
+    /// Somebody decided that it must not get there.
+    Prohibited,
+    /// It does not fit the next link and may not be cut.
+    PacketTooBig {
+        /// Bytes of the largest packet that does.
+        mtu: u32,
+    },
+    /// Its hop limit ran out here.
+    HopLimitExceeded,
+    /// Its other fragments did not come in time; about a first fragment alone.
+    ReassemblyTimeExceeded,
     /// The packet's headers are in error.
     ParameterProblem {
         /// The family's code.
@@ -26,6 +37,15 @@ pub enum IcmpError {
         /// Owed even where the packet went to a group (RFC 8200 section 4.2, action 10).
         to_group: bool,
     },
+}
+
+impl IcmpError {
+    /// Whether it is owed even where the packet went to a group (RFC 4443 section 2.4 (e.3)); of
+    /// IPv4 none is.
+    #[must_use]
+    pub const fn is_owed_to_groups(self) -> bool {
+        matches!(self, Self::PacketTooBig { .. } | Self::ParameterProblem { to_group: true, .. })
+    }
 }
 
 /// Why a packet goes no further, and what its sender is owed.

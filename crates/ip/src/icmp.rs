@@ -41,7 +41,7 @@ pub fn may_answer<A: Address>(
         IpAddr::V4(a) => ipv4_source_is_plausible(a),
         IpAddr::V6(a) => ipv6_source_is_plausible(a),
     };
-    let excepted = matches!(error, IcmpError::ParameterProblem { to_group: true, .. });
+    let excepted = src_addr.to_ip().is_ipv6() && error.is_owed_to_groups();
     let to_group = packet.is_link_group() || dst_addr.is_group() || is_all_ones(dst_addr);
     if !source_is_host || (to_group && !excepted) {
         return false;
@@ -134,6 +134,13 @@ pub fn error_v4(pool: &Pool, error: IcmpError, packet: &PacketBuf, l3: usize) ->
         IcmpError::ProtocolUnreachable { .. } => unreachable(Code::PROTOCOL),
         IcmpError::HostUnreachable => unreachable(Code::HOST),
         IcmpError::NoRoute => unreachable(Code::NETWORK),
+        IcmpError::Prohibited => unreachable(Code::PROHIBITED),
+        IcmpError::PacketTooBig { mtu } => Icmpv4Message::DestinationUnreachable {
+            code: Code::FRAGMENTATION_NEEDED,
+            next_hop_mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+        },
+        IcmpError::HopLimitExceeded => time_exceeded_v4(icmpv4::TimeExceededCode::TTL),
+        IcmpError::ReassemblyTimeExceeded => time_exceeded_v4(icmpv4::TimeExceededCode::REASSEMBLY),
         IcmpError::ParameterProblem { code, pointer, .. } => {
             let pointer = u8::try_from(pointer).unwrap_or(u8::MAX);
             Icmpv4Message::ParameterProblem { code, pointer }
@@ -143,6 +150,14 @@ pub fn error_v4(pool: &Pool, error: IcmpError, packet: &PacketBuf, l3: usize) ->
     let (mut quote, body) = quote(pool, packet, l3, room)?;
     message.emit(body, quote.prepend_array()?);
     Some(quote)
+}
+
+const fn time_exceeded_v4(code: icmpv4::TimeExceededCode) -> Icmpv4Message {
+    Icmpv4Message::TimeExceeded { code }
+}
+
+const fn time_exceeded_v6(code: icmpv6::TimeExceededCode) -> Icmpv6Message {
+    Icmpv6Message::TimeExceeded { code }
 }
 
 /// An ICMPv6 error from `src_addr` to `dst_addr` that quotes `packet` from `l3` on. `None` where
@@ -166,6 +181,10 @@ pub fn error_v6(
         },
         IcmpError::HostUnreachable => unreachable(Code::ADDRESS),
         IcmpError::NoRoute => unreachable(Code::NO_ROUTE),
+        IcmpError::Prohibited => unreachable(Code::PROHIBITED),
+        IcmpError::PacketTooBig { mtu } => Icmpv6Message::PacketTooBig { mtu },
+        IcmpError::HopLimitExceeded => time_exceeded_v6(icmpv6::TimeExceededCode::HOP_LIMIT),
+        IcmpError::ReassemblyTimeExceeded => time_exceeded_v6(icmpv6::TimeExceededCode::REASSEMBLY),
         IcmpError::ParameterProblem { code, pointer, .. } => {
             Icmpv6Message::ParameterProblem { code: ParameterProblemCode(code), pointer }
         }
@@ -190,14 +209,16 @@ fn quote(pool: &Pool, packet: &PacketBuf, l3: usize, room: usize) -> Option<(Pac
 
 /// Turns an echo request into its reply: `packet` starts with the ICMP header, whose checksum the
 /// caller has verified. The bytes stay where they are; type and checksum are patched (RFC 1624).
-/// The addresses change places, so the sum of the pseudo header stays.
+/// The addresses change places, so the sum of the pseudo header stays; where they do not, and the
+/// family sums them, `replaced` has the address that was summed and the one that comes instead.
 ///
 /// # Errors
 /// Gives the packet back where it is shared and the pool is empty.
-pub fn echo_reply(
+pub fn echo_reply<A: Address>(
     pool: &Pool,
     mut packet: PacketBuf,
     kinds: (u8, u8),
+    replaced: Option<(A, A)>,
     access: &mut AccessCounters,
 ) -> Result<PacketBuf, PacketBuf> {
     let Ok(bytes) = packet.pulldown(pool, 0, 4, access) else { return Err(packet) };
@@ -205,7 +226,13 @@ pub fn echo_reply(
     let (asked, answered) = kinds;
     let word = |kind: u8| u16::from(kind) << 8;
     let check = u16::from_be_bytes([bytes[2], bytes[3]]);
-    let check = update16(check, word(asked), word(answered));
+    let mut check = update16(check, word(asked), word(answered));
+    if let Some((was, is)) = replaced {
+        let words = |addr: A| (0..8).map(move |n| (addr.to_bits_aligned() >> (16 * n)) as u16);
+        for (was, is) in words(was).zip(words(is)) {
+            check = update16(check, was, is);
+        }
+    }
     bytes[0] = answered;
     [bytes[2], bytes[3]] = check.to_be_bytes();
     Ok(packet)

@@ -13,6 +13,7 @@ use floodwall_packet::PacketList;
 use floodwall_udp::{Udp, UdpConfig};
 
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
+use crate::echo::EchoRefusals;
 use crate::paths::Paths;
 use crate::shard::Stack;
 use crate::stats::Stats;
@@ -122,6 +123,10 @@ pub(crate) fn stack(
         neighbors_v6,
         dad: Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now),
         icmp_limit: IcmpLimit::new(&icmp_limits(config), random.secret.hash_key()),
+        echo_refusals: EchoRefusals {
+            broadcasts: config.icmp_echo_ignore_broadcasts,
+            multicast_v6: config.icmpv6_echo_ignore_multicast,
+        },
         extension_limits: config.extension_limits,
         udp: Udp::new(&udp, &mut random.secret),
         paths: Paths::new(config.udp_sockets_max),

@@ -82,6 +82,12 @@ pub struct StackConfig {
     /// The secret of RFC 7217: with the same one, a host has the same addresses after a restart.
     /// `None`: others at each start.
     pub stable_secret: Option<[u8; 16]>,
+    /// Whether echo requests to broadcast addresses and IPv4 groups are left without answer
+    /// (RFC 1122 section 3.2.2.6 allows both).
+    pub icmp_echo_ignore_broadcasts: bool,
+    /// Whether echo requests to IPv6 groups are left without answer (RFC 4443 section 4.2 wants
+    /// one).
+    pub icmpv6_echo_ignore_multicast: bool,
 }
 
 impl Default for StackConfig {
@@ -98,6 +104,8 @@ impl Default for StackConfig {
             hop_limit_floor: floodwall_ip::iface::HOP_LIMIT,
             accept_redirects: false,
             stable_secret: None,
+            icmp_echo_ignore_broadcasts: true,
+            icmpv6_echo_ignore_multicast: false,
         }
     }
 }

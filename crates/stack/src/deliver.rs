@@ -6,19 +6,18 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Counter, DropReason, IfIndex, limits};
-use floodwall_ip::{Allow, IcmpError, Refusal, Upper, icmp};
+use floodwall_base::{Counter, DropReason, IfIndex};
+use floodwall_ip::{IcmpError, Refusal, Upper};
 use floodwall_packet::{ChecksumState, PacketBuf};
-use floodwall_udp::{IcmpVerdict, Input, Verdict};
+use floodwall_udp::{Input, Verdict};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
-use floodwall_wire::icmpv6::{self, Icmpv6Message, Icmpv6Type};
+use floodwall_wire::icmpv6::{self, Icmpv6Message};
 use floodwall_wire::{Icmpv4Header, Icmpv6Header, IpProtocol};
 
 use crate::cx::Cx;
 use crate::rx::Ascent;
 use crate::shard::Stack;
-use crate::tables::{Ends, Tables};
-use crate::tx::{HOP_LIMIT, Outgoing};
+use crate::tables::Tables;
 
 impl Stack {
     #[inline]
@@ -70,7 +69,7 @@ impl Stack {
 
     /// Whether a packet from elsewhere has one of our addresses as its source.
     #[cold]
-    fn is_forged(&self, ascent: Ascent<Ipv6Addr>) -> bool {
+    pub(crate) fn is_forged(&self, ascent: Ascent<Ipv6Addr>) -> bool {
         ascent.iface != IfIndex::LOOPBACK && self.owns(ascent.heading.src_addr)
     }
 
@@ -159,27 +158,14 @@ impl Stack {
             message @ (Icmpv4Message::DestinationUnreachable { .. }
             | Icmpv4Message::TimeExceeded { .. }
             | Icmpv4Message::ParameterProblem { .. }) => {
-                self.stats.counters.count(Counter::IcmpInDestUnreachs);
-                let error = crate::errors::of_icmpv4(message);
-                self.quoted(packet, ascent, l4 + icmpv4::HEADER_LEN, error);
+                self.error_v4(packet, ascent, l4, message);
+            }
+            Icmpv4Message::Unknown { kind: Icmpv4Type::SOURCE_QUENCH, .. } => {
+                self.stats.counters.count(Counter::IcmpInSrcQuenchs);
+                self.die(packet, DropReason::IcmpTypeUnknown);
             }
             _ => self.die(packet, DropReason::IcmpTypeUnknown),
         }
-    }
-
-    fn echo_v4(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv4Addr>, l4: usize) {
-        self.stats.counters.count(Counter::IcmpInEchos);
-        // Never to a group: the answers of many would meet at one victim (RFC 1122 section
-        // 3.2.2.6 leaves it to us).
-        if ascent.to_group || packet.is_link_group() {
-            return self.die(packet, DropReason::IcmpEchoRefused);
-        }
-        let kinds = (Icmpv4Type::ECHO_REQUEST.0, Icmpv4Type::ECHO_REPLY.0);
-        let from = ascent.heading.dst_addr;
-        let Some(packet) = self.echo(cx, packet, ascent, l4, kinds) else { return };
-        self.stats.counters.count(Counter::IcmpOutMsgs);
-        self.stats.counters.count(Counter::IcmpOutEchoReps);
-        self.reply(cx, packet, ascent, from);
     }
 
     #[inline(never)]
@@ -219,99 +205,10 @@ impl Stack {
                 self.stats.counters.count(Counter::Icmp6InEchoReplies);
                 self.die(packet, DropReason::IcmpNoFlow);
             }
-            message @ (Icmpv6Message::DestinationUnreachable { .. }
-            | Icmpv6Message::PacketTooBig { .. }
-            | Icmpv6Message::TimeExceeded { .. }
-            | Icmpv6Message::ParameterProblem { .. }) => {
-                self.stats.counters.count(Counter::Icmp6InDestUnreachs);
-                let error = crate::errors::of_icmpv6(message);
-                self.quoted(packet, ascent, l4 + icmpv6::HEADER_LEN, error);
-            }
+            // Unknown ones too: they are for the upper layer (RFC 4443 section 2.4 (a)).
+            message if kind.is_error() => self.error_v6(packet, ascent, l4, message),
             _ if kind.is_neighbor_discovery() => self.ndp(cx, packet, ascent, upper, kind),
             _ => self.die(packet, DropReason::IcmpTypeUnknown),
-        }
-    }
-
-    fn echo_v6(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv6Addr>, l4: usize) {
-        self.stats.counters.count(Counter::Icmp6InEchos);
-        if ascent.heading.src_addr.is_unspecified() {
-            return self.die(packet, DropReason::IpSourceInvalid);
-        }
-        // As with IPv4: RFC 4443 section 4.2 would answer a request to a group, and so would the
-        // whole link, one forged source that it was meant for.
-        if ascent.to_group || packet.is_link_group() {
-            return self.die(packet, DropReason::IcmpEchoRefused);
-        }
-        let kinds = (Icmpv6Type::ECHO_REQUEST.0, Icmpv6Type::ECHO_REPLY.0);
-        let from = ascent.heading.dst_addr;
-        let Some(packet) = self.echo(cx, packet, ascent, l4, kinds) else { return };
-        self.stats.counters.count(Counter::Icmp6OutMsgs);
-        self.stats.counters.count(Counter::Icmp6OutEchoReplies);
-        self.reply(cx, packet, ascent, from);
-    }
-
-    /// Makes a reply of an echo request, if the asker is within its share.
-    fn echo<A: Tables>(
-        &mut self,
-        cx: &mut Cx<'_>,
-        mut packet: PacketBuf,
-        ascent: Ascent<A>,
-        l4: usize,
-        kinds: (u8, u8),
-    ) -> Option<PacketBuf> {
-        let peer = ascent.heading.src_addr.to_ip();
-        if self.icmp_limit.allow_echo(peer, cx.now, &mut cx.random.secret) != Allow::Yes {
-            self.stats.counters.count(A::OUT_LIMITED_PEER);
-            self.die(packet, DropReason::IcmpRateLimited);
-            return None;
-        }
-        packet.trim_front(l4);
-        match icmp::echo_reply(cx.pool, packet, kinds, &mut self.stats.access) {
-            Ok(packet) => {
-                self.stats.fates.answered += 1;
-                Some(packet)
-            }
-            Err(packet) => {
-                // Two more at most: the bytes to be written, and what is left of their chunk.
-                let full = packet.chunk_count() + 2 > limits::CHUNKS_MAX;
-                let reason = if full { DropReason::TooManyChunks } else { DropReason::NoBuffer };
-                self.die(packet, reason);
-                None
-            }
-        }
-    }
-
-    fn reply<A: Tables>(
-        &mut self,
-        cx: &mut Cx<'_>,
-        mut packet: PacketBuf,
-        ascent: Ascent<A>,
-        from: A,
-    ) {
-        packet.clear_offload();
-        let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
-        let (protocol, hop_limit, zone) = (A::ICMP, HOP_LIMIT, Some(ascent.iface));
-        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, zone });
-    }
-
-    /// An error about a packet of ours: told to the socket that sent it, by the quoted header.
-    fn quoted<A: Tables>(
-        &mut self,
-        packet: PacketBuf,
-        ascent: Ascent<A>,
-        at: usize,
-        error: floodwall_udp::IcmpError,
-    ) {
-        let access = &mut self.stats.access;
-        let quote = crate::errors::quoted_flow::<A>(&packet, at, ascent.iface, access);
-        let told = quote.is_some_and(|quote| {
-            self.owns_addr(quote.local.ip())
-                && matches!(self.udp.icmp_error(&quote, error), IcmpVerdict::Delivered(_))
-        });
-        if told {
-            self.stats.fates.delivered += 1;
-        } else {
-            self.die(packet, DropReason::IcmpNoFlow);
         }
     }
 

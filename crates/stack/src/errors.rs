@@ -3,13 +3,15 @@
 //! The quoted bytes are a stranger's: they are parsed again from the start, and believed only
 //! where a socket of ours matches (RFC 8085 section 5.2).
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use floodwall_base::IfIndex;
+use floodwall_base::{Counter, DropReason, IfIndex};
 use floodwall_packet::{AccessCounters, PacketBuf};
-use floodwall_udp::{IcmpError, Quote};
+use floodwall_udp::{IcmpError, IcmpVerdict, Quote};
 use floodwall_wire::{Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4, icmpv6, ipv4, ipv6};
 
+use crate::rx::Ascent;
+use crate::shard::Stack;
 use crate::tables::Tables;
 
 /// Bytes of the quoted transport header that are looked at: both ports.
@@ -55,7 +57,66 @@ pub(crate) fn of_icmpv6(message: Icmpv6Message) -> IcmpError {
         Icmpv6Message::PacketTooBig { mtu } => IcmpError::PacketTooBig { mtu },
         Icmpv6Message::TimeExceeded { .. } => IcmpError::TimeExceeded,
         Icmpv6Message::ParameterProblem { .. } => IcmpError::ParameterProblem,
+        Icmpv6Message::Unknown { kind, code, .. } => IcmpError::Unknown { kind: kind.0, code },
         _ => IcmpError::HostUnreachable,
+    }
+}
+
+impl Stack {
+    pub(crate) fn error_v4(
+        &mut self,
+        packet: PacketBuf,
+        ascent: Ascent<Ipv4Addr>,
+        l4: usize,
+        message: Icmpv4Message,
+    ) {
+        self.stats.counters.count(match message {
+            Icmpv4Message::TimeExceeded { .. } => Counter::IcmpInTimeExcds,
+            Icmpv4Message::ParameterProblem { .. } => Counter::IcmpInParmProbs,
+            _ => Counter::IcmpInDestUnreachs,
+        });
+        self.quoted(packet, ascent, l4 + icmpv4::HEADER_LEN, of_icmpv4(message));
+    }
+
+    pub(crate) fn error_v6(
+        &mut self,
+        packet: PacketBuf,
+        ascent: Ascent<Ipv6Addr>,
+        l4: usize,
+        message: Icmpv6Message,
+    ) {
+        let counter = match message {
+            Icmpv6Message::DestinationUnreachable { .. } => Some(Counter::Icmp6InDestUnreachs),
+            Icmpv6Message::PacketTooBig { .. } => Some(Counter::Icmp6InPktTooBigs),
+            Icmpv6Message::TimeExceeded { .. } => Some(Counter::Icmp6InTimeExcds),
+            Icmpv6Message::ParameterProblem { .. } => Some(Counter::Icmp6InParmProblems),
+            _ => None,
+        };
+        if let Some(counter) = counter {
+            self.stats.counters.count(counter);
+        }
+        self.quoted(packet, ascent, l4 + icmpv6::HEADER_LEN, of_icmpv6(message));
+    }
+
+    /// An error about a packet of ours: told to the socket that sent it, by the quoted header.
+    fn quoted<A: Tables>(
+        &mut self,
+        packet: PacketBuf,
+        ascent: Ascent<A>,
+        at: usize,
+        error: IcmpError,
+    ) {
+        let access = &mut self.stats.access;
+        let quote = quoted_flow::<A>(&packet, at, ascent.iface, access);
+        let told = quote.is_some_and(|quote| {
+            self.owns_addr(quote.local.ip())
+                && matches!(self.udp.icmp_error(&quote, error), IcmpVerdict::Delivered(_))
+        });
+        if told {
+            self.stats.fates.delivered += 1;
+        } else {
+            self.die(packet, DropReason::IcmpNoFlow);
+        }
     }
 }
 

@@ -44,7 +44,7 @@ impl Stack {
         let addresses = (heading.src_addr, heading.dst_addr);
         let access = &mut self.stats.access;
         // A broadcast address of the interface looks like a host's to who does not know its mask.
-        let excepted = matches!(error, IcmpError::ParameterProblem { to_group: true, .. });
+        let excepted = A::FAMILY == Family::V6 && error.is_owed_to_groups();
         if ascent.to_group && !excepted {
             return;
         }

@@ -12,6 +12,7 @@ mod build;
 mod config;
 mod cx;
 mod deliver;
+mod echo;
 mod errors;
 mod fate;
 mod host;

@@ -17,6 +17,7 @@ use floodwall_wire::ExtensionLimits;
 
 use crate::config::{ConfigError, StackConfig};
 use crate::cx::Cx;
+use crate::echo::EchoRefusals;
 use crate::sockets::Sockets;
 use crate::stats::Stats;
 
@@ -29,6 +30,7 @@ pub struct Stack {
     pub(crate) neighbors_v6: NeighborCache<Ipv6Addr>,
     pub(crate) dad: Dad,
     pub(crate) icmp_limit: IcmpLimit,
+    pub(crate) echo_refusals: EchoRefusals,
     pub(crate) extension_limits: ExtensionLimits,
     pub(crate) udp: Udp,
     /// What each socket's last datagram took.

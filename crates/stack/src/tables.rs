@@ -95,6 +95,9 @@ impl Tables for Ipv4Addr {
         counters.count(Counter::IcmpOutMsgs);
         counters.count(match error {
             IcmpError::ParameterProblem { .. } => Counter::IcmpOutParmProbs,
+            IcmpError::HopLimitExceeded | IcmpError::ReassemblyTimeExceeded => {
+                Counter::IcmpOutTimeExcds
+            }
             _ => Counter::IcmpOutDestUnreachs,
         });
     }
@@ -141,6 +144,10 @@ impl Tables for Ipv6Addr {
         counters.count(match error {
             IcmpError::ParameterProblem { .. } | IcmpError::ProtocolUnreachable { .. } => {
                 Counter::Icmp6OutParmProblems
+            }
+            IcmpError::PacketTooBig { .. } => Counter::Icmp6OutPktTooBigs,
+            IcmpError::HopLimitExceeded | IcmpError::ReassemblyTimeExceeded => {
+                Counter::Icmp6OutTimeExcds
             }
             _ => Counter::Icmp6OutDestUnreachs,
         });

@@ -42,6 +42,14 @@ pub enum IcmpError {
     /// The hop limit ran out, or fragments were missing.
     #[error("the datagram's time ran out on the way")]
     TimeExceeded,
+    /// An ICMPv6 error of a type that is unknown here (RFC 4443 section 2.4 (a)).
+    #[error("an ICMPv6 error of the unknown type {kind} and code {code}")]
+    Unknown {
+        /// Its type.
+        kind: u8,
+        /// Its code.
+        code: u8,
+    },
 }
 
 impl IcmpError {

@@ -1,0 +1,148 @@
+//! Echo requests and what is answered to them.
+//!
+//! Called by `deliver.rs` with a message whose checksum is right. A request to one of our addresses
+//! is answered within the asker's share of echo replies. One to a group makes every member answer
+//! whoever its source says, so each such answer counts as an error does: against the small share of
+//! that peer and against the share of all (`ip/icmp_limit.rs`). Reading: RFC 1122 section 3.2.2.6,
+//! RFC 4443 section 4.2. Not here: requests that we send (`ping.rs`).
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Counter, DropReason, limits};
+use floodwall_ip::{Allow, icmp};
+use floodwall_packet::PacketBuf;
+use floodwall_wire::icmpv4::Icmpv4Type;
+use floodwall_wire::icmpv6::Icmpv6Type;
+
+use crate::cx::Cx;
+use crate::rx::Ascent;
+use crate::shard::Stack;
+use crate::tables::{Ends, Tables};
+use crate::tx::{HOP_LIMIT, Outgoing};
+
+/// Which echo requests to many are left without answer, in Linux's words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EchoRefusals {
+    /// `net.ipv4.icmp_echo_ignore_broadcasts`: broadcast addresses and IPv4 groups.
+    pub(crate) broadcasts: bool,
+    /// `net.ipv6.icmp.echo_ignore_multicast`: IPv6 groups.
+    pub(crate) multicast_v6: bool,
+}
+
+impl Stack {
+    pub(crate) fn echo_v4(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<Ipv4Addr>,
+        l4: usize,
+    ) {
+        self.stats.counters.count(Counter::IcmpInEchos);
+        if is_refused(&packet, ascent, self.echo_refusals.broadcasts) {
+            return self.die(packet, DropReason::IcmpEchoRefused);
+        }
+        let kinds = (Icmpv4Type::ECHO_REQUEST.0, Icmpv4Type::ECHO_REPLY.0);
+        let Some((packet, from)) = self.echo(cx, packet, ascent, l4, kinds) else { return };
+        self.stats.counters.count(Counter::IcmpOutMsgs);
+        self.stats.counters.count(Counter::IcmpOutEchoReps);
+        self.reply(cx, packet, ascent, from);
+    }
+
+    pub(crate) fn echo_v6(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<Ipv6Addr>,
+        l4: usize,
+    ) {
+        self.stats.counters.count(Counter::Icmp6InEchos);
+        // A group also hears what pretends to come from ourselves: address detection wants it.
+        let forged = ascent.to_group && self.is_forged(ascent);
+        if forged || ascent.heading.src_addr.is_unspecified() {
+            return self.die(packet, DropReason::IpSourceInvalid);
+        }
+        if is_refused(&packet, ascent, self.echo_refusals.multicast_v6) {
+            return self.die(packet, DropReason::IcmpEchoRefused);
+        }
+        let kinds = (Icmpv6Type::ECHO_REQUEST.0, Icmpv6Type::ECHO_REPLY.0);
+        let Some((packet, from)) = self.echo(cx, packet, ascent, l4, kinds) else { return };
+        self.stats.counters.count(Counter::Icmp6OutMsgs);
+        self.stats.counters.count(Counter::Icmp6OutEchoReplies);
+        self.reply(cx, packet, ascent, from);
+    }
+
+    /// Makes a reply of an echo request, if the asker is within its share, and says from which of
+    /// our addresses it goes.
+    fn echo<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut packet: PacketBuf,
+        ascent: Ascent<A>,
+        l4: usize,
+        kinds: (u8, u8),
+    ) -> Option<(PacketBuf, A)> {
+        let Some(from) = self.echo_source(cx, ascent) else {
+            self.die(packet, DropReason::IcmpEchoRefused);
+            return None;
+        };
+        let (peer, secret) = (ascent.heading.src_addr.to_ip(), &mut cx.random.secret);
+        let allowed = match ascent.to_group {
+            true => self.icmp_limit.allow_error(peer, cx.now, secret),
+            false => self.icmp_limit.allow_echo(peer, cx.now, secret),
+        };
+        let over = match allowed {
+            Allow::Yes => None,
+            Allow::PeerLimited => Some(A::OUT_LIMITED_PEER),
+            Allow::GlobalLimited => Some(A::OUT_LIMITED_ALL),
+        };
+        if let Some(counter) = over {
+            self.stats.counters.count(counter);
+            self.die(packet, DropReason::IcmpRateLimited);
+            return None;
+        }
+        // The sum of the pseudo header stays where the addresses change places; a group's does not.
+        let checked =
+            (ascent.to_group && A::BITS == 128).then_some((ascent.heading.dst_addr, from));
+        packet.trim_front(l4);
+        match icmp::echo_reply(cx.pool, packet, kinds, checked, &mut self.stats.access) {
+            Ok(packet) => {
+                self.stats.fates.answered += 1;
+                Some((packet, from))
+            }
+            Err(packet) => {
+                // Two more at most: the bytes to be written, and what is left of their chunk.
+                let full = packet.chunk_count() + 2 > limits::CHUNKS_MAX;
+                let reason = if full { DropReason::TooManyChunks } else { DropReason::NoBuffer };
+                self.die(packet, reason);
+                None
+            }
+        }
+    }
+
+    /// The address that was asked, or where many were asked, ours towards the asker.
+    fn echo_source<A: Tables>(&self, cx: &Cx<'_>, ascent: Ascent<A>) -> Option<A> {
+        if !ascent.to_group {
+            return Some(ascent.heading.dst_addr);
+        }
+        self.source_for(ascent.heading.src_addr, Some(ascent.iface), cx.now)
+    }
+
+    fn reply<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut packet: PacketBuf,
+        ascent: Ascent<A>,
+        from: A,
+    ) {
+        packet.clear_offload();
+        let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
+        let (protocol, hop_limit, zone) = (A::ICMP, HOP_LIMIT, Some(ascent.iface));
+        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, zone });
+    }
+}
+
+/// Whether a request went to many and those are not answered, or is for one but came in a frame
+/// for many (RFC 1122 section 3.3.6).
+fn is_refused<A>(packet: &PacketBuf, ascent: Ascent<A>, ignored: bool) -> bool {
+    if ascent.to_group { ignored } else { packet.is_link_group() }
+}
