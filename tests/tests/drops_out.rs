@@ -192,12 +192,12 @@ fn what_is_for_an_interface_that_is_down_dies_on_both_ways() {
     for family in FAMILIES {
         let mut rig = rig();
         let question = from_peer(&echo(addr(family, PEER), addr(family, HOST), b"?"));
-        rig.stack.set_up(IfIndex(1), false);
+        rig.stack.set_up(IfIndex(1), false, rig.now, &mut rig.random);
         rig.dies("arrived", &question, DropReason::InterfaceDown, None);
         let id = open(&mut rig);
         let to = SocketAddr::new(addr(family, PEER), 9);
         rig.sockets(|s| s.udp_send(id, Some(to), b"?")).0.unwrap_err();
-        rig.stack.set_up(IfIndex(1), true);
+        rig.stack.set_up(IfIndex(1), true, rig.now, &mut rig.random);
         rig.sockets(|s| s.udp_send(id, Some(to), b"?")).0.unwrap();
         assert_eq!(rig.lives("up again", &question).len(), 1);
     }
@@ -218,7 +218,7 @@ fn an_answer_whose_interface_is_down_dies() {
     config.interfaces.push(second);
     for (family, from) in [(Family::V4, "10.1.0.9"), (Family::V6, "fd01::9")] {
         let mut rig = settled(Rig::with_neighbor(&config, PEER));
-        rig.stack.set_up(IfIndex(2), false);
+        rig.stack.set_up(IfIndex(2), false, rig.now, &mut rig.random);
         let question = from_peer(&echo(from.parse().unwrap(), addr(family, HOST), b"?"));
         let died = died(&mut rig, |rig| assert!(rig.frame(&question).is_empty()));
         assert_eq!(died, (vec![], vec![(DropReason::InterfaceDown, 1)]));

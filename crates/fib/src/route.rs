@@ -25,6 +25,8 @@ pub enum RouteProtocol {
     Kernel,
     /// A router advertisement.
     RouterAdvertisement,
+    /// A DHCP server.
+    Dhcp,
     /// The operator.
     #[default]
     Static,

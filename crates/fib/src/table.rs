@@ -8,7 +8,7 @@
 //! of `floodwall_ip::router_discovery` for each interface. Bound: the number given to
 //! [`Fib::new`]. Worst work per packet: that many comparisons.
 
-use floodwall_base::{Address, Instant, Prefix};
+use floodwall_base::{Address, IfIndex, Instant, Prefix, limits};
 use thiserror::Error;
 
 use crate::route::Route;
@@ -30,19 +30,38 @@ pub struct Fib<A: Address> {
     routes: Vec<Route<A>>,
     max: usize,
     generation: u32,
+    /// One bit for each interface that carries nothing now: its routes stay, and do not count.
+    unusable: u64,
 }
+
+const _: () = assert!(limits::INTERFACES_MAX <= u64::BITS as usize);
 
 impl<A: Address> Fib<A> {
     /// An empty table for at most `max` routes, allocated now.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        Self { routes: Vec::with_capacity(max), max, generation: 0 }
+        Self { routes: Vec::with_capacity(max), max, generation: 0, unusable: 0 }
     }
 
     /// Changes whenever an answer may have changed.
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// Says whether an interface carries packets. While it does not, look-ups pass its routes over;
+    /// they come back with it.
+    pub fn set_usable(&mut self, iface: IfIndex, usable: bool) {
+        let bit = 1_u64.checked_shl(u32::from(iface.0)).unwrap_or(0);
+        self.unusable = if usable { self.unusable & !bit } else { self.unusable | bit };
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// Whether look-ups count the routes of an interface.
+    #[must_use]
+    #[inline]
+    pub const fn is_usable(&self, iface: IfIndex) -> bool {
+        self.unusable.unbounded_shr(iface.0 as u32) & 1 == 0
     }
 
     /// The routes, in order of preference.
@@ -117,8 +136,17 @@ impl<A: Address> Fib<A> {
     #[must_use]
     #[inline]
     pub fn lookup(&self, addr: A, now: Instant) -> Option<&Route<A>> {
-        let lives = |r: &Route<A>| r.expires.is_none_or(|at| at > now);
+        let lives = |r: &Route<A>| r.expires.is_none_or(|at| at > now) && self.is_usable(r.iface);
         self.routes.iter().find(|r| r.prefix.contains(addr) && lives(r))
+    }
+
+    /// Whether some route that does not count now, because its interface is down, leads there: to
+    /// say why [`Fib::lookup`] found none.
+    #[must_use]
+    pub fn leads_into_a_dead_link(&self, addr: A, now: Instant) -> bool {
+        let dead = |r: &Route<A>| !self.is_usable(r.iface);
+        let lives = |r: &Route<A>| r.expires.is_none_or(|at| at > now);
+        self.routes.iter().any(|r| r.prefix.contains(addr) && lives(r) && dead(r))
     }
 
     /// The routes for a burst of destinations: `found` is filled up to the shorter of both.
@@ -208,6 +236,26 @@ mod tests {
         }
         assert_eq!(fib.routes()[0].protocol, RouteProtocol::Static);
         assert_eq!(fib.set(Route { iface: IfIndex(2), ..learnt }), Err(AddRouteError::Full(2)));
+    }
+
+    #[test]
+    fn a_dead_link_uncovers_the_other_route_until_it_comes_back() {
+        let mut fib = Fib::<Ipv4Addr>::new(8);
+        fib.insert(route("10.0.0.0", 8, 63)).unwrap();
+        fib.insert(route("10.1.0.0", 16, 2)).unwrap();
+        let of = |fib: &Fib<Ipv4Addr>, text: &str| {
+            fib.lookup(text.parse().unwrap(), Instant::ORIGIN).map(|r| r.iface.0)
+        };
+        assert_eq!(of(&fib, "10.1.0.1"), Some(2));
+        fib.set_usable(IfIndex(2), false);
+        assert_eq!(of(&fib, "10.1.0.1"), Some(63));
+        fib.set_usable(IfIndex(63), false);
+        assert_eq!(of(&fib, "10.1.0.1"), None);
+        assert!(fib.leads_into_a_dead_link("10.2.0.1".parse().unwrap(), Instant::ORIGIN));
+        assert!(!fib.leads_into_a_dead_link("11.0.0.1".parse().unwrap(), Instant::ORIGIN));
+        fib.set_usable(IfIndex(2), true);
+        assert_eq!((of(&fib, "10.1.0.1"), of(&fib, "10.2.0.1")), (Some(2), None));
+        assert_eq!(fib.routes().len(), 2);
     }
 
     #[test]

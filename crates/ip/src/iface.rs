@@ -12,8 +12,13 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::limits::{ADDRESSES_MAX, INTERFACE_GROUPS_MAX};
-use floodwall_base::{Address, IfIndex, IpCidr, MacAddr, solicited_node};
+use floodwall_base::{Address, IfIndex, Instant, IpCidr, MacAddr, solicited_node};
 use thiserror::Error;
+
+mod address;
+
+use address::Assigned;
+pub use address::{AddressOrigin, AddressState, InterfaceAddress};
 
 /// The hop limit of what we send, until something else is configured (RFC 1700's 64).
 pub const HOP_LIMIT: u8 = 64;
@@ -27,58 +32,6 @@ pub enum LinkMedium {
     Ip,
     /// Bare IP packets that come back to ourselves.
     Loopback,
-}
-
-/// How far an address may be used (RFC 4862 section 2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum AddressState {
-    /// Its uniqueness is being verified: not ours yet.
-    Tentative,
-    /// For everything.
-    Preferred,
-    /// For what exists already, not for new flows.
-    Deprecated,
-    /// Somebody else has it: not ours.
-    Duplicate,
-}
-
-impl AddressState {
-    /// Whether packets to the address are for us, and may be sent from it.
-    #[must_use]
-    #[inline]
-    pub const fn is_assigned(self) -> bool {
-        matches!(self, Self::Preferred | Self::Deprecated)
-    }
-
-    /// iproute2's word, empty for an address in ordinary use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tentative => "tentative",
-            Self::Preferred => "",
-            Self::Deprecated => "deprecated",
-            Self::Duplicate => "dadfailed",
-        }
-    }
-}
-
-/// One address of an interface.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct InterfaceAddress {
-    /// The address.
-    pub addr: IpAddr,
-    /// How many leading bits the link's other addresses share.
-    pub prefix_len: u8,
-    /// How far it may be used.
-    pub state: AddressState,
-}
-
-impl InterfaceAddress {
-    /// Address and prefix length together.
-    #[must_use]
-    pub fn cidr(&self) -> Option<IpCidr> {
-        IpCidr::new(self.addr, self.prefix_len)
-    }
 }
 
 /// Why an interface refuses an address or a group.
@@ -102,24 +55,6 @@ pub enum InterfaceError {
     /// It has joined as many as it may.
     #[error("the interface has joined {INTERFACE_GROUPS_MAX} groups already")]
     GroupsFull,
-}
-
-/// An address of one family, packed for the walk that every packet causes.
-#[derive(Clone, Copy, Debug)]
-struct Assigned<A> {
-    addr: A,
-    prefix_len: u8,
-    state: AddressState,
-}
-
-impl<A: Address> Assigned<A> {
-    fn shown(&self) -> InterfaceAddress {
-        InterfaceAddress { addr: self.addr.to_ip(), prefix_len: self.prefix_len, state: self.state }
-    }
-
-    fn covers(&self, addr: A) -> bool {
-        floodwall_base::Prefix::new(self.addr, self.prefix_len).is_some_and(|p| p.contains(addr))
-    }
 }
 
 /// A set that answers "surely not" or "perhaps": one bit of 64 an address.
@@ -171,8 +106,12 @@ pub struct Interface {
     pub medium: LinkMedium,
     /// Largest IP packet in bytes.
     pub mtu: u32,
-    /// Whether packets may pass.
+    /// Whether packets may pass: the operator lets them, and the link carries.
     pub up: bool,
+    /// Whether the operator lets packets pass.
+    pub admin_up: bool,
+    /// Whether the link carries.
+    pub carrier: bool,
     /// The hop limit of what we send here.
     pub hop_limit: u8,
     v4: Vec<Assigned<Ipv4Addr>>,
@@ -201,6 +140,8 @@ impl Interface {
             medium,
             mtu,
             up: true,
+            admin_up: true,
+            carrier: true,
             hop_limit: HOP_LIMIT,
             v4: Vec::with_capacity(ADDRESSES_MAX),
             v6: Vec::with_capacity(ADDRESSES_MAX),
@@ -211,20 +152,27 @@ impl Interface {
         match medium {
             LinkMedium::Ethernet(link_addr) if ipv6 => {
                 let addr = link_local(link_addr);
-                iface.v6.push(Assigned { addr, prefix_len: 64, state: tentative });
+                iface.v6.push(Assigned::own(addr, 64, tentative));
             }
             LinkMedium::Loopback => {
-                let (addr, state) = (Ipv4Addr::LOCALHOST, preferred);
-                iface.v4.push(Assigned { addr, prefix_len: 8, state });
+                iface.v4.push(Assigned::own(Ipv4Addr::LOCALHOST, 8, preferred));
                 if ipv6 {
-                    let addr = Ipv6Addr::LOCALHOST;
-                    iface.v6.push(Assigned { addr, prefix_len: 128, state });
+                    iface.v6.push(Assigned::own(Ipv6Addr::LOCALHOST, 128, preferred));
                 }
             }
             LinkMedium::Ethernet(_) | LinkMedium::Ip => {}
         }
         iface.fill_sieves();
         iface
+    }
+
+    /// Says whether the operator lets packets pass, and whether the link carries; true where
+    /// [`Interface::up`] is another thereby.
+    pub const fn set_link(&mut self, admin_up: bool, carrier: bool) -> bool {
+        let before = self.up;
+        (self.admin_up, self.carrier) = (admin_up, carrier);
+        self.up = admin_up && carrier;
+        before != self.up
     }
 
     /// Whether this IPv4 address can neither be ours here, in whatever state, nor a broadcast
@@ -355,12 +303,20 @@ impl Interface {
         }
     }
 
-    /// Adds an address in a state.
+    /// Adds an address of the operator's, for ever, in a state.
+    ///
+    /// # Errors
+    /// As [`Interface::insert_address`].
+    pub fn add_address(&mut self, cidr: IpCidr, state: AddressState) -> Result<(), InterfaceError> {
+        self.insert_address(&InterfaceAddress::manual(cidr, state))
+    }
+
+    /// Adds an address.
     ///
     /// # Errors
     /// It is there already, cannot be a host's, or there are [`ADDRESSES_MAX`] of its family.
-    pub fn add_address(&mut self, cidr: IpCidr, state: AddressState) -> Result<(), InterfaceError> {
-        let (addr, prefix_len) = (cidr.addr(), cidr.prefix_len());
+    pub fn insert_address(&mut self, new: &InterfaceAddress) -> Result<(), InterfaceError> {
+        let addr = new.addr;
         if addr.is_unspecified() || addr.is_multicast() || addr == Ipv4Addr::BROADCAST {
             return Err(InterfaceError::AddressInvalid(addr));
         }
@@ -369,10 +325,10 @@ impl Interface {
         }
         match addr {
             IpAddr::V4(addr) if self.v4.len() < ADDRESSES_MAX => {
-                self.v4.push(Assigned { addr, prefix_len, state });
+                self.v4.push(Assigned::of(addr, new));
             }
             IpAddr::V6(addr) if self.v6.len() < ADDRESSES_MAX => {
-                self.v6.push(Assigned { addr, prefix_len, state });
+                self.v6.push(Assigned::of(addr, new));
             }
             _ => return Err(InterfaceError::AddressesFull),
         }
@@ -393,6 +349,32 @@ impl Interface {
         self.fill_sieves();
         let gone = self.v4.len() + self.v6.len() < before;
         if gone { Ok(()) } else { Err(InterfaceError::AddressUnknown(addr)) }
+    }
+
+    /// What is known of one address.
+    #[must_use]
+    pub fn address(&self, addr: IpAddr) -> Option<InterfaceAddress> {
+        self.addresses().find(|a| a.addr == addr)
+    }
+
+    /// Says until when an address may be used; `None` for ever. Its state is left as it is.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn set_lifetimes(
+        &mut self,
+        addr: IpAddr,
+        preferred_until: Option<Instant>,
+        valid_until: Option<Instant>,
+    ) -> Result<(), InterfaceError> {
+        let ends = match addr {
+            IpAddr::V4(addr) => self.v4.iter_mut().find(|a| a.addr == addr).map(Assigned::ends),
+            IpAddr::V6(addr) => self.v6.iter_mut().find(|a| a.addr == addr).map(Assigned::ends),
+        };
+        let (preferred, valid) = ends.ok_or(InterfaceError::AddressUnknown(addr))?;
+        *preferred = preferred_until.unwrap_or(Instant::FAR);
+        *valid = valid_until.unwrap_or(Instant::FAR);
+        Ok(())
     }
 
     /// Says how far an address may be used from now on.

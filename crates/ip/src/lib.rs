@@ -23,7 +23,9 @@ pub use action::{IcmpError, Refusal};
 pub use arp::ArpVerdict;
 pub use dad::{Dad, DadEvent, DadFull, Detection};
 pub use icmp_limit::{Allow, IcmpLimit, IcmpLimitConfig, IcmpRate};
-pub use iface::{AddressState, Interface, InterfaceAddress, InterfaceError, LinkMedium};
+pub use iface::{
+    AddressOrigin, AddressState, Interface, InterfaceAddress, InterfaceError, LinkMedium,
+};
 pub use input::{Heading, Upper};
 pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RouterSolicitor, RouterSummary};
 pub use neighbor::{

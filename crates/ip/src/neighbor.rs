@@ -368,9 +368,24 @@ impl<A: Address> NeighborCache<A> {
     /// Forgets all neighbours of an interface, permanent ones too; what waited goes to `pending`.
     /// Visits every entry: for the operator, and for links that go down.
     pub fn flush(&mut self, iface: IfIndex, pending: &mut PacketList) {
+        self.flush_where(iface, |_| true, pending);
+    }
+
+    /// As [`NeighborCache::flush`], but keeps the permanent ones: for a link that went down, whose
+    /// stations may be others when it comes back.
+    pub fn flush_learnt(&mut self, iface: IfIndex, pending: &mut PacketList) {
+        self.flush_where(iface, |state| state != NeighborState::Permanent, pending);
+    }
+
+    fn flush_where(
+        &mut self,
+        iface: IfIndex,
+        goes: impl Fn(NeighborState) -> bool,
+        pending: &mut PacketList,
+    ) {
         for at in 0..self.table.capacity() {
             let entry = self.table.entry(at);
-            if entry.is_some_and(|e| e.state.is_some() && e.iface == iface) {
+            if entry.is_some_and(|e| e.state.is_some_and(&goes) && e.iface == iface) {
                 self.take_pending(at, pending);
                 self.table.discard(at);
             }

@@ -22,7 +22,7 @@ use crate::stats::Stats;
 /// the interface was not just brought up by many hosts at once).
 const DAD_DELAY_MAX: Duration = Duration::from_millis(100);
 /// The least MTU that IPv6 may have (RFC 8200 section 5).
-const MTU_MIN_V6: u32 = 1280;
+pub(crate) const MTU_MIN_V6: u32 = 1280;
 /// The least MTU that IPv4 may have (RFC 791).
 const MTU_MIN_V4: u32 = 68;
 /// What the loopback carries: the largest IP packet.
@@ -94,7 +94,7 @@ fn check_interface(config: &InterfaceConfig, seen: &mut Vec<IpAddr>) -> Result<(
 
 /// Whether a host may have the address: not a group, not unspecified, not loopback, and not the
 /// network's or the broadcast address of its prefix (RFC 1122 section 3.2.1.3, RFC 3021).
-fn is_host(address: IpCidr) -> bool {
+pub(crate) fn is_host(address: IpCidr) -> bool {
     match address.addr() {
         IpAddr::V4(a) => {
             let host = u32::MAX.checked_shr(u32::from(address.prefix_len())).unwrap_or(0);
@@ -132,6 +132,8 @@ pub(crate) fn stack(
         paths: Paths::new(config.udp_sockets_max),
         loopback: PacketList::new(),
         stats: Stats::default(),
+        detects: config.duplicate_address_detection,
+        address_deadline: None,
     };
     routes(&mut stack, config)?;
     detect(&mut stack, config, random, now);
@@ -222,7 +224,7 @@ fn add_route(
     inserted.map_err(|error| ConfigError::Route { prefix, error })
 }
 
-fn insert<A: Address>(
+pub(crate) fn insert<A: Address>(
     fib: &mut Fib<A>,
     addr: A,
     prefix: IpCidr,

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod addresses;
 mod build;
 mod config;
 mod cx;
@@ -16,6 +17,7 @@ mod echo;
 mod errors;
 mod fate;
 mod host;
+mod link;
 mod neighbors;
 mod paths;
 mod rx;
@@ -27,9 +29,10 @@ mod tables;
 mod triage;
 mod tx;
 
+pub use addresses::{AddAddress, AddressError};
 pub use build::check;
 pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
-pub use floodwall_ip::LinkMedium;
+pub use floodwall_ip::{AddressOrigin, LinkMedium};
 pub use host::{Application, Host, HostError};
 pub use shard::{Stack, accounts_needed};
 pub use sockets::{SendError, Sockets, StartError};

@@ -9,8 +9,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use floodwall_base::{Counter, DropReason, IfIndex, MacAddr, Units};
 use floodwall_ip::dad::Response;
 use floodwall_ip::{
-    AddressState, ArpVerdict, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce,
-    Upper, arp, ndp,
+    ArpVerdict, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce, Upper, arp, ndp,
 };
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::{Icmpv6Type, ethernet};
@@ -174,17 +173,9 @@ impl Stack {
             Response::Ignore => return,
             Response::Retry => {}
             Response::Defend => self.announce(cx, iface, addr),
-            Response::GiveUp => self.set_state(iface, addr, AddressState::Duplicate),
+            Response::GiveUp => self.address_is_taken(cx, iface, addr),
         }
         self.stats.counters.count(Counter::FloodwallDadConflicts);
-    }
-
-    fn set_state(&mut self, iface: IfIndex, addr: IpAddr, state: AddressState) {
-        if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
-            // It has the address, or the watch over it would have ended.
-            let _ = interface.set_address_state(addr, state);
-        }
-        self.paths.forget();
     }
 
     /// Tells the link that we have an address.
@@ -255,6 +246,7 @@ impl Stack {
         loop {
             let granted = Units(left.0.min(EVENTS as u32));
             let mut spent = self.address_timers(cx, granted);
+            spent = spent.plus(self.address_lifetimes(cx, granted.minus(spent)));
             spent = spent.plus(self.neighbor_timers::<Ipv4Addr>(cx, granted.minus(spent)));
             spent = spent.plus(self.neighbor_timers::<Ipv6Addr>(cx, granted.minus(spent)));
             left = left.minus(spent);
@@ -270,9 +262,7 @@ impl Stack {
         for event in events.take() {
             match event {
                 DadEvent::Announce(iface, addr) => self.announce(cx, iface, addr),
-                DadEvent::Confirmed(iface, addr) => {
-                    self.set_state(iface, addr, AddressState::Preferred);
-                }
+                DadEvent::Confirmed(iface, addr) => self.address_is_ours(cx, iface, addr),
                 DadEvent::Probe(iface, addr, nonce) => self.probe(cx, iface, addr, nonce),
             }
         }

@@ -38,6 +38,10 @@ pub struct Stack {
     /// What we sent to ourselves and have not yet received.
     pub(crate) loopback: PacketList,
     pub(crate) stats: Stats,
+    /// Whether new addresses are probed before their use.
+    pub(crate) detects: bool,
+    /// When an address may have to be looked at: never later than its next end.
+    pub(crate) address_deadline: Option<Instant>,
 }
 
 impl Stack {
@@ -131,16 +135,6 @@ impl Stack {
         Sockets::new(self, Cx { now: *now, pool, random, departing })
     }
 
-    /// Lets packets pass through an interface, or stops them (`ip link set … up`, `down`). What
-    /// waits for a neighbour there goes on waiting, for as long as neighbours are waited for.
-    /// Nothing happens where the interface is not there.
-    pub fn set_up(&mut self, iface: IfIndex, up: bool) {
-        if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
-            interface.up = up;
-        }
-        self.paths.forget();
-    }
-
     /// Keeps a neighbour for ever (`ip neigh add … nud permanent`).
     ///
     /// # Errors
@@ -197,7 +191,12 @@ impl Engine for Stack {
         if !self.loopback.is_empty() {
             return Some(Instant::ORIGIN);
         }
-        let all = [self.neighbors_v4.deadline(), self.neighbors_v6.deadline(), self.dad.deadline()];
+        let all = [
+            self.neighbors_v4.deadline(),
+            self.neighbors_v6.deadline(),
+            self.dad.deadline(),
+            self.address_deadline,
+        ];
         all.into_iter().flatten().min()
     }
 

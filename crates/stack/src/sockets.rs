@@ -46,6 +46,9 @@ pub enum SendError {
     /// No address of ours may be used towards it.
     #[error("no source address for {0}")]
     NoSource(IpAddr),
+    /// The socket is bound to an address that was taken away, or is not ours at present.
+    #[error("{0}, to which the socket is bound, is no address of this host now")]
+    AddressGone(IpAddr),
     /// The socket is not connected, and no destination was given.
     #[error("the socket is not connected: say where to send")]
     NotConnected,
@@ -234,6 +237,9 @@ impl<'a> Sockets<'a> {
     fn send_by_tables(&mut self, query: Query, payload: &[u8]) -> Result<(), SendError> {
         let bound = self.bound_source(query.id).map_err(|e| SendError::Socket(e.into()))?;
         let from = query.from.or(bound);
+        if let Some(gone) = from.filter(|from| !self.stack.has(*from)) {
+            return Err(SendError::AddressGone(gone));
+        }
         match query.to.ip().to_canonical() {
             IpAddr::V4(to_addr) => {
                 self.send_to(query, to_addr, from.and_then(Address::from_ip), payload)

@@ -66,7 +66,10 @@ impl Stack {
             let iface = zone.or_else(|| self.first_up()).ok_or(DropReason::NoRoute)?;
             return self.via(iface, dst_addr);
         }
-        let route = A::fib(self).lookup(dst_addr, now).ok_or(DropReason::NoRoute)?;
+        let Some(route) = A::fib(self).lookup(dst_addr, now) else {
+            let dead = A::fib(self).leads_into_a_dead_link(dst_addr, now);
+            return Err(if dead { DropReason::InterfaceDown } else { DropReason::NoRoute });
+        };
         if route.kind != RouteKind::Unicast {
             return Err(DropReason::NoRoute);
         }

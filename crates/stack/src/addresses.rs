@@ -1,0 +1,400 @@
+//! Addresses that come, change and go while the stack runs.
+//!
+//! Called between rounds: by the operator's commands, by address autoconfiguration and by the DHCP
+//! client. Nothing is sent here; what must be said to the link goes out with the next timed work.
+//! Invariants: the route to a prefix is there exactly while some address of the interface brings
+//! it; an address is used once it is known to be ours alone; when one is taken away nothing
+//! remembers it but the sockets bound to it, which then say so when they send. Reading: RFC 4862
+//! sections 5.4 and 5.5, RFC 5227, RFC 1122 section 3.3.1.6. Not here: the two-hour rule and what
+//! a router or a server may ask for (their own modules judge that).
+//!
+//! # Under flood
+//! Reachable through those modules alone, within their own bounds. Bound: `ADDRESSES_MAX` of each
+//! family and interface. Worst work of a call: one pass over an interface's addresses and one over
+//! the routes; of timed work: one pass over all addresses for [`ENDS`] that end.
+
+use core::net::IpAddr;
+
+use floodwall_base::{IfIndex, Instant, IpCidr, Prefix, Randomness, Units};
+use floodwall_fib::{AddRouteError, RouteProtocol};
+use floodwall_ip::{
+    AddressOrigin, AddressState, Detection, InterfaceAddress, InterfaceError, LinkMedium,
+};
+use thiserror::Error;
+
+use crate::build;
+use crate::cx::Cx;
+use crate::shard::Stack;
+
+/// Addresses that one pass of timed work lets end.
+const ENDS: usize = 16;
+
+/// A new address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddAddress {
+    /// The address.
+    pub addr: IpAddr,
+    /// How many leading bits the link's other addresses share.
+    pub prefix_len: u8,
+    /// Who gives it.
+    pub origin: AddressOrigin,
+    /// Until when new flows may use it; `None` for ever.
+    pub preferred_until: Option<Instant>,
+    /// Until when it is ours; `None` for ever.
+    pub valid_until: Option<Instant>,
+    /// Whether it is probed before its use. Nothing is where the configuration turned that off.
+    pub detection: Detection,
+    /// Whether the prefix is on the link, so that a route leads there.
+    pub prefix_route: bool,
+}
+
+impl AddAddress {
+    /// An address of the operator's, for ever: IPv6 is probed, IPv4 announced, as at the start.
+    #[must_use]
+    pub const fn manual(address: IpCidr) -> Self {
+        let addr = address.addr();
+        Self {
+            addr,
+            prefix_len: address.prefix_len(),
+            origin: AddressOrigin::Manual,
+            preferred_until: None,
+            valid_until: None,
+            detection: if addr.is_ipv6() { Detection::Probe } else { Detection::Announce },
+            prefix_route: true,
+        }
+    }
+}
+
+/// Why an address was not added, changed or removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// The interface is not there.
+    #[error("there is no interface {0:?}")]
+    NoInterface(IfIndex),
+    /// The loopback has its own addresses.
+    #[error("the loopback keeps its own addresses")]
+    Loopback,
+    /// No host can have it.
+    #[error("{addr}/{prefix_len} cannot be an interface's address: use a unicast address")]
+    Invalid {
+        /// The address.
+        addr: IpAddr,
+        /// As given.
+        prefix_len: u8,
+    },
+    /// One of our interfaces has it.
+    #[error("{addr} is there already, on interface {iface:?}")]
+    Exists {
+        /// The address.
+        addr: IpAddr,
+        /// Who has it.
+        iface: IfIndex,
+    },
+    /// The interface does not have it.
+    #[error("{0} is not there")]
+    Unknown(IpAddr),
+    /// The interface has as many of this family as it may.
+    #[error("the interface has {max} addresses of this family already",
+        max = floodwall_base::limits::ADDRESSES_MAX)]
+    Full,
+    /// The interface carries packets too small for IPv6.
+    #[error("an MTU of {0} is below 1280 bytes, which IPv6 needs")]
+    Mtu(u32),
+    /// It would be preferred longer than it is valid, or is over already.
+    #[error("an address cannot be preferred longer than it is valid, nor end in the past")]
+    Lifetimes,
+    /// The routing table is full.
+    #[error("the prefix cannot be reached: {0}")]
+    Route(AddRouteError),
+}
+
+impl Stack {
+    /// Gives an interface an address. It is used once it is known to be ours alone (at once where
+    /// nobody is to be asked), and announced then. While the interface is down it waits.
+    ///
+    /// # Errors
+    /// See [`AddressError`]; nothing has changed then.
+    pub fn add_address(
+        &mut self,
+        iface: IfIndex,
+        new: AddAddress,
+        now: Instant,
+        random: &mut Randomness,
+    ) -> Result<(), AddressError> {
+        let cidr = self.judge(iface, &new, now)?;
+        let interface = self.interfaces.get_mut(usize::from(iface.0));
+        let interface = interface.ok_or(AddressError::NoInterface(iface))?;
+        let address = InterfaceAddress {
+            origin: new.origin,
+            preferred_until: new.preferred_until,
+            valid_until: new.valid_until,
+            prefix_route: new.prefix_route,
+            ..InterfaceAddress::manual(cidr, AddressState::Tentative)
+        };
+        interface.insert_address(&address).map_err(|error| refused(error, &new, iface))?;
+        if let Err(error) = self.connect(iface, cidr, new.prefix_route) {
+            self.disown(iface, new.addr);
+            return Err(error);
+        }
+        self.watch_end(new.preferred_until);
+        self.watch_end(new.valid_until);
+        self.verify(iface, new.addr, new.detection, now, random);
+        self.address_changed(iface, new.addr, now, random);
+        Ok(())
+    }
+
+    /// Says anew until when an address may be used; `None` for ever. A deprecated one that is
+    /// preferred again serves new flows again. An end in the past comes with the next timed work.
+    ///
+    /// # Errors
+    /// The address is not there, or would be preferred longer than it is valid.
+    pub fn refresh_address(
+        &mut self,
+        iface: IfIndex,
+        addr: IpAddr,
+        preferred_until: Option<Instant>,
+        valid_until: Option<Instant>,
+        now: Instant,
+    ) -> Result<(), AddressError> {
+        if ends_before(valid_until, preferred_until) {
+            return Err(AddressError::Lifetimes);
+        }
+        let interface = self.interfaces.get_mut(usize::from(iface.0));
+        let interface = interface.ok_or(AddressError::NoInterface(iface))?;
+        let unknown = AddressError::Unknown(addr);
+        interface.set_lifetimes(addr, preferred_until, valid_until).map_err(|_| unknown)?;
+        let address = interface.address(addr).ok_or(unknown)?;
+        if address.state.is_assigned() && address.state != address.state_at(now) {
+            self.set_state(iface, addr, address.state_at(now));
+        }
+        self.watch_end(preferred_until);
+        self.watch_end(valid_until);
+        Ok(())
+    }
+
+    /// Takes an address from an interface, with the route that it alone brought.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn remove_address(
+        &mut self,
+        iface: IfIndex,
+        addr: IpAddr,
+        now: Instant,
+        random: &mut Randomness,
+    ) -> Result<(), AddressError> {
+        if iface == IfIndex::LOOPBACK {
+            return Err(AddressError::Loopback);
+        }
+        let interface = self.interfaces.get(usize::from(iface.0));
+        let interface = interface.ok_or(AddressError::NoInterface(iface))?;
+        let address = interface.address(addr).ok_or(AddressError::Unknown(addr))?;
+        self.dad.stop(iface, addr);
+        self.disown(iface, addr);
+        if let Some(cidr) = address.cidr() {
+            self.disconnect(iface, cidr);
+        }
+        self.address_changed(iface, addr, now, random);
+        Ok(())
+    }
+
+    /// Something about an address is another: it came, went, or may be used now. The one place for
+    /// whoever must act upon that.
+    fn address_changed(
+        &mut self,
+        _iface: IfIndex,
+        _addr: IpAddr,
+        _now: Instant,
+        _random: &mut Randomness,
+    ) {
+        self.paths.forget();
+    }
+
+    /// Whether an address may be added.
+    fn judge(
+        &self,
+        iface: IfIndex,
+        new: &AddAddress,
+        now: Instant,
+    ) -> Result<IpCidr, AddressError> {
+        let (addr, prefix_len) = (new.addr, new.prefix_len);
+        let interface = self.interfaces.get(usize::from(iface.0));
+        let interface = interface.ok_or(AddressError::NoInterface(iface))?;
+        if iface == IfIndex::LOOPBACK {
+            return Err(AddressError::Loopback);
+        }
+        let cidr = IpCidr::new(addr, prefix_len).filter(|cidr| build::is_host(*cidr));
+        let cidr = cidr.ok_or(AddressError::Invalid { addr, prefix_len })?;
+        if addr.is_ipv6() && interface.mtu < build::MTU_MIN_V6 {
+            return Err(AddressError::Mtu(interface.mtu));
+        }
+        let over = new.valid_until.is_some_and(|until| until <= now);
+        if over || ends_before(new.valid_until, new.preferred_until) {
+            return Err(AddressError::Lifetimes);
+        }
+        // A link-local address may be had once on each link.
+        let of_one_link = matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local());
+        let has = |i: &&floodwall_ip::Interface| {
+            i.owns(addr).is_some() && (i.index == iface || !of_one_link)
+        };
+        match self.interfaces.iter().find(has) {
+            Some(other) => Err(AddressError::Exists { addr, iface: other.index }),
+            None => Ok(cidr),
+        }
+    }
+
+    /// Begins to find out whether an address is ours alone, or uses it at once.
+    pub(crate) fn verify(
+        &mut self,
+        iface: IfIndex,
+        addr: IpAddr,
+        detection: Detection,
+        now: Instant,
+        random: &mut Randomness,
+    ) {
+        let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
+        if !interface.up {
+            return;
+        }
+        let stations = matches!(interface.medium, LinkMedium::Ethernet(_));
+        let detection = if self.detects { detection } else { Detection::Announce };
+        let probed = stations && detection == Detection::Probe;
+        let state = match interface.address(addr) {
+            _ if probed => AddressState::Tentative,
+            Some(address) => address.state_at(now),
+            None => return,
+        };
+        self.set_state(iface, addr, state);
+        if stations {
+            // There is room for every address that an interface may have.
+            let _ = self.dad.start(iface, addr, detection, now, random);
+        }
+    }
+
+    /// Nobody else has the address: it may be used from now on.
+    pub(crate) fn address_is_ours(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+        let interface = self.interfaces.get(usize::from(iface.0));
+        let Some(address) = interface.and_then(|i| i.address(addr)) else { return };
+        self.set_state(iface, addr, address.state_at(cx.now));
+        self.address_changed(iface, addr, cx.now, cx.random);
+    }
+
+    /// Somebody else has the address: it is not used.
+    pub(crate) fn address_is_taken(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+        self.set_state(iface, addr, AddressState::Duplicate);
+        self.address_changed(iface, addr, cx.now, cx.random);
+    }
+
+    fn set_state(&mut self, iface: IfIndex, addr: IpAddr, state: AddressState) {
+        if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
+            // It has the address, or the watch over it would have ended.
+            let _ = interface.set_address_state(addr, state);
+        }
+        self.paths.forget();
+    }
+
+    fn disown(&mut self, iface: IfIndex, addr: IpAddr) {
+        if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
+            // Who asks has seen it there.
+            let _ = interface.remove_address(addr);
+        }
+    }
+
+    /// The route to the prefix of an address.
+    fn connect(
+        &mut self,
+        iface: IfIndex,
+        cidr: IpCidr,
+        prefix_route: bool,
+    ) -> Result<(), AddressError> {
+        if !prefix_route {
+            return Ok(());
+        }
+        let by = RouteProtocol::Kernel;
+        let inserted = match cidr.addr() {
+            IpAddr::V4(a) => build::insert(&mut self.routes_v4, a, cidr, None, iface, by),
+            IpAddr::V6(a) => build::insert(&mut self.routes_v6, a, cidr, None, iface, by),
+        };
+        match inserted {
+            // Two addresses of one prefix make one route.
+            Ok(()) | Err(AddRouteError::Exists) => Ok(()),
+            Err(error) => Err(AddressError::Route(error)),
+        }
+    }
+
+    /// Takes the route to a prefix away, unless another address there brings it too.
+    fn disconnect(&mut self, iface: IfIndex, cidr: IpCidr) {
+        let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
+        let same = |a: &InterfaceAddress| {
+            a.prefix_route && a.prefix_len == cidr.prefix_len() && cidr.contains(a.addr)
+        };
+        if interface.addresses().any(|a| same(&a)) {
+            return;
+        }
+        let (len, kernel) = (cidr.prefix_len(), RouteProtocol::Kernel);
+        match cidr.addr() {
+            IpAddr::V4(a) => self.routes_v4.remove(|r| {
+                Some(r.prefix) == Prefix::new(a, len) && r.iface == iface && r.protocol == kernel
+            }),
+            IpAddr::V6(a) => self.routes_v6.remove(|r| {
+                Some(r.prefix) == Prefix::new(a, len) && r.iface == iface && r.protocol == kernel
+            }),
+        };
+    }
+
+    fn watch_end(&mut self, end: Option<Instant>) {
+        self.address_deadline = self.address_deadline.into_iter().chain(end).min();
+    }
+
+    /// Lets addresses end whose time is over: one pass, and another where more are due.
+    pub(crate) fn address_lifetimes(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        if budget.is_zero() || self.address_deadline.is_none_or(|at| at > cx.now) {
+            return Units(0);
+        }
+        let (mut ended, mut count, mut next) = ([None; ENDS], 0, None::<Instant>);
+        for interface in &self.interfaces {
+            for address in interface.addresses() {
+                let Some(end) = next_end(&address) else { continue };
+                match ended.get_mut(count) {
+                    Some(slot) if end <= cx.now => {
+                        *slot = Some((interface.index, address));
+                        count += 1;
+                    }
+                    // Where there is no room the next pass takes it.
+                    _ => next = Some(next.map_or(end, |next| next.min(end))),
+                }
+            }
+        }
+        self.address_deadline = next;
+        for (iface, address) in ended.into_iter().flatten() {
+            if address.valid_until.is_some_and(|until| until <= cx.now) {
+                // It was there a moment ago.
+                let _ = self.remove_address(iface, address.addr, cx.now, cx.random);
+            } else {
+                self.set_state(iface, address.addr, AddressState::Deprecated);
+                self.watch_end(address.valid_until);
+            }
+        }
+        Units(1 + count as u32)
+    }
+}
+
+/// When something about an address must change: it is to be deprecated, or is over.
+fn next_end(address: &InterfaceAddress) -> Option<Instant> {
+    let preferred = address.preferred_until.filter(|_| address.state == AddressState::Preferred);
+    preferred.into_iter().chain(address.valid_until).min()
+}
+
+/// Whether one end comes before another; `None` is for ever.
+fn ends_before(valid: Option<Instant>, preferred: Option<Instant>) -> bool {
+    valid.is_some_and(|valid| preferred.is_none_or(|preferred| valid < preferred))
+}
+
+fn refused(error: InterfaceError, new: &AddAddress, iface: IfIndex) -> AddressError {
+    match error {
+        InterfaceError::AddressExists(addr) => AddressError::Exists { addr, iface },
+        InterfaceError::AddressesFull => AddressError::Full,
+        _ => AddressError::Invalid { addr: new.addr, prefix_len: new.prefix_len },
+    }
+}

@@ -1,0 +1,99 @@
+//! A link goes down and comes up: what is forgotten, what stays, what begins anew.
+//!
+//! Called between rounds: by the operator (`set_up`) and by whoever watches the device
+//! (`set_carrier`). A link that comes back may be another link, so everything that somebody on it
+//! told us goes when it goes: neighbours, autoconfigured and leased addresses and their routes.
+//! What the operator gave stays, unusable, and is verified again. Nothing is sent here; what must
+//! be said goes out with the next timed work. Reading: RFC 4862 section 5.3, RFC 4861 section 6.3.7,
+//! RFC 5227 section 2.1, RFC 6059.
+
+use core::net::IpAddr;
+
+use floodwall_base::{DropReason, IfIndex, Instant, Randomness};
+use floodwall_fib::RouteProtocol;
+use floodwall_ip::Detection;
+use floodwall_packet::PacketList;
+
+use crate::shard::Stack;
+
+impl Stack {
+    /// Lets packets pass through an interface, or stops them (`ip link set … up`, `down`). Nothing
+    /// happens where the interface is not there or has that state.
+    pub fn set_up(&mut self, iface: IfIndex, up: bool, now: Instant, random: &mut Randomness) {
+        let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
+        let carrier = interface.carrier;
+        if interface.set_link(up, carrier) {
+            self.link_changed(iface, now, random);
+        }
+    }
+
+    /// Says whether the link of an interface carries: as [`Stack::set_up`], by what the device
+    /// says instead of the operator. Both must agree before packets pass.
+    pub fn set_carrier(
+        &mut self,
+        iface: IfIndex,
+        carrier: bool,
+        now: Instant,
+        random: &mut Randomness,
+    ) {
+        let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
+        let admin_up = interface.admin_up;
+        if interface.set_link(admin_up, carrier) {
+            self.link_changed(iface, now, random);
+        }
+    }
+
+    /// The interface's `up` is another. The one place for whoever must act upon that.
+    fn link_changed(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
+        let Some(up) = self.interfaces.get(usize::from(iface.0)).map(|i| i.up) else { return };
+        self.routes_v4.set_usable(iface, up);
+        self.routes_v6.set_usable(iface, up);
+        self.paths.forget();
+        if up {
+            self.verify_all(iface, now, random);
+        } else {
+            self.forget_link(iface, now, random);
+        }
+    }
+
+    /// Forgets what somebody on the link told us.
+    fn forget_link(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
+        let at = usize::from(iface.0);
+        let next = |stack: &Self, skip: usize| {
+            let interface = stack.interfaces.get(at)?;
+            interface.addresses().nth(skip).map(|a| (a.addr, a.origin))
+        };
+        let mut kept = 0;
+        while let Some((addr, origin)) = next(self, kept) {
+            self.dad.stop(iface, addr);
+            if !origin.is_of_the_link() || self.remove_address(iface, addr, now, random).is_err() {
+                kept += 1;
+            }
+        }
+        let told = [RouteProtocol::RouterAdvertisement, RouteProtocol::Dhcp];
+        self.routes_v4.remove(|r| r.iface == iface && told.contains(&r.protocol));
+        self.routes_v6.remove(|r| r.iface == iface && told.contains(&r.protocol));
+        let mut waited = PacketList::new();
+        self.neighbors_v4.flush_learnt(iface, &mut waited);
+        self.neighbors_v6.flush_learnt(iface, &mut waited);
+        self.stats.pending -= waited.len() as u64;
+        self.stats.drops_out.add(DropReason::InterfaceDown, waited.len() as u64);
+    }
+
+    /// Verifies again that the interface's addresses are ours alone: whoever is on the link now may
+    /// have them.
+    fn verify_all(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
+        let at = usize::from(iface.0);
+        let mut visited = 0;
+        while let Some(addr) =
+            self.interfaces.get(at).and_then(|i| Some(i.addresses().nth(visited)?.addr))
+        {
+            let detection = match addr {
+                IpAddr::V4(_) => Detection::Announce,
+                IpAddr::V6(_) => Detection::Probe,
+            };
+            self.verify(iface, addr, detection, now, random);
+            visited += 1;
+        }
+    }
+}
