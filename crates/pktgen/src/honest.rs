@@ -4,12 +4,13 @@
 //! [`Stamp`](crate::Stamp) that the service sends back. Latency counts from the moment at which
 //! the question was *meant* to leave, so a slow client or a slow resolution cannot hide a slow
 //! answer (Tene's "coordinated omission"). Invariant: every question that the schedule meant is
-//! answered once, lost, or still waited for: `intended == answered + lost + waiting`.
+//! answered once, lost, or still waited for: `intended == answered + lost + waiting`. Questions may
+//! leave in fragments, and answers may come in fragments (`joined.rs`).
 //!
 //! # Under flood
 //! Reachable by anyone who can send to the client. Bound: the table of open questions, sized at
-//! construction by pace and timeout, [`OPEN_MAX`] at most. Worst work per packet: one look, one
-//! slot. What matches no open question is counted and forgotten.
+//! construction by pace and timeout, [`OPEN_MAX`] at most, and answers under way in fragments, a
+//! fixed few. Worst work per packet: one look, one slot, one sum. What matches no open question is counted and forgotten.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -20,8 +21,11 @@ use floodwall_wire::{IpProtocol, UdpHeader};
 
 use crate::count::Returned;
 use crate::error::PlanError;
+use crate::fragment;
+use crate::joined::Joining;
 use crate::latency::Latency;
 use crate::pace::Pace;
+use crate::plan::{Fragments, Withheld};
 use crate::range::{PortRange, Spread};
 use crate::seen::{LOOK_BYTES, Seen, SeenIp, see};
 use crate::stamp::{STAMP_BYTES, Stamp};
@@ -44,6 +48,9 @@ pub struct HonestConfig {
     pub src_ports: PortRange,
     /// Bytes of a question's payload: at least [`STAMP_BYTES`].
     pub payload: usize,
+    /// Bytes of IP payload in each fragment of a question: a multiple of 8. `None` where questions
+    /// leave whole.
+    pub fragment_bytes: Option<usize>,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
     /// How often.
@@ -66,6 +73,7 @@ impl Default for HonestConfig {
             servers: Vec::new(),
             src_ports: PortRange { first: 40_000, last: 49_999 },
             payload: 64,
+            fragment_bytes: None,
             hop_limit: 64,
             pace: Pace::per_second(100),
             count: None,
@@ -88,6 +96,9 @@ impl HonestConfig {
         self.src_ports.check("src_ports")?;
         if self.payload < STAMP_BYTES {
             return Err(PlanError::StampTooLong { have: self.payload });
+        }
+        if self.fragment_bytes.is_some_and(|bytes| bytes == 0 || !bytes.is_multiple_of(8)) {
+            return Err(PlanError::FragmentBytes);
         }
         let answerable = |server: &SocketAddr| self.addrs_like(server.ip()).next().is_some();
         if self.servers.is_empty() || !self.servers.iter().all(answerable) {
@@ -171,6 +182,9 @@ pub struct Honest {
     stats: HonestStats,
     latency: Latency,
     returned: Returned,
+    joining: Joining,
+    /// Where fragments are made.
+    scratch: Vec<u8>,
 }
 
 impl Honest {
@@ -195,6 +209,8 @@ impl Honest {
         }
         // One more than can be open, so that a slot's question is over before the next needs it.
         let slots = config.pace.most_within(config.timeout).saturating_add(1) as usize;
+        let scratch = config.fragment_bytes.map_or(0, |bytes| fragment::HEADERS_MAX + bytes);
+        let scratch = Vec::with_capacity(scratch);
         let unused = Slot { seq: u64::MAX, intended: Instant::ORIGIN, fate: Fate::Lost };
         Ok(Self {
             config,
@@ -208,6 +224,8 @@ impl Honest {
             stats: HonestStats::default(),
             latency: Latency::default(),
             returned: Returned::default(),
+            joining: Joining::new(),
+            scratch,
         })
     }
 
@@ -310,23 +328,50 @@ impl Honest {
         template.set_src_port(ends.port);
         template.set_id(seq as u16);
         template.set_payload(0, &Stamp { stream: self.config.id, seq, intended }.to_bytes());
-        self.station.transmit(template.frame(), round)
+        let Some(bytes) = self.config.fragment_bytes else {
+            return self.station.transmit(template.frame(), round);
+        };
+        let plan = Fragments { bytes, overlap: 0, withheld: Withheld::None };
+        // The sequence number, told apart from another client's.
+        let id = (seq as u32).wrapping_add(self.config.id.rotate_left(20));
+        let (mut all, station, network) = (true, &self.station, template.network());
+        fragment::cut(template.frame(), network, plan, id, &mut self.scratch, |frame| {
+            all &= station.transmit(frame, round);
+        });
+        all
     }
 
-    /// Judges a datagram.
+    /// Judges a datagram that came whole.
     fn input_udp(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>, now: Instant) {
         let udp = UdpHeader::parse(ip.head, ip.body_len());
         let Some(udp) = udp.ok().filter(|_| ip.verifies(packet)) else {
             self.stats.damaged += 1;
             return;
         };
+        let server = SocketAddr::new(ip.src_addr, udp.src_port());
+        let ends = Ends { server, addr: ip.dst_addr, port: udp.dst_port() };
+        self.judge(ends, ip.udp_payload(), now);
+    }
+
+    /// Takes a fragment, and judges the datagram that it completes.
+    fn input_fragment(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>, now: Instant) {
+        let Some(joined) = self.joining.input(packet, ip) else { return };
+        if !joined.verified {
+            self.stats.damaged += 1;
+            return;
+        }
+        let server = SocketAddr::new(joined.from, joined.src_port);
+        let ends = Ends { server, addr: joined.to, port: joined.dst_port };
+        self.judge(ends, &joined.payload, now);
+    }
+
+    /// Judges an answer that is undamaged.
+    fn judge(&mut self, ends: Ends, payload: &[u8], now: Instant) {
         let mine = |stamp: &Stamp| stamp.stream == self.config.id && stamp.seq < self.next;
-        let Some(stamp) = Stamp::read(ip.udp_payload()).filter(mine) else {
+        let Some(stamp) = Stamp::read(payload).filter(mine) else {
             self.stats.wrong += 1;
             return;
         };
-        let server = SocketAddr::new(ip.src_addr, udp.src_port());
-        let ends = Ends { server, addr: ip.dst_addr, port: udp.dst_port() };
         if self.ends(stamp.seq) != Some(ends) {
             self.stats.wrong += 1;
             return;
@@ -364,11 +409,12 @@ impl Engine for Honest {
             if self.station.input(&packet, &seen, round) {
                 continue;
             }
-            if let Seen::Ip(ip) = &seen
-                && ip.protocol == IpProtocol::UDP
-                && !ip.is_fragment
-            {
-                self.input_udp(&packet, ip, round.now);
+            match &seen {
+                Seen::Ip(ip) if ip.is_fragment => self.input_fragment(&packet, ip, round.now),
+                Seen::Ip(ip) if ip.protocol == IpProtocol::UDP => {
+                    self.input_udp(&packet, ip, round.now);
+                }
+                _ => {}
             }
         }
         Units(spent)

@@ -18,6 +18,7 @@ mod forge;
 mod fragment;
 mod headers;
 mod honest;
+mod joined;
 mod latency;
 mod pace;
 mod plan;

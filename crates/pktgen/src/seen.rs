@@ -10,7 +10,8 @@ use floodwall_base::MacAddr;
 use floodwall_checksum::Sum;
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::{
-    ArpPacket, EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, ethernet, udp,
+    ArpPacket, EtherType, EthernetHeader, ExtensionHeader, IpProtocol, Ipv4Header, Ipv6Header,
+    ethernet, udp,
 };
 
 use crate::station::Medium;
@@ -27,6 +28,8 @@ pub(crate) struct SeenIp<'a> {
     pub(crate) protocol: IpProtocol,
     pub(crate) hop_limit: u8,
     pub(crate) is_fragment: bool,
+    /// Which piece of its packet, where it is a fragment.
+    pub(crate) place: Option<SeenPlace>,
     /// Where the transport header starts, in the packet.
     l4: usize,
     /// Bytes from there to the IP packet's end.
@@ -34,6 +37,18 @@ pub(crate) struct SeenIp<'a> {
     /// As many of them as were looked at.
     pub(crate) head: &'a [u8],
     pseudo: Sum,
+}
+
+/// Which piece of which packet a fragment is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SeenPlace {
+    pub(crate) id: u32,
+    pub(crate) offset: usize,
+    pub(crate) more: bool,
+    /// What the packet carries.
+    pub(crate) protocol: IpProtocol,
+    /// Bytes of headers in front of the piece.
+    pub(crate) skip: usize,
 }
 
 /// A packet.
@@ -78,6 +93,13 @@ fn see_ip(bytes: &[u8], l3: usize, len: usize, link_src: MacAddr) -> Seen<'_> {
             protocol: ip.protocol(),
             hop_limit: ip.ttl(),
             is_fragment: ip.is_fragment(),
+            place: ip.is_fragment().then(|| SeenPlace {
+                id: ip.id().into(),
+                offset: ip.fragment_offset(),
+                more: ip.more_fragments(),
+                protocol: ip.protocol(),
+                skip: 0,
+            }),
             l4: l3 + l4,
             l4_len,
             head: head(bytes, l4, l4_len),
@@ -93,11 +115,24 @@ fn see_ip(bytes: &[u8], l3: usize, len: usize, link_src: MacAddr) -> Seen<'_> {
         protocol: ip.next_header(),
         hop_limit: ip.hop_limit(),
         is_fragment: ip.next_header() == IpProtocol::FRAGMENT,
+        place: place(ip.next_header(), bytes.get(l4..).unwrap_or_default()),
         l4: l3 + l4,
         l4_len,
         head: head(bytes, l4, l4_len),
         pseudo: ip.pseudo_header(ip.next_header(), l4_len as u32),
     })
+}
+
+/// The piece that an IPv6 fragment header announces.
+fn place(kind: IpProtocol, bytes: &[u8]) -> Option<SeenPlace> {
+    if kind != IpProtocol::FRAGMENT {
+        return None;
+    }
+    let taken = ExtensionHeader::take(kind, bytes)?;
+    let skip = taken.header_len();
+    let ExtensionHeader::Fragment(fields) = taken else { return None };
+    let (id, offset, more) = (fields.id, usize::from(fields.offset), fields.more);
+    Some(SeenPlace { id, offset, more, protocol: fields.next_header, skip })
 }
 
 /// The transport's bytes, as many as there are and were looked at.
@@ -127,6 +162,11 @@ impl SeenIp<'_> {
             }
             _ => self.pseudo.add(body).verifies(),
         }
+    }
+
+    /// The sum over what is behind the IP header and `skip` more bytes.
+    pub(crate) fn sum_behind(&self, packet: &PacketBuf, skip: usize) -> Sum {
+        packet.sum(self.l4 + skip, self.l4_len.saturating_sub(skip))
     }
 
     /// What a datagram carries, as far as it was looked at.

@@ -341,7 +341,7 @@ fn header_of(shape: Shape, v4: bool) -> (usize, usize) {
     }
 }
 
-fn pseudo_header(src: IpAddr, to: IpAddr, protocol: IpProtocol, len: usize) -> Sum {
+pub(crate) fn pseudo_header(src: IpAddr, to: IpAddr, protocol: IpProtocol, len: usize) -> Sum {
     match (src, to) {
         (IpAddr::V4(src), IpAddr::V4(to)) => pseudo_header_v4(src, to, protocol.0, len as u16),
         (IpAddr::V6(src), IpAddr::V6(to)) => pseudo_header_v6(src, to, protocol.0, len as u32),

@@ -53,7 +53,15 @@ impl Echo {
 fn turn_round(frame: &mut [u8]) {
     let v4 = frame[12..14] == [8, 0];
     let (addrs, len, ports) = if v4 { (26, 4, 34) } else { (22, 16, 54) };
-    for (at, len) in [(0, 6), (addrs, len), (ports, 2)] {
+    let fragment = !v4 && frame[20] == 44;
+    let later = match (v4, fragment) {
+        (true, _) => u16::from_be_bytes([frame[20], frame[21]]) & 0x1fff != 0,
+        (_, true) => u16::from_be_bytes([frame[56], frame[57]]) >> 3 != 0,
+        _ => false,
+    };
+    // Where a later fragment has no ports, nothing is exchanged.
+    let ports = (if fragment { ports + 8 } else { ports }, if later { 0 } else { 2 });
+    for (at, len) in [(0, 6), (addrs, len), ports] {
         let (first, second) = frame[at..at + 2 * len].split_at_mut(len);
         first.swap_with_slice(second);
     }
@@ -61,7 +69,7 @@ fn turn_round(frame: &mut [u8]) {
 
 fn is_udp(frame: &[u8]) -> bool {
     (frame[12..14] == [8, 0] && frame[23] == 17)
-        || (frame[12..14] == [0x86, 0xdd] && frame[20] == 17)
+        || (frame[12..14] == [0x86, 0xdd] && (frame[20] == 17 || frame[20] == 44))
 }
 
 impl Engine for Echo {
@@ -136,6 +144,29 @@ impl Scene {
     fn honest(&self) -> &Honest {
         self.world.node_ref(self.honest).expect("a client")
     }
+}
+
+#[test]
+fn questions_and_answers_in_fragments_are_judged_whole_in_both_families() {
+    for v4 in [true, false] {
+        let config = HonestConfig { payload: 4000, fragment_bytes: Some(1400), ..client(v4, 100) };
+        let link = way(LaneConfig::default());
+        let mut scene = Scene::new(config.clone(), link, NodeConfig::free());
+        let stats = scene.run(Duration::from_secs(3));
+        assert_eq!((stats.sent, stats.answered, stats.wrong, stats.damaged), (100, 100, 0, 0));
+        assert_eq!(scene.honest().returned().fragments, 300);
+        // Every lost piece costs its answer; no answer with a hole is taken for one.
+        let link = way(LaneConfig { loss: 0.1, duplicate: 0.1, ..LaneConfig::default() });
+        let mut scene = Scene::new(config.clone(), link, NodeConfig::free());
+        let stats = scene.run(Duration::from_secs(3));
+        assert!((10..80).contains(&stats.answered), "{stats:?}");
+        let link = way(LaneConfig { corrupt: 0.2, ..LaneConfig::default() });
+        let mut scene = Scene::new(config, link, NodeConfig::free());
+        let stats = scene.run(Duration::from_secs(3));
+        assert!(stats.damaged > 5 && stats.answered < 70, "{stats:?}");
+    }
+    let odd = HonestConfig { fragment_bytes: Some(9), ..client(true, 1) };
+    assert_eq!(Honest::new(odd).err(), Some(PlanError::FragmentBytes));
 }
 
 fn way(lane: LaneConfig) -> LinkConfig {

@@ -1,0 +1,128 @@
+//! Answers that come in fragments, judged without being put together.
+//!
+//! Used by `honest.rs`. A fragment's bytes go into a sum and a count, and the first one's head is
+//! kept: that is all that a checksum, a length and a stamp need. Invariants: [`OPEN`] answers are
+//! under way at most, the oldest goes first; an answer with a hole or an overlap is never judged
+//! whole, since its bytes do not add up. Reading: RFC 791 section 3.2, RFC 8200 section 4.5. Not
+//! here: a host's reassembly, which has enemies (`ip`).
+//!
+//! # Under flood
+//! Reachable by anyone who can send to the client. Bound: [`OPEN`] entries of a fixed size. Worst
+//! work per packet: a look at each entry, a sum over the packet.
+
+use core::net::IpAddr;
+
+use floodwall_checksum::Sum;
+use floodwall_packet::PacketBuf;
+use floodwall_wire::{IpProtocol, UdpHeader, udp};
+
+use crate::seen::SeenIp;
+use crate::stamp::STAMP_BYTES;
+use crate::template::pseudo_header;
+
+/// Answers under way at a time.
+const OPEN: usize = 64;
+/// Bytes that are kept of an answer.
+const HEAD: usize = udp::HEADER_LEN + STAMP_BYTES;
+
+/// An answer under way.
+#[derive(Clone, Copy)]
+struct Open {
+    from: IpAddr,
+    to: IpAddr,
+    id: u32,
+    /// Bytes that have come.
+    bytes: usize,
+    /// Bytes that there are; zero while that is not known.
+    total: usize,
+    sum: Sum,
+    head: Option<[u8; HEAD]>,
+}
+
+/// A whole answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Joined {
+    pub(crate) from: IpAddr,
+    pub(crate) to: IpAddr,
+    pub(crate) src_port: u16,
+    pub(crate) dst_port: u16,
+    /// What the datagram begins with.
+    pub(crate) payload: [u8; STAMP_BYTES],
+    /// Whether length and checksum are right.
+    pub(crate) verified: bool,
+}
+
+/// See the file's head.
+pub(crate) struct Joining {
+    open: [Option<Open>; OPEN],
+    /// The place that is taken next.
+    next: usize,
+}
+
+impl Joining {
+    pub(crate) const fn new() -> Self {
+        Self { open: [None; OPEN], next: 0 }
+    }
+
+    /// Takes a fragment; gives the answer that it completes.
+    pub(crate) fn input(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>) -> Option<Joined> {
+        let place = ip.place.filter(|place| place.protocol == IpProtocol::UDP)?;
+        let len = ip.body_len().checked_sub(place.skip)?;
+        let at = self.find(ip, place.id);
+        let open = self.open.get_mut(at)?;
+        let entry = open.get_or_insert(Open {
+            from: ip.src_addr,
+            to: ip.dst_addr,
+            id: place.id,
+            bytes: 0,
+            total: 0,
+            sum: Sum::ZERO,
+            head: None,
+        });
+        entry.bytes += len;
+        entry.sum = entry.sum.add(ip.sum_behind(packet, place.skip));
+        if place.offset == 0 {
+            entry.head = ip.head.get(place.skip..).and_then(|b| b.first_chunk().copied());
+        }
+        if !place.more {
+            entry.total = place.offset + len;
+        }
+        if entry.total == 0 || entry.bytes < entry.total {
+            return None;
+        }
+        open.take()?.judge()
+    }
+
+    /// Where this answer is, or may begin.
+    fn find(&mut self, ip: &SeenIp<'_>, id: u32) -> usize {
+        let is = |open: &Option<Open>| {
+            open.is_some_and(|o| (o.id, o.from, o.to) == (id, ip.src_addr, ip.dst_addr))
+        };
+        if let Some(at) = self.open.iter().position(is) {
+            return at;
+        }
+        let at = self.next;
+        self.next = (at + 1) % OPEN;
+        if let Some(oldest) = self.open.get_mut(at) {
+            *oldest = None;
+        }
+        at
+    }
+}
+
+impl Open {
+    fn judge(self) -> Option<Joined> {
+        let head = self.head?;
+        let udp = UdpHeader::parse(&head, self.total).ok()?;
+        let pseudo = pseudo_header(self.from, self.to, IpProtocol::UDP, self.total);
+        let right = pseudo.add(self.sum).verifies() || udp.checksum().is_none();
+        Some(Joined {
+            from: self.from,
+            to: self.to,
+            src_port: udp.src_port(),
+            dst_port: udp.dst_port(),
+            payload: *head.last_chunk()?,
+            verified: right && self.bytes == self.total && udp.len() == self.total,
+        })
+    }
+}
