@@ -8,14 +8,12 @@
 
 use core::time::Duration;
 
-use floodwall_base::{Instant, PublicRandom, Units};
+use floodwall_base::{Instant, Units};
 use floodwall_packet::{Engine, Round};
-use floodwall_pktgen::{
-    AddrRange, Blast, Content, Pace, Peer, Plan, PortRange, SizeRange, StationConfig, Stream,
-};
+use floodwall_pktgen::{Blast, Peer, Plan, StationConfig};
 
 use crate::error::DrillError;
-use crate::{hostile, scene};
+use crate::{scene, streams};
 
 /// The most that the gate lets through at once.
 const AT_ONCE: u64 = 64;
@@ -41,6 +39,34 @@ pub(crate) enum FloodKind {
     IcmpEcho,
     /// ICMP errors that quote answers of the service to honest clients.
     IcmpErrors,
+    /// Fragments: tiny, overlapping, and of packets that never become whole.
+    Fragments,
+    /// IPv6 extension headers and IPv4 options: long chains, many options, padding, routes.
+    Headers,
+    /// Neighbours who ask for everybody, and claim every address that is not an honest client's.
+    Sweeps,
+    /// Routers that nobody has asked for, and redirects.
+    Routers,
+    /// Queries of every version of IGMP and MLD.
+    Queries,
+}
+
+impl FloodKind {
+    /// Every kind.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Hostile,
+        Self::UdpClosed,
+        Self::UdpOpen,
+        Self::Neighbors,
+        Self::IcmpEcho,
+        Self::IcmpErrors,
+        Self::Fragments,
+        Self::Headers,
+        Self::Sweeps,
+        Self::Routers,
+        Self::Queries,
+    ];
 }
 
 /// A flood of one kind, and how fast.
@@ -56,36 +82,6 @@ pub(crate) struct Flood {
 }
 
 impl Flood {
-    fn streams(&self) -> Vec<Stream> {
-        let mut random = PublicRandom::new(self.seed);
-        let replay = |frames, mutate| {
-            let content = Content::Replay { frames, mutate };
-            vec![Stream { content, pace: at_once(), ..Stream::default() }]
-        };
-        match self.kind {
-            FloodKind::Hostile => {
-                let frames = hostile::frames();
-                let mut streams = replay(frames.clone(), false);
-                streams.extend(replay(frames.clone(), true));
-                streams.extend(replay(frames, true));
-                streams
-            }
-            FloodKind::UdpClosed => {
-                let (first, last) = scene::CLOSED_PORTS;
-                let to = PortRange { first, last };
-                both(&scene::STRANGERS, &Content::Udp, to)
-            }
-            FloodKind::UdpOpen => {
-                both(&scene::STRANGERS, &Content::Udp, PortRange::one(scene::SERVICE_PORT))
-            }
-            FloodKind::Neighbors => {
-                both(&scene::NEIGHBORS, &Content::Udp, PortRange::one(scene::SERVICE_PORT))
-            }
-            FloodKind::IcmpEcho => both(&scene::STRANGERS, &Content::IcmpEcho, PortRange::one(9)),
-            FloodKind::IcmpErrors => replay(hostile::icmp_errors(&mut random), false),
-        }
-    }
-
     fn plan(&self) -> Plan {
         let claims = [scene::ROUTER_V4.into(), scene::ROUTER_V6.into()];
         let host = |addr: core::net::IpAddr| {
@@ -97,24 +93,8 @@ impl Flood {
             peer: Peer::Link(scene::SERVER_MAC),
             ..StationConfig::default()
         };
-        Plan { station, streams: self.streams() }
+        Plan { station, streams: streams::of(self.kind, self.seed) }
     }
-}
-
-/// Due at once; the gate decides.
-const fn at_once() -> Pace {
-    Pace::every(Duration::from_nanos(1))
-}
-
-/// The same content in both families, by turns.
-fn both(sources: &[&str; 2], content: &Content, dst_ports: PortRange) -> Vec<Stream> {
-    let one = |(source, family): (&&str, _)| {
-        let src_addrs: AddrRange = source.parse().ok()?;
-        let dst_addrs = AddrRange::from(scene::server_addr(family));
-        let stream = Stream::new(content.clone(), src_addrs, dst_addrs, at_once());
-        Some(Stream { dst_ports, payload: SizeRange::one(18), ..stream })
-    };
-    sources.iter().zip(scene::FAMILIES).filter_map(one).collect()
 }
 
 /// A flood under way.
@@ -233,20 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_flood_is_a_plan_of_both_families() {
-        for kind in [
-            FloodKind::Hostile,
-            FloodKind::UdpClosed,
-            FloodKind::UdpOpen,
-            FloodKind::Neighbors,
-            FloodKind::IcmpEcho,
-            FloodKind::IcmpErrors,
-        ] {
+    fn every_kind_of_flood_is_a_plan() {
+        for kind in FloodKind::ALL {
             let flood = Flood { kind, rate: 1000, length: Duration::from_secs(1), seed: 1 };
             Flooding::new(&flood).unwrap();
-            let replays = |stream: &Stream| matches!(stream.content, Content::Replay { .. });
-            let streams = flood.streams();
-            assert!(streams.iter().any(replays) || streams.len() == 2, "{kind:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`drill`] starts a host with an echo service, lets honest clients of both families use it, and
 //! floods it meanwhile: with captured attacks and mutations of them, datagrams, echo requests,
-//! forged errors. It ends with a [`Report`], which has a verdict for each [`Floor`]. Called by the
+//! forged errors, fragments, chains of headers, false neighbours and routers, group queries. It ends with a [`Report`], which has a verdict for each [`Floor`]. Called by the
 //! program `floodwall`. Where it takes place is a choice ([`Place`]): over a memory wire in real
 //! time; on a TAP with the Linux kernel as the honest client; or in a simulated world, where the
 //! same seed gives the same report byte for byte.
@@ -25,6 +25,7 @@ mod run;
 mod scene;
 mod server;
 mod sim;
+mod streams;
 mod tap;
 mod wire;
 
@@ -68,7 +69,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A whole drill over the memory wire: about 20 s.
+    /// A whole drill over the memory wire: about 30 s.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -85,7 +86,7 @@ impl Options {
         }
     }
 
-    /// A whole drill on a TAP: about 25 s.
+    /// A whole drill on a TAP: about 40 s.
     #[must_use]
     pub fn on_tap(seed: u64) -> Self {
         let whole = Self::new(seed);

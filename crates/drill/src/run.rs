@@ -46,11 +46,16 @@ pub struct Schedule {
 }
 
 /// The floods in order: name, sentence, kind.
-const FLOODS: [(&str, &str, FloodKind); 6] = [
+const FLOODS: [(&str, &str, FloodKind); 11] = [
+    ("fragments", "tiny, overlapping, and of packets never completed", FloodKind::Fragments),
+    ("headers", "long chains, many options, padding, routes", FloodKind::Headers),
     ("hostile", "captured attacks, as they are, aimed, and mutated", FloodKind::Hostile),
     ("udp closed", "datagrams to closed ports from random sources", FloodKind::UdpClosed),
     ("udp open", "datagrams to the service itself from random sources", FloodKind::UdpOpen),
+    ("sweeps", "neighbours that ask for all and claim to be all", FloodKind::Sweeps),
     ("neighbours", "the same from sources on the link that do not exist", FloodKind::Neighbors),
+    ("routers", "routers and redirects that nobody asked for", FloodKind::Routers),
+    ("queries", "queries of groups, of every version", FloodKind::Queries),
     ("icmp echo", "echo requests from random sources", FloodKind::IcmpEcho),
     ("icmp errors", "forged errors about answers to honest clients", FloodKind::IcmpErrors),
 ];

@@ -28,6 +28,12 @@ pub(crate) const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 0
 pub(crate) const STRANGERS: [&str; 2] = ["198.19.0.0/16", "2001:2:0:13::/64"];
 /// Sources that claim to be on the link.
 pub(crate) const NEIGHBORS: [&str; 2] = ["198.18.0.0/16", "2001:2:0:12::/64"];
+/// Sources that claim to be on the link, with nobody honest among them.
+pub(crate) const CLAIMANTS: [&str; 2] = ["198.18.64.0/18", "2001:2:0:12:8000::/65"];
+/// Sources that claim to be routers, with nobody honest among them.
+pub(crate) const FALSE_ROUTERS: [&str; 2] = ["198.18.64.0/18", "fe80::8000:0:0:0/65"];
+/// The router's link-local address.
+pub(crate) const ROUTER_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xffff);
 /// How many addresses each honest client has.
 const CLIENT_ADDRS: u16 = 4;
 

@@ -1,0 +1,192 @@
+//! What each flood is made of: streams of `pktgen`, both families by turns.
+//!
+//! Read by `flood.rs` when a stretch is prepared. Every packet is due at once: how fast they go is
+//! the gate's business. Invariant: no honest client's address is a source of anything here that
+//! could be believed, since who answers for an address on a link is who says so, and no host can
+//! tell (RFC 826, RFC 4861 section 11).
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::time::Duration;
+
+use floodwall_base::PublicRandom;
+use floodwall_pktgen::{
+    AddrRange, Content, Forgery, Fragments, Headers, Pace, PortRange, SizeRange, Stream, Withheld,
+};
+
+use crate::flood::FloodKind;
+use crate::{hostile, scene};
+
+/// Headers in the longest chains: what fits a frame.
+const CHAIN: usize = 100;
+/// What fragments are cut by: tiny ones, overlapping ones, and such as never make a packet. Each
+/// with the bytes that the packet carries.
+const CUTS: [(Fragments, usize); 6] = [
+    (Fragments { bytes: 8, overlap: 0, withheld: Withheld::None }, 56),
+    (Fragments { bytes: 8, overlap: 0, withheld: Withheld::Last }, 120),
+    (Fragments { bytes: 24, overlap: 8, withheld: Withheld::None }, 100),
+    (Fragments { bytes: 1200, overlap: 0, withheld: Withheld::Last }, 2000),
+    (Fragments { bytes: 1200, overlap: 0, withheld: Withheld::First }, 2000),
+    (Fragments { bytes: 600, overlap: 0, withheld: Withheld::Middle }, 2000),
+];
+
+/// The streams of a flood; `seed` decides what is made beforehand.
+pub(crate) fn of(kind: FloodKind, seed: u64) -> Vec<Stream> {
+    match kind {
+        FloodKind::Hostile => {
+            let frames = hostile::frames();
+            vec![replay(frames.clone(), false), replay(frames.clone(), true), replay(frames, true)]
+        }
+        FloodKind::UdpClosed => both(&scene::STRANGERS, &Content::Udp, closed()),
+        FloodKind::UdpOpen => both(&scene::STRANGERS, &Content::Udp, service()),
+        FloodKind::Neighbors => both(&scene::NEIGHBORS, &Content::Udp, service()),
+        FloodKind::IcmpEcho => both(&scene::STRANGERS, &Content::IcmpEcho, PortRange::one(9)),
+        FloodKind::IcmpErrors => {
+            vec![replay(hostile::icmp_errors(&mut PublicRandom::new(seed)), false)]
+        }
+        FloodKind::Fragments => fragments(),
+        FloodKind::Headers => headers(),
+        FloodKind::Sweeps => sweeps(),
+        FloodKind::Routers => routers(),
+        FloodKind::Queries => queries(),
+    }
+}
+
+/// Due at once; the gate decides.
+const fn at_once() -> Pace {
+    Pace::every(Duration::from_nanos(1))
+}
+
+fn closed() -> PortRange {
+    let (first, last) = scene::CLOSED_PORTS;
+    PortRange { first, last }
+}
+
+const fn service() -> PortRange {
+    PortRange::one(scene::SERVICE_PORT)
+}
+
+fn replay(frames: Vec<Vec<u8>>, mutate: bool) -> Stream {
+    let content = Content::Replay { frames, mutate };
+    Stream { content, pace: at_once(), ..Stream::default() }
+}
+
+/// The same content in both families, by turns.
+fn both(sources: &[&str; 2], content: &Content, dst_ports: PortRange) -> Vec<Stream> {
+    let to = scene::FAMILIES.map(scene::server_addr);
+    let streams = towards(sources, to.map(AddrRange::from), content);
+    let with = |stream| Stream { dst_ports, payload: SizeRange::one(18), ..stream };
+    streams.into_iter().map(with).collect()
+}
+
+/// From the sources of each family to its destinations.
+fn towards(sources: &[&str; 2], to: [AddrRange; 2], content: &Content) -> Vec<Stream> {
+    let one = |(source, to): (&&str, AddrRange)| {
+        let from: AddrRange = source.parse().ok()?;
+        Some(Stream::new(content.clone(), from, to, at_once()))
+    };
+    sources.iter().zip(to).filter_map(one).collect()
+}
+
+/// Each of [`CUTS`], to the service.
+fn fragments() -> Vec<Stream> {
+    let cut = |(cut, payload)| {
+        let streams = both(&scene::STRANGERS, &Content::Udp, service());
+        let with = move |stream| Stream {
+            fragments: Some(cut),
+            payload: SizeRange::one(payload),
+            ..stream
+        };
+        streams.into_iter().map(with)
+    };
+    CUTS.into_iter().flat_map(cut).collect()
+}
+
+/// Everything at random, the longest chains, and chains that are cut before their end (RFC 7112).
+fn headers() -> Vec<Stream> {
+    let chain = Headers::Chain(SizeRange::one(CHAIN));
+    let cut = Fragments { bytes: 64, overlap: 0, withheld: Withheld::Last };
+    let plans = [
+        (Content::Udp, Headers::Mixed, None),
+        (Content::IcmpEcho, Headers::Mixed, None),
+        (Content::Udp, chain, None),
+        (Content::Udp, Headers::Chain(SizeRange::one(12)), Some(cut)),
+    ];
+    let put = |(content, headers, fragments)| {
+        let streams = both(&scene::STRANGERS, &content, service());
+        let with = move |stream| Stream { headers: Some(headers), fragments, ..stream };
+        streams.into_iter().map(with)
+    };
+    plans.into_iter().flat_map(put).collect()
+}
+
+/// Requests for the host, which make it learn who asks; requests for everybody; claims.
+fn sweeps() -> Vec<Stream> {
+    let host = scene::FAMILIES.map(|family| AddrRange::from(scene::server_addr(family)));
+    let link = scene::NEIGHBORS.map(|prefix| prefix.parse().unwrap_or(host[0]));
+    let forged = |forgery, to| towards(&scene::CLAIMANTS, to, &Content::Forged(forgery));
+    let mut all = forged(Forgery::NeighborRequests, host);
+    all.extend(forged(Forgery::NeighborRequests, link));
+    all.extend(forged(Forgery::NeighborClaims, host));
+    all
+}
+
+/// Who is asked about routers and groups: every host of the link.
+fn all_hosts() -> [AddrRange; 2] {
+    let v4 = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
+    let v6 = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+    [v4.into(), v6.into()]
+}
+
+/// Advertisements to all, and redirects to the host, those of the router itself among them.
+fn routers() -> Vec<Stream> {
+    let host = scene::FAMILIES.map(|family| AddrRange::from(scene::server_addr(family)));
+    let redirects = Content::Forged(Forgery::Redirects);
+    let advertisements = Content::Forged(Forgery::RouterAdvertisements);
+    let mut all = towards(&scene::FALSE_ROUTERS, all_hosts(), &advertisements);
+    all.extend(towards(&scene::FALSE_ROUTERS, host, &redirects));
+    let own = [IpAddr::V4(scene::ROUTER_V4), IpAddr::V6(scene::ROUTER_LINK_LOCAL)];
+    all.extend(own.into_iter().zip(host).map(|(router, host)| {
+        Stream::new(redirects.clone(), AddrRange::from(router), host, at_once())
+    }));
+    all
+}
+
+fn queries() -> Vec<Stream> {
+    towards(&scene::FALSE_ROUTERS, all_hosts(), &Content::Forged(Forgery::GroupQueries))
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_base::Family;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_flood_has_both_families() {
+        for kind in FloodKind::ALL {
+            let streams = of(kind, 1);
+            let replays = |stream: &Stream| matches!(stream.content, Content::Replay { .. });
+            let has = |family: Family| streams.iter().any(|stream| stream.family() == family);
+            assert!(
+                streams.iter().all(replays) || scene::FAMILIES.into_iter().all(has),
+                "{kind:?}"
+            );
+            assert!(!streams.is_empty(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_claims_to_be_an_honest_client_or_the_router() {
+        let honest = scene::FAMILIES.into_iter().flat_map(scene::client_addrs);
+        let known: Vec<IpAddr> = honest
+            .map(|cidr| cidr.addr())
+            .chain([scene::ROUTER_V4.into(), scene::ROUTER_V6.into()])
+            .collect();
+        let claims = Content::Forged(Forgery::NeighborClaims);
+        for prefix in scene::CLAIMANTS {
+            let prefix: floodwall_base::IpCidr = prefix.parse().unwrap();
+            assert!(known.iter().all(|addr| !prefix.contains(*addr)), "{prefix}");
+        }
+        assert_eq!(sweeps().iter().filter(|stream| stream.content == claims).count(), 2);
+    }
+}
