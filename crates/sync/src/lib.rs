@@ -9,6 +9,7 @@
 //! | [`spsc`] | one thread hands values, in order and bounded, to one other thread |
 //! | [`take_all`] | any threads hand intrusive nodes to one, which takes all of them at once |
 //! | [`snapshot`] | one thread shows its counters, whole, to any number of readers |
+//! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it when they have paused |
 //! | [`Per`] | nobody: one value each, on lines of its own |
 //!
 //! # Checking
@@ -39,6 +40,8 @@
 
 mod cache_padded;
 mod per;
+pub mod qsbr;
+mod rcu_cell;
 pub mod shim;
 pub mod snapshot;
 pub mod spsc;
@@ -46,3 +49,4 @@ pub mod take_all;
 
 pub use cache_padded::CachePadded;
 pub use per::{Per, Place};
+pub use rcu_cell::{RcuCell, Retired};

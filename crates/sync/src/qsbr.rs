@@ -1,0 +1,375 @@
+//! Quiescent-state-based reclamation: unlinked memory is freed once every worker has paused.
+//!
+//! # What it is
+//!
+//! Readers look at shared structures without any write and without any atomic instruction. A
+//! writer unlinks an object and puts it into its [`Limbo`]; the object is freed when every worker
+//! has since announced a *quiescent state*, a moment at which it holds no reference. This is
+//! McKenney and Slingwine's read-copy update (PDCS 1998) in the form that Hart, McKenney, Brown
+//! and Walpole call QSBR (*Performance of memory reclamation for lockless synchronization*, JPDC
+//! 2007) and DPDK `rte_rcu_qsbr`.
+//!
+//! Its weakness is the subject of Sarma's report of March 2004 on the Linux route cache: a worker
+//! that never pauses stops all freeing, and under a flood that is when freeing matters. So here
+//! quiescent states belong to the packet work itself: each worker announces one at the end of
+//! every round and of every slice of timed work, whatever the load ([`Moment`]), and goes offline
+//! before it sleeps ([`Reader::park`]). A grace period is then a few rounds long at any load. And
+//! because a worker may still be stuck, every limbo has a hard cap: at the cap a *change* is
+//! refused and counted; nobody ever waits.
+//!
+//! # Who calls it
+//!
+//! `dispatch` has one [`Reader`] a worker. Tables (`fib`, neighbours, configuration) are read
+//! under a [`View`] and changed by one writer with a [`Limbo`] for each class of object.
+//!
+//! # Invariant
+//!
+//! A [`View`] borrows its reader, and announcing needs the reader exclusively: so no reference
+//! lives across a quiescent state, or the program does not compile:
+//!
+//! ```compile_fail,E0502
+//! use floodwall_base::Instant;
+//! use floodwall_sync::{RcuCell, qsbr::{Domain, Moment}};
+//! let domain = Domain::new(1);
+//! let cell = RcuCell::new(&domain, Box::new(7));
+//! let mut reader = domain.reader().unwrap();
+//! let seven = cell.load(reader.view());
+//! reader.pass(Moment::RoundEnd, Instant::ORIGIN);
+//! assert_eq!(*seven, 7); // held across the end of the round
+//! ```
+//!
+//! # Why it is sound
+//!
+//! `G` is the domain's epoch, which only grows; each worker's record holds the epoch that it saw
+//! at its last quiescent state, or 0 while it is offline. Retiring is: unlink; full fence; read
+//! `G`, call it `e`. An object is freed once every record shows 0 or more than `e`.
+//!
+//! * *The record shows `l > e`.* The worker read `l` from `G`, fenced, and read shared memory
+//!   afterwards. It read a later value of `G` than the retirer, so its fence comes after the
+//!   retirer's in the single order of full fences (C++20, [atomics.order] 4), and all that it read
+//!   afterwards it read after the unlinking. What it had read before that pause, it had let go:
+//!   its release store of `l` and the acquire load that saw it order those reads before the free.
+//! * *The record shows 0.* Going online stores the record, fences, and only then reads. If the
+//!   look at the record missed that store, it came first in the order of fences, and so did the
+//!   unlinking before it (Dekker's argument). If the 0 is an older one, the release store of 0
+//!   orders what came before it.
+//!
+//! Who raises `G`, and when, does not matter to this argument; it is raised when all online
+//! workers have seen it, so that records change no more often than they must.
+//!
+//! # Progress and cost
+//!
+//! A view is free. A quiescent state is one load of a line that seldom changes, and one plain
+//! store to the worker's own line (the time, for [`Domain::stalled`]); two fences more in a round
+//! after `G` was raised, which happens only while something waits in a limbo. No reader waits for
+//! a writer, no writer for a reader.
+//!
+//! # Under flood
+//!
+//! Strangers retire nothing by themselves; whose packets make a table change is bounded there.
+//! Bound: the [`Caps`] of each limbo, in items and bytes, allocated at construction. When full:
+//! the change is refused with its value given back ([`Refused`]), and counted. Honest traffic
+//! loses that change, and goes on with the table as it was.
+
+mod limbo;
+mod policy;
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
+
+use floodwall_base::Instant;
+use thiserror::Error;
+
+pub use self::{
+    limbo::{Caps, Limbo, LimboStats, Refused, Slot},
+    policy::{Moment, Paced, Policy},
+};
+use crate::{
+    CachePadded,
+    shim::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+            fence,
+        },
+    },
+};
+
+/// What a record holds while its worker is offline: no epoch.
+const OFFLINE: u64 = 0;
+
+/// One worker's line: nobody else writes it.
+struct Record {
+    /// The epoch seen at the last quiescent state, or [`OFFLINE`].
+    local: AtomicU64,
+    /// When that was, in nanoseconds, for the stall report.
+    passed_at: AtomicU64,
+    /// Whether a reader has it.
+    taken: AtomicBool,
+}
+
+/// What all readers and limbos of a domain share.
+pub(crate) struct Shared {
+    epoch: CachePadded<AtomicU64>,
+    records: Box<[CachePadded<Record>]>,
+    /// What limbos left behind whose writer ended before its objects' grace period. Freed with
+    /// the domain, when no reader is left.
+    orphans: Mutex<Vec<Box<dyn Send>>>,
+}
+
+impl Shared {
+    /// Keeps what a limbo left behind until the domain ends. Off the packets' path: a lock.
+    fn adopt(&self, orphans: Box<dyn Send>) {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).push(orphans);
+    }
+
+    /// The epoch with which what has just been unlinked is retired.
+    fn retiring_epoch(&self) -> u64 {
+        fence(SeqCst);
+        self.epoch.load(Relaxed)
+    }
+
+    /// Everything retired with a smaller epoch may be freed. Raises the epoch if every online
+    /// worker has seen it. One load a worker.
+    fn horizon(&self) -> u64 {
+        let epoch = self.epoch.load(Relaxed);
+        let mut oldest = u64::MAX;
+        for record in &self.records {
+            let local = record.local.load(Acquire);
+            if local != OFFLINE {
+                oldest = oldest.min(local);
+            }
+        }
+        if oldest >= epoch {
+            // Another limbo may have done it: then it is done.
+            let _ = self.epoch.compare_exchange(epoch, epoch + 1, Relaxed, Relaxed);
+        }
+        oldest
+    }
+}
+
+/// A set of workers, and the structures that they read together.
+///
+/// Cloning gives another handle to the same domain.
+pub struct Domain<P: Policy = Paced> {
+    shared: Arc<Shared>,
+    policy: P,
+}
+
+/// All records of the domain are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the domain has readers for {0} workers, and all are taken")]
+pub struct NoRecord(pub usize);
+
+/// A worker that has not paused for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The number of its reader, in the order in which readers were made.
+    pub worker: usize,
+    /// How long ago it paused last.
+    pub age: Duration,
+}
+
+impl Domain {
+    /// A domain for up to `workers` workers, with the ordinary policy. Allocates a line for each.
+    #[must_use]
+    pub fn new(workers: u16) -> Self {
+        Self::with_policy(workers, Paced)
+    }
+}
+
+impl<P: Policy> Domain<P> {
+    /// As [`Domain::new`], with a policy of one's own.
+    #[must_use]
+    pub fn with_policy(workers: u16, policy: P) -> Self {
+        let record = |_| {
+            CachePadded::new(Record {
+                local: AtomicU64::new(OFFLINE),
+                passed_at: AtomicU64::new(0),
+                taken: AtomicBool::new(false),
+            })
+        };
+        let records = (0..workers).map(record).collect();
+        let epoch = CachePadded::new(AtomicU64::new(1));
+        let orphans = Mutex::new(Vec::new());
+        Self { shared: Arc::new(Shared { epoch, records, orphans }), policy }
+    }
+
+    /// A reader for one worker, online. Visits the records; off the packets' path.
+    ///
+    /// # Errors
+    /// Every worker that the domain was made for has one.
+    pub fn reader(&self) -> Result<Reader<P>, NoRecord> {
+        let free = |record: &CachePadded<Record>| {
+            record.taken.compare_exchange(false, true, AcqRel, Relaxed).is_ok()
+        };
+        let worker = self.shared.records.iter().position(free);
+        let worker = worker.ok_or(NoRecord(self.shared.records.len()))?;
+        let mut reader = Reader { shared: Arc::clone(&self.shared), worker, policy: self.policy };
+        reader.go_online();
+        Ok(reader)
+    }
+
+    /// A limbo for one class of objects. Allocates room for `caps.items`.
+    #[must_use]
+    pub fn limbo<T: Send + 'static>(&self, caps: Caps) -> Limbo<T, P> {
+        Limbo::new(Arc::clone(&self.shared), self.policy, caps)
+    }
+
+    /// The online workers whose last quiescent state is older than `limit`. Reads a line a worker.
+    pub fn stalled(&self, now: Instant, limit: Duration) -> impl Iterator<Item = Stall> + '_ {
+        self.ages(now).filter(move |stall| stall.age > limit)
+    }
+
+    /// How long ago each online worker paused.
+    pub fn ages(&self, now: Instant) -> impl Iterator<Item = Stall> + '_ {
+        let records = self.shared.records.iter().enumerate();
+        records.filter(|(_, record)| record.local.load(Relaxed) != OFFLINE).map(
+            move |(worker, record)| {
+                let then = Instant::from_nanos(record.passed_at.load(Relaxed));
+                Stall { worker, age: now.saturating_since(then) }
+            },
+        )
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl<P: Policy> Clone for Domain<P> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), policy: self.policy }
+    }
+}
+
+impl<P: Policy> fmt::Debug for Domain<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let epoch = self.shared.epoch.load(Relaxed);
+        f.debug_struct("Domain").field("epoch", &epoch).finish_non_exhaustive()
+    }
+}
+
+/// One worker's right to look at what the domain protects.
+///
+/// It is online from its making to its end, except while [parked](Reader::park).
+pub struct Reader<P: Policy = Paced> {
+    shared: Arc<Shared>,
+    worker: usize,
+    policy: P,
+}
+
+impl<P: Policy> Reader<P> {
+    /// Leave to look, until the next quiescent state. Free.
+    #[must_use]
+    #[inline]
+    pub const fn view(&self) -> View<'_> {
+        View { shared: &self.shared }
+    }
+
+    /// The number of this reader in the domain.
+    #[must_use]
+    pub const fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// Says where in its loop the worker is: a quiescent state, where the policy says so. The
+    /// worker's program calls this at the end of every round and of every slice of timed work.
+    #[inline]
+    pub fn pass(&mut self, moment: Moment, now: Instant) {
+        if self.policy.announces(moment) {
+            self.quiescent(now);
+        }
+    }
+
+    /// Announces a quiescent state: the worker holds no reference, which the compiler has checked.
+    #[inline]
+    pub fn quiescent(&mut self, now: Instant) {
+        let Some(record) = self.shared.records.get(self.worker) else { return };
+        record.passed_at.store(now.as_nanos(), Relaxed);
+        let epoch = self.shared.epoch.load(Relaxed);
+        if record.local.load(Relaxed) != epoch {
+            record.local.store(epoch, Release);
+            fence(SeqCst);
+        }
+    }
+
+    /// Goes offline until the guard is dropped: grace periods do not wait for a worker that
+    /// sleeps. A policy cannot prevent this.
+    pub fn park(&mut self) -> Parked<'_, P> {
+        self.go_offline();
+        Parked { reader: self }
+    }
+
+    fn go_offline(&mut self) {
+        if let Some(record) = self.shared.records.get(self.worker) {
+            record.local.store(OFFLINE, Release);
+        }
+    }
+
+    fn go_online(&mut self) {
+        let Some(record) = self.shared.records.get(self.worker) else { return };
+        let epoch = self.shared.epoch.load(Relaxed);
+        record.local.store(epoch, Release);
+        fence(SeqCst);
+    }
+}
+
+impl<P: Policy> Drop for Reader<P> {
+    fn drop(&mut self) {
+        self.go_offline();
+        if let Some(record) = self.shared.records.get(self.worker) {
+            record.taken.store(false, Release);
+        }
+    }
+}
+
+impl<P: Policy> fmt::Debug for Reader<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("worker", &self.worker).finish_non_exhaustive()
+    }
+}
+
+/// A worker that is offline. Dropping it brings the worker online again, fenced.
+#[must_use = "the worker is offline only as long as this lives"]
+pub struct Parked<'r, P: Policy = Paced> {
+    reader: &'r mut Reader<P>,
+}
+
+impl<P: Policy> Parked<'_, P> {
+    /// Comes back at `now`: the time for the stall report.
+    pub fn wake(self, now: Instant) {
+        if let Some(record) = self.reader.shared.records.get(self.reader.worker) {
+            record.passed_at.store(now.as_nanos(), Relaxed);
+        }
+    }
+}
+
+impl<P: Policy> Drop for Parked<'_, P> {
+    fn drop(&mut self) {
+        self.reader.go_online();
+    }
+}
+
+impl<P: Policy> fmt::Debug for Parked<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parked").finish_non_exhaustive()
+    }
+}
+
+/// Leave to look at what a domain protects, until its reader's next quiescent state.
+#[derive(Clone, Copy)]
+pub struct View<'r> {
+    pub(crate) shared: &'r Arc<Shared>,
+}
+
+impl fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("View")
+    }
+}
+
+#[cfg(test)]
+mod tests;
