@@ -34,6 +34,7 @@ fn main() -> io::Result<()> {
         }
     }
     sequences(folder)?;
+    programs(folder)?;
     let mut random = Seeded::new(7);
     for len in (8..=256).step_by(8) {
         let program: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
@@ -61,7 +62,102 @@ fn sequences(folder: &Path) -> io::Result<()> {
         }
         if !sequence.is_empty() {
             write(folder, "stack_frame", &sequence)?;
+            // The same as steps of a program that takes whole frames.
+            let steps = whole_frames(&sequence);
+            write(folder, "sequence", &steps)?;
         }
+    }
+    Ok(())
+}
+
+/// The frames of a sequence as a program's steps, with a second between them.
+fn whole_frames(mut sequence: &[u8]) -> Vec<u8> {
+    let mut steps = Vec::new();
+    while let [_, low, high, rest @ ..] = sequence {
+        let (frame, behind) = rest.split_at(usize::from(u16::from_le_bytes([*low, *high])));
+        steps.extend([0, *low, *high]);
+        steps.extend(frame);
+        steps.extend([10, 1]);
+        sequence = behind;
+    }
+    steps
+}
+
+/// One step that makes a packet: whole, or in pieces of `cut` bytes in the order `order`.
+fn made(choice: u8, cut: Option<[u8; 3]>, protocol: u8, ends: u8, payload: &[u8]) -> Vec<u8> {
+    let mut step = vec![(choice << 4) | if cut.is_some() { 6 } else { 3 }];
+    step.extend(cut.unwrap_or_default().iter().take(if cut.is_some() { 3 } else { 0 }));
+    step.extend([protocol, ends, 0]);
+    step.extend((payload.len() as u16).to_le_bytes());
+    step.extend(payload);
+    step
+}
+
+/// Programs of the kinds that the sequence body knows, each family: pieces in and out of order, with
+/// one missing; neighbours, routers, queries; sending; links and addresses that change.
+fn programs(folder: &Path) -> io::Result<()> {
+    let datagram = |len: usize| {
+        let mut bytes = vec![0x13, 0x88, 0, 7, 0, 0, 0, 0];
+        bytes.resize(8 + len, 0x55);
+        bytes
+    };
+    let echo = |v6: bool, len: usize| {
+        let mut bytes = vec![if v6 { 128 } else { 8 }, 0, 0, 0, 1, 1, 0, 1];
+        bytes.resize(8 + len, 0x66);
+        bytes
+    };
+    let prefix = [
+        &[3, 4, 64, 0xc0, 0, 0, 14, 16, 0, 0, 7, 8, 0, 0, 0, 0, 0x20, 1, 0x0d, 0xb8, 0, 7][..],
+        &[0; 10],
+    ]
+    .concat();
+    let router = [
+        &[134, 0, 0, 0, 64, 0x08, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0][..],
+        &[1, 1, 2, 0, 0, 0, 0, 2],
+        &prefix,
+        &[5, 1, 0, 0, 0, 0, 5, 0],
+    ]
+    .concat();
+    let us = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let solicitation = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &us, &[1, 1, 2, 0, 0, 0, 0, 2]].concat();
+    let (clock, long) = ([10, 1].to_vec(), [10, 70].to_vec());
+    for choice in [0, 4] {
+        let v6 = choice == 0;
+        let icmp = if v6 { 58 } else { 1 };
+        let both = [
+            vec![made(choice, None, 17, 2, &datagram(40))],
+            vec![made(choice, None, icmp, 2, &echo(v6, 900))],
+            vec![made(choice, Some([9, 0, 0]), 17, 2, &datagram(300)), clock.clone()],
+            vec![made(choice, Some([99, 3, 0]), 17, 2, &datagram(4000)), clock.clone()],
+            vec![made(choice, Some([20, 5, 5]), icmp, 2, &echo(v6, 2000)), long.clone()],
+            vec![made(choice, Some([150, 1, 0]), icmp, 2, &echo(v6, 5900)), long.clone()],
+            vec![vec![11, if v6 { 0x21 } else { 0x20 }, 0xa0, 0x0f], clock.clone()],
+            vec![vec![0x0c | u8::from(v6) << 4, 3], clock.clone(), long.clone()],
+            vec![vec![0x0d | u8::from(v6) << 4, 77], long.clone(), vec![0x2d, 77], clock.clone()],
+            vec![vec![0x1e], clock.clone(), vec![0x0e], long.clone()],
+        ];
+        for steps in both {
+            write(folder, "sequence", &steps.concat())?;
+        }
+    }
+    let neighbors = [
+        vec![made(0, None, 58, 0x32, &router), long.clone()],
+        vec![
+            made(0, None, 58, 0xb2, &router),
+            made(0, None, 17, 0x12, &datagram(9)),
+            clock.clone(),
+        ],
+        vec![made(0, None, 58, 0x02, &solicitation), clock],
+        // A query of MLD behind its router alert, for all groups; one of IGMP.
+        vec![
+            vec![0x1c, 3],
+            made(0, None, 58, 0xb2, &[&[130, 0, 0, 0, 3, 232][..], &[0; 22]].concat()),
+            long.clone(),
+        ],
+        vec![vec![0x0c, 3], made(4, None, 2, 0xb2, &[17, 10, 0, 0, 0, 0, 0, 0]), long],
+    ];
+    for steps in neighbors {
+        write(folder, "sequence", &steps.concat())?;
     }
     Ok(())
 }

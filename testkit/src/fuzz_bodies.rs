@@ -7,11 +7,15 @@
 mod canary;
 mod pulldown;
 #[cfg(feature = "stack")]
+mod sequence;
+#[cfg(feature = "stack")]
 mod stack_frame;
 mod wire;
 
 pub use canary::canary;
 pub use pulldown::pulldown;
+#[cfg(feature = "stack")]
+pub use sequence::sequence;
 #[cfg(feature = "stack")]
 pub use stack_frame::stack_frame;
 pub use wire::wire;
@@ -30,4 +34,6 @@ pub const ALL: &[Body] = &[
     Body { name: "wire", run: wire },
     #[cfg(feature = "stack")]
     Body { name: "stack_frame", run: stack_frame },
+    #[cfg(feature = "stack")]
+    Body { name: "sequence", run: sequence },
 ];
