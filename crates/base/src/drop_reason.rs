@@ -71,6 +71,7 @@ drop_reasons! {
     IcmpTypeUnknown = "The ICMP message is of a type that this host does not act upon.",
     IcmpEchoRefused = "The echo request was sent to a group or broadcast address.",
     IcmpNoFlow = "The ICMP error or reply quotes no packet that we sent.",
+    IcmpSocketFull = "The ping socket's receive buffer is full.",
     IcmpRateLimited = "The sender is over its share of ICMP answers.",
     NdpMalformed = "The neighbour discovery message breaks a rule of RFC 4861.",
     NdpHopLimit = "The neighbour discovery message crossed a router.",

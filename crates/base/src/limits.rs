@@ -64,6 +64,21 @@ pub const ICMP_ECHO_PEER_RATE: u32 = 10_000;
 pub const ICMP_ECHO_PEER_BURST: u32 = 1000;
 /// Peers whose ICMP share is remembered; more share slots by keyed hash.
 pub const ICMP_PEERS: usize = 1024;
+/// Ping sockets of one stack: as many programs as may ping at a time.
+pub const PING_SOCKETS_MAX: usize = 64;
+/// Peers that a ping socket remembers having asked; one that asked more hears anybody.
+pub const PING_PEERS_MAX: usize = 8;
+/// Bytes that wait in one ping socket, counted in true bytes: Linux's `rmem_default`.
+pub const PING_RECEIVE_BYTES: usize = 212_992;
+/// Raw sockets of one stack, where the embedding program allows any: each looks at each packet of
+/// its protocol.
+pub const RAW_SOCKETS_MAX: usize = 16;
+/// Bytes that wait in one raw socket, counted with the frames that they keep from being used.
+pub const RAW_RECEIVE_BYTES: usize = 212_992;
+/// Chunks that wait in one raw or ping socket: raw ones take a reference of the pool each.
+pub const RAW_CHUNKS_MAX: usize = 256;
+/// ICMP errors that wait in one ping or raw socket until they are asked for.
+pub const ICMP_REPORTS_MAX: usize = 8;
 /// UDP sockets of one stack.
 pub const UDP_SOCKETS_MAX: usize = 65_536;
 /// Sockets that one datagram to a group or broadcast address reaches at most: each costs a copy.

@@ -13,10 +13,13 @@ pub mod dad;
 pub mod icmp;
 pub mod icmp_limit;
 pub mod iface;
+mod inbox;
 pub mod input;
 pub mod ndp;
 pub mod neighbor;
 pub mod output;
+pub mod ping;
+pub mod raw;
 pub mod source_address;
 
 pub use action::{IcmpError, Refusal};
@@ -31,5 +34,9 @@ pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RouterSolicitor, Rou
 pub use neighbor::{
     AdvertisementFlags, Neighbor, NeighborCache, NeighborConfig, NeighborEvent, NeighborState,
     Resolution,
+};
+pub use ping::{PingId, PingOpenError, PingRecvError, PingReply, PingSettings, PingSockets};
+pub use raw::{
+    Icmpv6Filter, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings, RawSockets,
 };
 pub use source_address::{SourceCandidate, choose_source, source_address};

@@ -333,6 +333,14 @@ impl PacketBuf {
         Links::of(self.descriptor()).map(true_size).sum()
     }
 
+    /// True bytes that live as long as this packet does: as [`PacketBuf::true_size`], and for each
+    /// reference the frame that it borrows from, since that cannot be used again before. What a
+    /// queue of shared packets must count, or one that is not read pins the pool.
+    #[must_use]
+    pub fn held_size(&self) -> u32 {
+        Links::of(self.descriptor()).map(held_size).sum()
+    }
+
     /// Charges the packet's true size to `account`, after releasing what it was charged before.
     /// About 1 ns by the account's worker.
     ///
@@ -463,6 +471,13 @@ pub(crate) fn tailroom(d: &Descriptor) -> usize {
 #[inline]
 fn true_size(d: &Descriptor) -> u32 {
     (frame_bytes(d) + size_of::<Descriptor>()) as u32
+}
+
+fn held_size(d: &Descriptor) -> u32 {
+    // SAFETY: a reference's owner is alive: the reference counts as one of its owners. What is
+    // read of it is constant after the start.
+    let owner = unsafe { d.owner.get().as_ref() }.filter(|_| d.class.get() == Class::Reference);
+    true_size(d) + owner.map_or(0, true_size)
 }
 
 /// A reference to `len` bytes from `from` of the chunk `d`, as a packet.

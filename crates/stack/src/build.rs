@@ -7,7 +7,7 @@ use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Ra
 use floodwall_fib::{Fib, Route, RouteProtocol};
 use floodwall_ip::{
     AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
-    LinkMedium, NeighborCache, NeighborConfig,
+    LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets,
 };
 use floodwall_packet::PacketList;
 use floodwall_udp::{Udp, UdpConfig};
@@ -129,6 +129,8 @@ pub(crate) fn stack(
         },
         extension_limits: config.extension_limits,
         udp: Udp::new(&udp, &mut random.secret),
+        ping: PingSockets::new(config.ping_sockets_max),
+        raw: RawSockets::new(config.raw_sockets_max),
         paths: Paths::new(config.udp_sockets_max),
         loopback: PacketList::new(),
         stats: Stats::default(),

@@ -65,6 +65,11 @@ pub struct StackConfig {
     pub udp_sockets_max: usize,
     /// True bytes that wait in one UDP socket.
     pub udp_receive_bytes: usize,
+    /// How many ping sockets may be open.
+    pub ping_sockets_max: usize,
+    /// How many raw sockets may be open, [`limits::RAW_SOCKETS_MAX`] at most. With 0, no program of
+    /// this stack may have one: they overhear what is for others, and send any protocol.
+    pub raw_sockets_max: usize,
     /// How far the walk over extension headers goes.
     pub extension_limits: ExtensionLimits,
     /// Neighbours of each family.
@@ -97,6 +102,8 @@ impl Default for StackConfig {
             routes: Vec::new(),
             udp_sockets_max: 1024,
             udp_receive_bytes: limits::UDP_RECEIVE_BYTES,
+            ping_sockets_max: limits::PING_SOCKETS_MAX,
+            raw_sockets_max: 0,
             extension_limits: ExtensionLimits::default(),
             neighbors_max: limits::NEIGHBORS_MAX,
             duplicate_address_detection: true,

@@ -28,6 +28,8 @@ impl Stack {
         ascent: Ascent<Ipv4Addr>,
         upper: Upper,
     ) {
+        let heard =
+            upper.protocol != IpProtocol::ICMPV4 && self.overhear(cx, &packet, &ascent, upper);
         match upper.protocol {
             IpProtocol::UDP => {
                 self.stats.counters.count(Counter::IpInDelivers);
@@ -37,6 +39,7 @@ impl Stack {
                 self.stats.counters.count(Counter::IpInDelivers);
                 self.icmpv4(cx, packet, ascent, upper);
             }
+            _ if heard => self.overheard(packet, Counter::IpInDelivers),
             _ => self.refuse_protocol(cx, packet, ascent, upper),
         }
     }
@@ -54,6 +57,8 @@ impl Stack {
         if ascent.to_group && upper.protocol != IpProtocol::ICMPV6 && self.is_forged(ascent) {
             return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
         }
+        let heard =
+            upper.protocol != IpProtocol::ICMPV6 && self.overhear(cx, &packet, &ascent, upper);
         match upper.protocol {
             IpProtocol::UDP => {
                 self.stats.counters.count(Counter::Ip6InDelivers);
@@ -63,6 +68,7 @@ impl Stack {
                 self.stats.counters.count(Counter::Ip6InDelivers);
                 self.icmpv6(cx, packet, ascent, upper);
             }
+            _ if heard => self.overheard(packet, Counter::Ip6InDelivers),
             _ => self.refuse_protocol(cx, packet, ascent, upper),
         }
     }
@@ -71,6 +77,14 @@ impl Stack {
     #[cold]
     pub(crate) fn is_forged(&self, ascent: Ascent<Ipv6Addr>) -> bool {
         ascent.iface != IfIndex::LOOPBACK && self.owns(ascent.heading.src_addr)
+    }
+
+    /// A packet that raw sockets alone have heard.
+    #[cold]
+    fn overheard(&mut self, packet: PacketBuf, counter: Counter) {
+        self.stats.counters.count(counter);
+        self.stats.fates.delivered += 1;
+        drop(packet);
     }
 
     #[cold]
@@ -149,11 +163,13 @@ impl Stack {
             self.stats.counters.count(Counter::IcmpInCsumErrors);
             return self.die(packet, DropReason::IcmpChecksum);
         }
-        match header.message() {
+        let message = header.message();
+        self.overhear(cx, &packet, &ascent, upper);
+        match message {
             Icmpv4Message::EchoRequest { .. } => self.echo_v4(cx, packet, ascent, l4),
-            Icmpv4Message::EchoReply { .. } => {
+            Icmpv4Message::EchoReply { id, .. } => {
                 self.stats.counters.count(Counter::IcmpInEchoReps);
-                self.die(packet, DropReason::IcmpNoFlow);
+                self.echo_replied(packet, ascent, l4, id);
             }
             message @ (Icmpv4Message::DestinationUnreachable { .. }
             | Icmpv4Message::TimeExceeded { .. }
@@ -198,12 +214,13 @@ impl Stack {
             self.stats.counters.count(Counter::Icmp6InCsumErrors);
             return self.die(packet, DropReason::IcmpChecksum);
         }
-        let kind = header.kind();
-        match header.message() {
+        let (kind, message) = (header.kind(), header.message());
+        self.overhear(cx, &packet, &ascent, upper);
+        match message {
             Icmpv6Message::EchoRequest { .. } => self.echo_v6(cx, packet, ascent, l4),
-            Icmpv6Message::EchoReply { .. } => {
+            Icmpv6Message::EchoReply { id, .. } => {
                 self.stats.counters.count(Counter::Icmp6InEchoReplies);
-                self.die(packet, DropReason::IcmpNoFlow);
+                self.echo_replied(packet, ascent, l4, id);
             }
             // Unknown ones too: they are for the upper layer (RFC 4443 section 2.4 (a)).
             message if kind.is_error() => self.error_v6(packet, ascent, l4, message),

@@ -135,6 +135,7 @@ impl Stack {
         from: A,
     ) {
         packet.clear_offload();
+        packet.set_link_group(false);
         let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
         let (protocol, hop_limit, zone) = (A::ICMP, HOP_LIMIT, Some(ascent.iface));
         self.output(cx, Outgoing { packet, ends, protocol, hop_limit, zone });

@@ -5,17 +5,19 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use floodwall_base::{Counter, DropReason, IfIndex};
+use floodwall_base::{Counter, DropReason, Family, IfIndex, limits};
+use floodwall_ip::ping::PingQuote;
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_udp::{IcmpError, IcmpVerdict, Quote};
-use floodwall_wire::{Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4, icmpv6, ipv4, ipv6};
+use floodwall_wire::icmpv4::Icmpv4Type;
+use floodwall_wire::icmpv6::Icmpv6Type;
+use floodwall_wire::{
+    IcmpReport, Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext,
+};
 
 use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::tables::Tables;
-
-/// Bytes of the quoted transport header that are looked at: both ports.
-const PORTS_LEN: usize = 4;
 
 /// What an ICMPv4 error tells a socket (RFC 1122 section 4.2.3.9 has the hard and soft ones).
 pub(crate) fn of_icmpv4(message: Icmpv4Message) -> IcmpError {
@@ -75,7 +77,9 @@ impl Stack {
             Icmpv4Message::ParameterProblem { .. } => Counter::IcmpInParmProbs,
             _ => Counter::IcmpInDestUnreachs,
         });
-        self.quoted(packet, ascent, l4 + icmpv4::HEADER_LEN, of_icmpv4(message));
+        let (offender, iface) = (ascent.heading.src_addr.into(), ascent.iface);
+        let report = IcmpReport::of_v4(offender, iface, offender, &message);
+        self.quoted::<Ipv4Addr>(packet, l4 + icmpv4::HEADER_LEN, of_icmpv4(message), report);
     }
 
     pub(crate) fn error_v6(
@@ -95,22 +99,24 @@ impl Stack {
         if let Some(counter) = counter {
             self.stats.counters.count(counter);
         }
-        self.quoted(packet, ascent, l4 + icmpv6::HEADER_LEN, of_icmpv6(message));
+        let (offender, iface) = (ascent.heading.src_addr.into(), ascent.iface);
+        let report = IcmpReport::of_v6(offender, iface, offender, &message);
+        self.quoted::<Ipv6Addr>(packet, l4 + icmpv6::HEADER_LEN, of_icmpv6(message), report);
     }
 
-    /// An error about a packet of ours: told to the socket that sent it, by the quoted header.
+    /// An error about a packet of ours: told to the sockets that can have sent it, by the headers
+    /// that it quotes.
     fn quoted<A: Tables>(
         &mut self,
         packet: PacketBuf,
-        ascent: Ascent<A>,
         at: usize,
         error: IcmpError,
+        report: IcmpReport,
     ) {
-        let access = &mut self.stats.access;
-        let quote = quoted_flow::<A>(&packet, at, ascent.iface, access);
+        let quote = Quoted::<A>::of(&packet, at, &mut self.stats.access);
         let told = quote.is_some_and(|quote| {
-            self.owns_addr(quote.local.ip())
-                && matches!(self.udp.icmp_error(&quote, error), IcmpVerdict::Delivered(_))
+            let report = IcmpReport { dst_addr: quote.dst_addr.to_ip(), ..report };
+            self.owns(quote.src_addr) && self.tell(&packet, &quote, error, report)
         });
         if told {
             self.stats.fates.delivered += 1;
@@ -118,47 +124,143 @@ impl Stack {
             self.die(packet, DropReason::IcmpNoFlow);
         }
     }
+
+    /// Tells the sockets whose packet waited for a neighbour in vain (RFC 4861 section 7.2.2), as
+    /// if the address that it was to leave from had answered.
+    pub(crate) fn tell_unreachable<A: Tables>(&mut self, packet: &PacketBuf) {
+        let Some(quote) = Quoted::<A>::of(packet, 0, &mut self.stats.access) else { return };
+        let (kind, code) = match A::FAMILY {
+            Family::V4 => (Icmpv4Type::DESTINATION_UNREACHABLE.0, icmpv4::UnreachableCode::HOST.0),
+            Family::V6 => {
+                (Icmpv6Type::DESTINATION_UNREACHABLE.0, icmpv6::UnreachableCode::ADDRESS.0)
+            }
+        };
+        let (offender, dst_addr) = (quote.src_addr.to_ip(), quote.dst_addr.to_ip());
+        let report = IcmpReport { offender, iface: packet.iface(), dst_addr, kind, code, info: 0 };
+        // Whether a socket wants to know is its own setting.
+        let _ = self.tell(packet, &quote, IcmpError::HostUnreachable, report);
+    }
+
+    /// Whether somebody here was told.
+    fn tell<A: Tables>(
+        &mut self,
+        packet: &PacketBuf,
+        quote: &Quoted<A>,
+        error: IcmpError,
+        report: IcmpReport,
+    ) -> bool {
+        let protocol = quote.protocol;
+        let overheard = self.raw.hears(A::FAMILY, protocol) && self.raw.error(protocol, report);
+        let asked = if protocol == IpProtocol::UDP {
+            quote.udp(packet, report.iface, &mut self.stats.access).is_some_and(|flow| {
+                match self.udp.icmp_error(&flow, error) {
+                    IcmpVerdict::Delivered(id) => {
+                        self.udp.note_report(id, report);
+                        true
+                    }
+                    _ => false,
+                }
+            })
+        } else if protocol == A::ICMP {
+            let quote = quote.ping(packet, &mut self.stats.access);
+            quote.is_some_and(|quote| self.ping.error(&quote, report))
+        } else {
+            false
+        };
+        overheard || asked
+    }
 }
 
-/// The flow of the packet quoted at `at`, as we would have sent it: its source is our end. `None`
-/// where the quote is no UDP packet of this family, is a later fragment, or ends before the ports.
-/// Extension headers in the quote are not walked: we send none.
-pub(crate) fn quoted_flow<A: Tables>(
-    packet: &PacketBuf,
-    at: usize,
-    iface: IfIndex,
-    access: &mut AccessCounters,
-) -> Option<Quote> {
-    let mut scratch = [0; ipv6::HEADER_LEN];
-    let (src_addr, dst_addr, protocol, l4) = if A::BITS == 32 {
-        let fixed = packet.header(at, ipv4::HEADER_LEN, &mut scratch, access)?;
-        let fixed: &[u8; ipv4::HEADER_LEN] = fixed.first_chunk()?;
+/// The headers of a packet that an error quotes, as we would have sent it: its source is our end.
+#[derive(Clone, Copy)]
+struct Quoted<A> {
+    src_addr: A,
+    dst_addr: A,
+    protocol: IpProtocol,
+    /// Where the upper layer starts in the packet that quotes.
+    l4: usize,
+}
+
+impl<A: Tables> Quoted<A> {
+    /// What is quoted at `at`. `None` where it is no packet of this family, is a later fragment, or
+    /// ends before its upper layer. What RFC 4884 appends to a quote lies behind its 128th byte,
+    /// beyond all that is looked at but the longest chains; those are read no further than the
+    /// limit of headers.
+    fn of(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
+        if A::BITS == 32 {
+            Self::of_v4(packet, at, access)
+        } else {
+            Self::of_v6(packet, at, access)
+        }
+    }
+
+    fn of_v4(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
+        let mut scratch = [0; ipv4::HEADER_LEN];
+        let fixed: &[u8; ipv4::HEADER_LEN] = packet.header_array(at, &mut scratch, access)?;
         let later = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x1fff != 0;
-        let len = ipv4::header_len(fixed).filter(|_| !later)?;
-        let addr = |from: usize| -> Option<IpAddr> {
-            Some(IpAddr::from(*fixed.get(from..)?.first_chunk::<4>()?))
+        let len = ipv4::header_len(fixed).filter(|_| !later && fixed[0] >> 4 == 4)?;
+        let addr = |from: usize| -> Option<A> {
+            A::from_ip(IpAddr::from(*fixed.get(from..)?.first_chunk::<4>()?))
         };
-        (addr(12)?, addr(16)?, fixed[9], at + len)
-    } else {
-        let fixed = packet.header(at, ipv6::HEADER_LEN, &mut scratch, access)?;
-        let fixed: &[u8; ipv6::HEADER_LEN] = fixed.first_chunk()?;
+        let protocol = IpProtocol(fixed[9]);
+        Some(Self { src_addr: addr(12)?, dst_addr: addr(16)?, protocol, l4: at + len })
+    }
+
+    /// Extension headers are stepped over by their lengths: of ours, a fragment header may be
+    /// among them.
+    fn of_v6(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
+        let mut scratch = [0; ipv6::HEADER_LEN];
+        let fixed: &[u8; ipv6::HEADER_LEN] = packet.header_array(at, &mut scratch, access)?;
         if fixed[0] >> 4 != 6 {
             return None;
         }
-        let addr = |from: usize| -> Option<IpAddr> {
-            Some(IpAddr::from(*fixed.get(from..)?.first_chunk::<16>()?))
+        let addr = |from: usize| -> Option<A> {
+            A::from_ip(IpAddr::from(*fixed.get(from..)?.first_chunk::<16>()?))
         };
-        (addr(8)?, addr(24)?, fixed[6], at + ipv6::HEADER_LEN)
-    };
-    if protocol != IpProtocol::UDP.0 {
-        return None;
+        let (src_addr, dst_addr) = (addr(8)?, addr(24)?);
+        let (mut protocol, mut l4) = (IpProtocol(fixed[6]), at + ipv6::HEADER_LEN);
+        for _ in 0..=limits::EXTENSION_HEADERS_MAX {
+            if !protocol.is_extension() {
+                return Some(Self { src_addr, dst_addr, protocol, l4 });
+            }
+            let mut scratch = [0; ipv6_ext::HEADER_LEN_MIN];
+            let first = packet.header_array(l4, &mut scratch, access)?;
+            let later = u16::from_be_bytes([first[2], first[3]]) >> 3 != 0;
+            if protocol == IpProtocol::FRAGMENT && later {
+                return None;
+            }
+            l4 += ipv6_ext::header_len(protocol, first)?;
+            protocol = IpProtocol(first[0]);
+        }
+        None
     }
-    let mut scratch = [0; PORTS_LEN];
-    let ports: &[u8; PORTS_LEN] = packet.header_array(l4, &mut scratch, access)?;
-    let end = |addr, port| SocketAddr::new(addr, u16::from_be_bytes(port));
-    Some(Quote {
-        local: end(src_addr, [ports[0], ports[1]]),
-        remote: end(dst_addr, [ports[2], ports[3]]),
-        iface,
-    })
+
+    /// The flow of a UDP datagram, where both ports are quoted.
+    fn udp(
+        &self,
+        packet: &PacketBuf,
+        iface: IfIndex,
+        access: &mut AccessCounters,
+    ) -> Option<Quote> {
+        let mut scratch = [0; 4];
+        let ports: &[u8; 4] = packet.header_array(self.l4, &mut scratch, access)?;
+        let end = |addr: A, port| SocketAddr::new(addr.to_ip(), u16::from_be_bytes(port));
+        Some(Quote {
+            local: end(self.src_addr, [ports[0], ports[1]]),
+            remote: end(self.dst_addr, [ports[2], ports[3]]),
+            iface,
+        })
+    }
+
+    /// An echo request, where its identifier is quoted.
+    fn ping(&self, packet: &PacketBuf, access: &mut AccessCounters) -> Option<PingQuote> {
+        let mut scratch = [0; 6];
+        let front: &[u8; 6] = packet.header_array(self.l4, &mut scratch, access)?;
+        let request = match A::FAMILY {
+            Family::V4 => Icmpv4Type::ECHO_REQUEST.0,
+            Family::V6 => Icmpv6Type::ECHO_REQUEST.0,
+        };
+        let identifier = u16::from_be_bytes([front[4], front[5]]);
+        (front[0] == request).then_some(PingQuote { family: A::FAMILY, identifier })
+    }
 }

@@ -20,6 +20,8 @@ mod host;
 mod link;
 mod neighbors;
 mod paths;
+mod ping;
+mod raw;
 mod rx;
 pub mod services;
 mod shard;
@@ -32,8 +34,14 @@ mod tx;
 pub use addresses::{AddAddress, AddressError};
 pub use build::check;
 pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
-pub use floodwall_ip::{AddressOrigin, LinkMedium};
+pub use floodwall_ip::{
+    AddressOrigin, Icmpv6Filter, LinkMedium, PingId, PingOpenError, PingRecvError, PingReply, PingSettings, RawId,
+    RawOpenError, RawReceived, RawRecvError, RawSettings,
+};
+pub use floodwall_wire::IcmpReport;
 pub use host::{Application, Host, HostError};
+pub use ping::PingSendError;
+pub use raw::RawSendError;
 pub use shard::{Stack, accounts_needed};
 pub use sockets::{SendError, Sockets, StartError};
 pub use stats::{Conservation, Fates, Stats};

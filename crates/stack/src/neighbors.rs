@@ -280,7 +280,7 @@ impl Stack {
                 NeighborEvent::Unreachable { mut packets, .. } => {
                     while let Some(packet) = packets.pop_front() {
                         self.stats.pending -= 1;
-                        self.unreachable::<A>(&packet);
+                        self.tell_unreachable::<A>(&packet);
                         self.die_out::<A>(packet, DropReason::NeighborUnreachable);
                     }
                     self.paths.forget();
@@ -288,16 +288,5 @@ impl Stack {
             }
         }
         spent
-    }
-
-    /// Tells the socket whose datagram waited in vain (RFC 4861 section 7.2.2).
-    fn unreachable<A: Tables>(&mut self, packet: &PacketBuf) {
-        let error = floodwall_udp::IcmpError::HostUnreachable;
-        let iface = packet.iface();
-        let quote = crate::errors::quoted_flow::<A>(packet, 0, iface, &mut self.stats.access);
-        if let Some(quote) = quote {
-            // Whether the socket wants to know is its own setting.
-            let _ = self.udp.icmp_error(&quote, error);
-        }
     }
 }

@@ -10,7 +10,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::paths::Paths;
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Units, limits};
 use floodwall_fib::Fib;
-use floodwall_ip::{Dad, IcmpLimit, Interface, NeighborCache, neighbor::NeighborTableFull};
+use floodwall_ip::{
+    Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, neighbor::NeighborTableFull,
+};
 use floodwall_packet::{Burst, Engine, PacketList, Round, Triage};
 use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
@@ -33,6 +35,8 @@ pub struct Stack {
     pub(crate) echo_refusals: EchoRefusals,
     pub(crate) extension_limits: ExtensionLimits,
     pub(crate) udp: Udp,
+    pub(crate) ping: PingSockets,
+    pub(crate) raw: RawSockets,
     /// What each socket's last datagram took.
     pub(crate) paths: Paths,
     /// What we sent to ourselves and have not yet received.

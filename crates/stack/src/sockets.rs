@@ -6,11 +6,12 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Address, IfIndex, Instant, Randomness};
+use floodwall_ip::{PingOpenError, RawOpenError};
 use floodwall_udp::{
     BindError, ConnectError, GroupError, OpenError, Received, ReceivedPacket, RecvError,
     SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
 };
-use floodwall_wire::IpProtocol;
+use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
 use crate::cx::Cx;
@@ -31,6 +32,12 @@ pub enum StartError {
     /// The address is none of ours.
     #[error("{0} is no address of this host")]
     NotOurs(IpAddr),
+    /// No ping socket.
+    #[error(transparent)]
+    Ping(#[from] PingOpenError),
+    /// No raw socket.
+    #[error(transparent)]
+    Raw(#[from] RawOpenError),
 }
 
 /// Why a datagram was not sent.
@@ -56,8 +63,8 @@ pub enum SendError {
 
 /// The stack as one application sees it for the length of one slice.
 pub struct Sockets<'a> {
-    stack: &'a mut Stack,
-    cx: Cx<'a>,
+    pub(crate) stack: &'a mut Stack,
+    pub(crate) cx: Cx<'a>,
 }
 
 impl<'a> Sockets<'a> {
@@ -161,6 +168,13 @@ impl<'a> Sockets<'a> {
     /// As [`Sockets::udp_recv`].
     pub fn udp_recv_packet(&mut self, id: SocketId) -> Result<ReceivedPacket, RecvError> {
         self.stack.udp.recv_packet(id, &mut self.stack.stats.counters)
+    }
+
+    /// The message behind the last ICMP error that the socket was given: its type and code, the
+    /// MTU or pointer, and who sent it. It stays until the next one comes.
+    #[must_use]
+    pub fn udp_last_error(&self, id: SocketId) -> Option<IcmpReport> {
+        self.stack.udp.last_report(id)
     }
 
     /// Sends one datagram, to `to` or to the connected peer.

@@ -20,6 +20,8 @@ pub(crate) trait Tables: Address {
     const OUT_OCTETS: Counter;
     const OUT_NO_ROUTES: Counter;
     const OUT_DISCARDS: Counter;
+    const OUT_ICMP: Counter;
+    const OUT_ECHOS: Counter;
     const OUT_LIMITED_PEER: Counter;
     const OUT_LIMITED_ALL: Counter;
 
@@ -63,6 +65,8 @@ impl Tables for Ipv4Addr {
     const OUT_OCTETS: Counter = Counter::IpOutOctets;
     const OUT_NO_ROUTES: Counter = Counter::IpOutNoRoutes;
     const OUT_DISCARDS: Counter = Counter::IpOutDiscards;
+    const OUT_ICMP: Counter = Counter::IcmpOutMsgs;
+    const OUT_ECHOS: Counter = Counter::IcmpOutEchos;
     const OUT_LIMITED_PEER: Counter = Counter::IcmpOutRateLimitHost;
     const OUT_LIMITED_ALL: Counter = Counter::IcmpOutRateLimitGlobal;
 
@@ -111,6 +115,8 @@ impl Tables for Ipv6Addr {
     const OUT_OCTETS: Counter = Counter::Ip6OutOctets;
     const OUT_NO_ROUTES: Counter = Counter::Ip6OutNoRoutes;
     const OUT_DISCARDS: Counter = Counter::Ip6OutDiscards;
+    const OUT_ICMP: Counter = Counter::Icmp6OutMsgs;
+    const OUT_ECHOS: Counter = Counter::Icmp6OutEchos;
     const OUT_LIMITED_PEER: Counter = Counter::Icmp6OutRateLimitHost;
     const OUT_LIMITED_ALL: Counter = Counter::Icmp6OutRateLimitGlobal;
 

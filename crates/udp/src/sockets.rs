@@ -7,6 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Family, IfIndex, SecretRandom};
 use floodwall_packet::Pool;
+use floodwall_wire::IcmpReport;
 use thiserror::Error;
 
 use crate::allowance::Allowance;
@@ -60,6 +61,8 @@ pub(crate) struct Body<I> {
     /// Boxed, for few have any, and a vector's spare values would be taken for the above.
     #[expect(clippy::box_collection, reason = "as said")]
     groups: Option<Box<Vec<(u128, u32)>>>,
+    /// The message behind the last error.
+    report: Option<IcmpReport>,
 }
 
 const _: () = {
@@ -174,7 +177,8 @@ impl<I: Intake> Udp<I> {
         }
         let intake = I::open(pool, settings.receive_bytes).ok_or(OpenError::NoAccount)?;
         let send = Allowance::open(pool, settings.send_bytes).ok_or(OpenError::NoAccount)?;
-        let body = Body { intake, send, settings, error: None, drops: 0, groups: None };
+        let body =
+            Body { intake, send, settings, error: None, drops: 0, groups: None, report: None };
         let index = self.free.pop().unwrap_or_else(|| {
             self.sockets.push(Socket { generation: 1, body: None });
             self.demux.grow();
@@ -493,6 +497,19 @@ impl<I: Intake> Udp<I> {
         body.error = Some(error);
         self.ready.mark(index);
         IcmpVerdict::Delivered(id)
+    }
+
+    /// Keeps the message behind the error that [`Udp::icmp_error`] has just delivered.
+    pub fn note_report(&mut self, id: SocketId, report: IcmpReport) {
+        if let Ok(body) = self.body_mut(id) {
+            body.report = Some(report);
+        }
+    }
+
+    /// The message behind the last error that was delivered to the socket.
+    #[must_use]
+    pub fn last_report(&self, id: SocketId) -> Option<IcmpReport> {
+        self.body(id).ok()?.report
     }
 
     /// Takes the next socket that has news: a datagram or an error since it was last taken.

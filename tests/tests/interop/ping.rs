@@ -96,7 +96,8 @@ fn with_the_other_choice_of_offload_pings_and_datagrams_are_answered() {
     });
 }
 
-/// A group's request is answered over IPv6 (RFC 4443 section 4.2), an IPv4 group's is not, as on Linux.
+/// A group's request is answered over IPv6 (RFC 4443 section 4.2), an IPv4 group's is not: as on
+/// Linux.
 pub(crate) fn link_local_and_groups(bench: Bench) {
     let ours: Vec<Ipv6Addr> = bench.running.stack(|stack| {
         let all = stack.interfaces().iter().flat_map(|i| i.addresses());

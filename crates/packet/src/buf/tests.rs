@@ -158,3 +158,16 @@ fn a_reader_elsewhere_keeps_the_writer_away_until_it_is_done() {
     });
     assert_eq!(pool.available(), before);
 }
+
+#[test]
+fn a_view_of_shared_memory_counts_what_it_keeps_alive() {
+    let pool = pool();
+    let packet = pool.packet_from_chunks([&b"four"[..], &[7; 1000]]).unwrap();
+    assert_eq!(packet.held_size(), packet.true_size());
+    let (all, tail) = (packet.share(&pool, 0, 1004).unwrap(), packet.share(&pool, 100, 4).unwrap());
+    assert_eq!(all.held_size(), packet.true_size() + all.true_size());
+    let of_view = tail.share(&pool, 0, 1).unwrap();
+    let held = tail.held_size();
+    assert!(held > tail.true_size() && held < all.held_size());
+    assert_eq!(of_view.held_size(), held, "a view of a view keeps the same frame");
+}

@@ -1,0 +1,144 @@
+//! Raw sockets as an application on the same core sees them, and the packets that they overhear.
+//!
+//! `ip/raw.rs` keeps the sockets; here what they send finds its way out and what they hear its way
+//! in. Whether there may be any is the embedding program's decision: `StackConfig` allows none by
+//! default. Called by applications through [`Sockets`], and by `deliver.rs`. Reading: RFC 3542.
+
+use core::net::IpAddr;
+
+use floodwall_base::IfIndex;
+use floodwall_ip::raw::{RawClosed, RawInput, RawPacketError};
+use floodwall_ip::{RawId, RawOpenError, RawReceived, RawRecvError, RawSettings, Upper};
+use floodwall_packet::PacketBuf;
+use thiserror::Error;
+
+use crate::cx::Cx;
+use crate::ping::GROUP_HOP_LIMIT;
+use crate::rx::Ascent;
+use crate::shard::Stack;
+use crate::sockets::Sockets;
+use crate::tables::{Ends, Tables};
+use crate::tx::{HOP_LIMIT, Outgoing};
+
+/// Why a packet was not sent.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RawSendError {
+    /// The socket refused it.
+    #[error(transparent)]
+    Socket(#[from] RawPacketError),
+    /// No route leads there.
+    #[error("no route leads to {0}")]
+    NoRoute(IpAddr),
+    /// No address of ours may be used towards it.
+    #[error("no source address for {0}")]
+    NoSource(IpAddr),
+    /// The address that it is bound to is none of ours.
+    #[error("{0} is no address of this host")]
+    NotOurs(IpAddr),
+}
+
+impl Sockets<'_> {
+    /// Opens a raw socket: it hears every packet of one protocol beside whoever else does, and
+    /// sends packets of it from our own addresses.
+    ///
+    /// # Errors
+    /// See [`RawOpenError`]: not allowed, unless the stack's configuration says so.
+    pub fn raw_open(&mut self, settings: RawSettings) -> Result<RawId, RawOpenError> {
+        self.stack.raw.open(settings)
+    }
+
+    /// Closes a raw socket; what waits in it dies. Closing twice is no harm.
+    pub fn raw_close(&mut self, id: RawId) {
+        self.stack.raw.close(id);
+    }
+
+    /// Sends one packet: `payload` goes behind the IP header, which is ours. A link-local address
+    /// or a group needs `zone`, or the first interface is taken.
+    ///
+    /// # Errors
+    /// See [`RawSendError`]; nothing is sent then.
+    pub fn raw_send(
+        &mut self,
+        id: RawId,
+        to: IpAddr,
+        zone: Option<IfIndex>,
+        payload: &[u8],
+    ) -> Result<(), RawSendError> {
+        match to.to_canonical() {
+            IpAddr::V4(to) => self.raw_to(id, to, zone, payload),
+            IpAddr::V6(to) => self.raw_to(id, to, zone, payload),
+        }
+    }
+
+    /// Copies the upper layer of the oldest packet out; of ICMP that is the whole message.
+    ///
+    /// # Errors
+    /// See [`RawRecvError`]: nothing waits, an error about such a packet, or it is closed.
+    pub fn raw_recv(&mut self, id: RawId, out: &mut [u8]) -> Result<RawReceived, RawRecvError> {
+        self.stack.raw.recv(id, out)
+    }
+
+    fn raw_to<A: Tables>(
+        &mut self,
+        id: RawId,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+        payload: &[u8],
+    ) -> Result<(), RawSendError> {
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let closed = |error: RawClosed| RawSendError::Socket(error.into());
+        let settings = stack.raw.settings(id).map_err(closed)?;
+        let (to, zone) = (dst_addr.to_ip(), zone.or(settings.iface));
+        let Ok(path) = stack.path(dst_addr, zone, cx.now) else {
+            stack.stats.counters.count(A::OUT_NO_ROUTES);
+            return Err(RawSendError::NoRoute(to));
+        };
+        let bound = settings.local.and_then(A::from_ip).filter(|addr| !addr.is_group());
+        if let Some(addr) = bound.filter(|addr| !stack.has(addr.to_ip())) {
+            return Err(RawSendError::NotOurs(addr.to_ip()));
+        }
+        let src_addr = bound.or_else(|| stack.source_on(path, dst_addr, cx.now));
+        let src_addr = src_addr.ok_or(RawSendError::NoSource(to))?;
+        let (ends, access) = ((src_addr.to_ip(), to), &mut stack.stats.access);
+        let packet = stack.raw.packet(cx.pool, id, ends, payload, access)?;
+        let many = dst_addr.is_group() || stack.is_broadcast(to);
+        let hop_limit =
+            settings.hop_limit.unwrap_or(if many { GROUP_HOP_LIMIT } else { HOP_LIMIT });
+        let ends = Ends { src_addr, dst_addr };
+        let outgoing = Outgoing { packet, ends, protocol: settings.protocol, hop_limit, zone };
+        stack.output_on(cx, outgoing, path, None);
+        Ok(())
+    }
+}
+
+impl Stack {
+    /// Shows a packet to the raw sockets of its protocol; whether there are any. One load where
+    /// there are none.
+    #[inline]
+    pub(crate) fn overhear<A: Tables>(
+        &mut self,
+        cx: &Cx<'_>,
+        packet: &PacketBuf,
+        ascent: &Ascent<A>,
+        upper: Upper,
+    ) -> bool {
+        self.raw.hears(A::FAMILY, upper.protocol) && self.show_raw(cx, packet, ascent, upper)
+    }
+
+    #[cold]
+    fn show_raw<A: Tables>(
+        &mut self,
+        cx: &Cx<'_>,
+        packet: &PacketBuf,
+        ascent: &Ascent<A>,
+        upper: Upper,
+    ) -> bool {
+        let (l3, l4) = (ascent.l3, ascent.l3 + upper.offset);
+        let (src_addr, dst_addr) =
+            (ascent.heading.src_addr.to_ip(), ascent.heading.dst_addr.to_ip());
+        let (protocol, iface) = (upper.protocol, ascent.iface);
+        let input = RawInput { src_addr, dst_addr, iface, protocol, l3, l4 };
+        self.raw.input(&input, packet, cx.pool, &mut self.stats.access)
+    }
+}
