@@ -35,8 +35,8 @@ pub use addresses::{AddAddress, AddressError};
 pub use build::check;
 pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 pub use floodwall_ip::{
-    AddressOrigin, Icmpv6Filter, LinkMedium, PingId, PingOpenError, PingRecvError, PingReply, PingSettings, RawId,
-    RawOpenError, RawReceived, RawRecvError, RawSettings,
+    AddressOrigin, Icmpv6Filter, LinkMedium, PingId, PingOpenError, PingRecvError, PingReply,
+    PingSettings, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings,
 };
 pub use floodwall_wire::IcmpReport;
 pub use host::{Application, Host, HostError};
