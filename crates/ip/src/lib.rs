@@ -20,6 +20,7 @@ pub mod neighbor;
 pub mod output;
 pub mod ping;
 pub mod raw;
+pub mod router_discovery;
 pub mod source_address;
 
 pub use action::{IcmpError, Refusal};
@@ -30,7 +31,7 @@ pub use iface::{
     AddressOrigin, AddressState, Interface, InterfaceAddress, InterfaceError, LinkMedium,
 };
 pub use input::{Heading, Upper};
-pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RouterSolicitor, RouterSummary};
+pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RouterSummary};
 pub use neighbor::{
     AdvertisementFlags, Neighbor, NeighborCache, NeighborConfig, NeighborEvent, NeighborState,
     Resolution,
@@ -39,4 +40,5 @@ pub use ping::{PingId, PingOpenError, PingRecvError, PingReply, PingSettings, Pi
 pub use raw::{
     Icmpv6Filter, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings, RawSockets,
 };
+pub use router_discovery::{RouterAction, RouterActions, RouterDiscovery, RouterDiscoveryConfig};
 pub use source_address::{SourceCandidate, choose_source, source_address};

@@ -20,7 +20,6 @@
 //! [`Resolution::Waiting`]: crate::Resolution::Waiting
 
 mod output;
-mod solicitor;
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -34,7 +33,7 @@ use floodwall_wire::ndp::{
 };
 
 pub use self::output::{advertisement, announce, probe, router_solicitation, solicitation};
-pub use self::solicitor::RouterSolicitor;
+
 use crate::iface::{AddressState, Interface};
 use crate::neighbor::{AdvertisementFlags, NeighborCache};
 
