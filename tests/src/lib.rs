@@ -6,6 +6,7 @@ mod answer;
 pub mod craft;
 mod replay;
 mod rig;
+pub mod router;
 pub mod worst;
 
 pub use answer::{Icmp, Owed, Sent, bytes_of};

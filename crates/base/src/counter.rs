@@ -94,6 +94,7 @@ counters! {
     Icmp6OutPktTooBigs = "ICMPv6 packet too big messages sent.",
     Icmp6OutTimeExcds = "ICMPv6 time exceeded messages sent.",
     Icmp6OutEchos = "ICMPv6 echo requests sent.",
+    Icmp6OutRouterSolicits = "Router solicitations sent.",
     Icmp6OutNeighborSolicits = "Neighbour solicitations sent.",
     Icmp6OutNeighborAdvertisements = "Neighbour advertisements sent.",
     Icmp6OutRateLimitHost = "ICMPv6 messages withheld by the limit for one peer.",

@@ -77,6 +77,7 @@ drop_reasons! {
     NdpHopLimit = "The neighbour discovery message crossed a router.",
     NdpNotForUs = "The neighbour discovery message asks for, or tells of, somebody else.",
     NdpUnsolicited = "The advertisement tells of a neighbour that nobody here asked for.",
+    RouterListFull = "The list of routers is full of routers that may answer.",
     UdpMalformed = "The UDP length is below eight bytes or beyond the packet.",
     UdpChecksum = "The UDP checksum is wrong, or zero over IPv6.",
     UdpNoPort = "No socket is bound to the datagram's destination.",

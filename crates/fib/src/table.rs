@@ -92,7 +92,8 @@ impl<A: Address> Fib<A> {
     }
 
     /// Adds a route, or puts it in the place of the one that the same protocol has for the same
-    /// prefix, gateway and interface: how a route is prolonged, or liked more or less.
+    /// prefix, gateway and interface: how a route is prolonged, or liked more or less. Prolonging
+    /// alone is no change of an answer.
     ///
     /// # Errors
     /// See [`AddRouteError`]; the former route is gone then only where another protocol has the
@@ -104,8 +105,11 @@ impl<A: Address> Fib<A> {
         };
         match self.routes.iter_mut().find(|r| same(r)) {
             Some(old) if old.metric == route.metric => {
+                let end = |r: &Route<A>| r.expires.unwrap_or(Instant::FAR);
+                let prolonged = Route { expires: route.expires, ..*old } == route;
+                let same_answers = prolonged && end(&route) >= end(old);
                 *old = route;
-                self.generation = self.generation.wrapping_add(1);
+                self.generation = self.generation.wrapping_add(u32::from(!same_answers));
                 Ok(())
             }
             Some(_) => {

@@ -155,7 +155,7 @@ fn tell(
     let flags = AdvertisementFlags { router: false, solicited, overriding: true };
     let (addr, link_addr) = (packet.sender_addr, Some(packet.sender_link_addr));
     match cache.advertised(iface.index, addr, link_addr, flags, now, released) {
-        Some(link_addr) => ArpVerdict::Learnt { link_addr },
+        Some(heard) => ArpVerdict::Learnt { link_addr: heard.link_addr },
         None => ArpVerdict::Drop(DropReason::ArpNotForUs),
     }
 }

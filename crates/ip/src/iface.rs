@@ -112,7 +112,9 @@ pub struct Interface {
     pub admin_up: bool,
     /// Whether the link carries.
     pub carrier: bool,
-    /// The hop limit of what we send here.
+    /// Largest IPv6 packet in bytes: what routers say, at most [`Interface::mtu`].
+    pub mtu_v6: u32,
+    /// The hop limit of the IPv6 packets that we send here.
     pub hop_limit: u8,
     v4: Vec<Assigned<Ipv4Addr>>,
     v6: Vec<Assigned<Ipv6Addr>>,
@@ -143,6 +145,7 @@ impl Interface {
             admin_up: true,
             carrier: true,
             hop_limit: HOP_LIMIT,
+            mtu_v6: mtu,
             v4: Vec::with_capacity(ADDRESSES_MAX),
             v6: Vec::with_capacity(ADDRESSES_MAX),
             sieves: Default::default(),

@@ -33,8 +33,8 @@ pub use iface::{
 pub use input::{Heading, Upper};
 pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RouterSummary};
 pub use neighbor::{
-    AdvertisementFlags, Neighbor, NeighborCache, NeighborConfig, NeighborEvent, NeighborState,
-    Resolution,
+    AdvertisementFlags, Heard, Neighbor, NeighborCache, NeighborConfig, NeighborEvent,
+    NeighborState, Resolution,
 };
 pub use ping::{PingId, PingOpenError, PingRecvError, PingReply, PingSettings, PingSockets};
 pub use raw::{

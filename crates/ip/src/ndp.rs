@@ -35,7 +35,7 @@ use floodwall_wire::ndp::{
 pub use self::output::{advertisement, announce, probe, router_solicitation, solicitation};
 
 use crate::iface::{AddressState, Interface};
-use crate::neighbor::{AdvertisementFlags, NeighborCache};
+use crate::neighbor::{AdvertisementFlags, Heard, NeighborCache};
 
 /// The hop limit of every message: no router has lowered it.
 const HOP_LIMIT: u8 = 255;
@@ -103,8 +103,14 @@ pub enum NdpVerdict<'a> {
     Advertise(Advertisement),
     /// It told us of a neighbour that we know: what was released leaves to `link_addr`.
     Learnt {
+        /// The neighbour.
+        addr: Ipv6Addr,
         /// The neighbour's link address.
         link_addr: MacAddr,
+        /// Whether it is a router, where it was believed in that.
+        router: Option<bool>,
+        /// Whether it answered us.
+        reachable: bool,
     },
     /// Another node wants or has an address of ours, or our own probe came back: `dad.rs` knows.
     DadConflict {
@@ -148,7 +154,7 @@ pub fn input<'a>(
         }
         Icmpv6Type::ROUTER_ADVERTISEMENT => {
             counters.count(Counter::Icmp6InRouterAdvertisements);
-            router_input(message, heading)
+            router_input(message, heading, iface)
         }
         Icmpv6Type::ROUTER_SOLICITATION => router_solicitation_input(message, heading),
         Icmpv6Type::REDIRECT => redirect_input(message, heading),
@@ -239,21 +245,33 @@ fn advertisement_input(
     let flags = AdvertisementFlags { router, solicited, overriding: override_entry };
     cache
         .advertised(iface.index, target_addr, link_addr, flags, now, released)
-        .map(|link_addr| NdpVerdict::Learnt { link_addr })
+        .map(|Heard { link_addr, router, reachable }| {
+            let addr = target_addr;
+            NdpVerdict::Learnt { addr, link_addr, router, reachable }
+        })
         .ok_or(DropReason::NdpUnsolicited)
 }
 
 /// RFC 4861 section 6.1.2.
-fn router_input<'a>(message: &'a [u8], heading: &NdpHeading) -> Result<NdpVerdict<'a>, DropReason> {
+fn router_input<'a>(
+    message: &'a [u8],
+    heading: &NdpHeading,
+    iface: &Interface,
+) -> Result<NdpVerdict<'a>, DropReason> {
     let advertisement =
         RouterAdvertisement::parse(message).map_err(|_| DropReason::NdpMalformed)?;
     if !heading.src_addr.is_unicast_link_local() {
         return Err(DropReason::NdpMalformed);
     }
     let options = advertisement.options();
+    let link_addr = station(options.source_link_addr())?;
+    // We are no router: this is a forgery, or another node has our address.
+    if iface.owns_v6(heading.src_addr).is_some() || link_addr.is_some_and(|l| is_ours(l, iface)) {
+        return Err(DropReason::NdpNotForUs);
+    }
     Ok(NdpVerdict::Router(RouterSummary {
         router_addr: heading.src_addr,
-        link_addr: station(options.source_link_addr())?,
+        link_addr,
         fields: advertisement.fields(),
         options,
     }))

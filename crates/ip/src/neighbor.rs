@@ -29,6 +29,7 @@
 //! `NeighborPendingFull`. Worst work per packet: one keyed hash, at most 64 cells, one eviction.
 
 mod index;
+mod routers;
 mod state;
 mod table;
 
@@ -44,6 +45,7 @@ use floodwall_packet::{PacketBuf, PacketList};
 use thiserror::Error;
 
 pub(crate) use self::index::Index;
+use self::routers::LinkTimers;
 pub use self::state::{AdvertisementFlags, NeighborState};
 use self::state::{on_advertisement, on_solicitation};
 use self::table::{Entry, Table};
@@ -59,6 +61,12 @@ pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// How long somebody else may tell us that a neighbour hears us, before we ask (RFC 4861 section
 /// 10, DELAY_FIRST_PROBE_TIME).
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
+/// How often the link is asked for a neighbour that was reachable once, when it no longer answers
+/// itself (RFC 7048 section 3): after one, three, nine times the interval, and once more of that
+/// passes before it is given up. Packets go on to its last link address meanwhile.
+pub const UNREACHABLE_SOLICIT_MAX: u8 = 3;
+/// How much longer each of these waits (RFC 7048 section 3, BACKOFF_MULTIPLE).
+const BACKOFF_MULTIPLE: u32 = 3;
 /// How long a neighbour that did not answer is not asked again.
 pub const FAILED_HOLD: Duration = Duration::from_secs(1);
 /// How long such a neighbour is shown.
@@ -132,7 +140,8 @@ pub enum NeighborEvent<A> {
         /// The neighbour itself, where it is being asked whether it still hears us; else all.
         unicast: Option<MacAddr>,
     },
-    /// A neighbour did not answer.
+    /// A neighbour did not answer: another one should be used, where there is one. One that was
+    /// reachable once is told of twice: when it falls silent, and when it is given up.
     Unreachable {
         /// On this interface.
         iface: IfIndex,
@@ -142,6 +151,17 @@ pub enum NeighborEvent<A> {
         /// its sender may be told (RFC 4861 section 7.2.2).
         packets: PacketList,
     },
+}
+
+/// What an advertisement changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Heard {
+    /// The neighbour's link address: what waited for it leaves there.
+    pub link_addr: MacAddr,
+    /// Whether it is a router, where the advertisement was believed in that.
+    pub router: Option<bool>,
+    /// Whether it answered us.
+    pub reachable: bool,
 }
 
 /// One neighbour, for showing.
@@ -169,6 +189,7 @@ pub struct NeighborTableFull;
 /// See the file's head.
 pub struct NeighborCache<A> {
     table: Table<A>,
+    timers: Box<[LinkTimers]>,
     random: PublicRandom,
 }
 
@@ -177,7 +198,8 @@ impl<A: Address> NeighborCache<A> {
     /// `interfaces`. `random` spreads the times for which neighbours count as reachable.
     #[must_use]
     pub fn new(config: NeighborConfig, key: HashKey, random: PublicRandom, now: Instant) -> Self {
-        Self { table: Table::new(config, key, now), random }
+        let timers = vec![LinkTimers::default(); config.interfaces].into();
+        Self { table: Table::new(config, key, now), timers, random }
     }
 
     /// The neighbour's link address, where it may be used. A reachable or permanent neighbour costs
@@ -212,12 +234,13 @@ impl<A: Address> NeighborCache<A> {
     #[must_use]
     pub fn is_asked(&self, iface: IfIndex, addr: A) -> bool {
         let state = self.table.find(iface, addr).and_then(|at| self.table.entry(at)?.state);
-        matches!(state, Some(NeighborState::Incomplete | NeighborState::Probe))
+        use NeighborState::{Incomplete, Probe, Unreachable};
+        matches!(state, Some(Incomplete | Probe | Unreachable))
     }
 
     /// An advertisement about `addr` arrived, checked (RFC 4861 section 7.2.5). It creates nothing.
-    /// Packets that waited go to `released`, and leave to the link address that is returned; `None`
-    /// where the cache knows nothing of the neighbour, or the advertisement changed nothing.
+    /// Packets that waited go to `released`; `None` where the cache knows nothing of the neighbour,
+    /// or the advertisement changed nothing.
     pub fn advertised(
         &mut self,
         iface: IfIndex,
@@ -226,16 +249,17 @@ impl<A: Address> NeighborCache<A> {
         flags: AdvertisementFlags,
         now: Instant,
         released: &mut PacketList,
-    ) -> Option<MacAddr> {
+    ) -> Option<Heard> {
         let at = self.table.find(iface, addr)?;
         let entry = self.table.entry(at)?;
         let change = on_advertisement(entry.state?, entry.supplied(link_addr), flags)?;
         // An answer that we did not ask for proves nothing.
         let proves = change.state == NeighborState::Reachable;
+        let router = change.take_router.then_some(flags.router);
         self.take_pending(at, released);
         if !self.make_room_to_become(at, proves) {
             self.table.discard(at);
-            return link_addr;
+            return link_addr.map(|link_addr| Heard { link_addr, router, reachable: proves });
         }
         let entry = self.table.entry_mut(at)?;
         if let (true, Some(link_addr)) = (change.take_link_addr, link_addr) {
@@ -249,7 +273,7 @@ impl<A: Address> NeighborCache<A> {
         if entry.state != Some(change.state) || proves {
             self.enter(at, change.state, now);
         }
-        Some(known)
+        Some(Heard { link_addr: known, router, reachable: proves })
     }
 
     /// A checked solicitation for one of our own addresses arrived from an on-link `addr` with its
@@ -296,12 +320,17 @@ impl<A: Address> NeighborCache<A> {
         match state {
             // The timer notices when it rings that there is time left.
             Some(NeighborState::Reachable) => {
-                let until = now + self.reachable_time();
+                let until = now + self.reachable_time(iface);
                 if let Some(entry) = self.table.entry_mut(at) {
                     entry.until = entry.until.max(until);
                 }
             }
-            Some(NeighborState::Stale | NeighborState::Delay | NeighborState::Probe) => {
+            Some(
+                NeighborState::Stale
+                | NeighborState::Delay
+                | NeighborState::Probe
+                | NeighborState::Unreachable,
+            ) => {
                 self.enter(at, NeighborState::Reachable, now);
             }
             _ => {}
@@ -476,6 +505,7 @@ impl<A: Address> NeighborCache<A> {
         let asked_enough = match entry.state? {
             NeighborState::Incomplete => entry.solicits >= MULTICAST_SOLICIT_MAX,
             NeighborState::Probe => entry.solicits >= UNICAST_SOLICIT_MAX,
+            NeighborState::Unreachable => entry.solicits >= UNREACHABLE_SOLICIT_MAX,
             NeighborState::Delay => {
                 entry.solicits = 0;
                 false
@@ -497,13 +527,19 @@ impl<A: Address> NeighborCache<A> {
         };
         if asked_enough {
             let packets = entry.pending.take();
-            self.fail(at, now);
+            if entry.state == Some(NeighborState::Probe) && entry.proven {
+                entry.solicits = 0;
+                self.enter(at, NeighborState::Unreachable, now);
+            } else {
+                self.fail(at, now);
+            }
             return Some(NeighborEvent::Unreachable { iface, addr, packets });
         }
         entry.solicits = entry.solicits.saturating_add(1);
-        let unicast = (entry.state != Some(NeighborState::Incomplete)).then_some(link_addr);
-        let state =
-            if unicast.is_some() { NeighborState::Probe } else { NeighborState::Incomplete };
+        let (state, unicast) = match entry.state {
+            Some(state @ (NeighborState::Incomplete | NeighborState::Unreachable)) => (state, None),
+            _ => (NeighborState::Probe, Some(link_addr)),
+        };
         self.enter(at, state, now);
         Some(NeighborEvent::Solicit { iface, addr, unicast })
     }
@@ -562,8 +598,10 @@ impl<A: Address> NeighborCache<A> {
 
     /// Puts an entry into a state, with the timer of that state.
     fn enter(&mut self, at: u32, state: NeighborState, now: Instant) {
+        let Some(iface) = self.table.entry(at).map(|e| e.iface) else { return };
+        let retrans = self.timers_of(iface).retrans;
         let reachable_until = match state {
-            NeighborState::Reachable => now + self.reachable_time(),
+            NeighborState::Reachable => now + self.reachable_time(iface),
             _ => now,
         };
         let Some(entry) = self.table.entry_mut(at) else {
@@ -571,7 +609,10 @@ impl<A: Address> NeighborCache<A> {
         };
         let mut proven = entry.proven;
         let timer = match state {
-            NeighborState::Incomplete | NeighborState::Probe => Some(now + RETRANS_TIMER),
+            NeighborState::Incomplete | NeighborState::Probe => Some(now + retrans),
+            NeighborState::Unreachable => {
+                Some(now + retrans * BACKOFF_MULTIPLE.pow(u32::from(entry.solicits)))
+            }
             NeighborState::Delay => Some(now + DELAY_FIRST_PROBE_TIME),
             NeighborState::Failed => {
                 entry.until = now + FAILED_HOLD;
@@ -593,9 +634,14 @@ impl<A: Address> NeighborCache<A> {
         self.table.set_state(at, state, proven, timer);
     }
 
-    /// Between half and one and a half of [`REACHABLE_TIME`], uniformly (RFC 4861 section 6.3.2).
-    fn reachable_time(&mut self) -> Duration {
-        let nanos = REACHABLE_TIME.as_nanos() as u64;
+    fn timers_of(&self, iface: IfIndex) -> LinkTimers {
+        self.timers.get(usize::from(iface.0)).copied().unwrap_or_default()
+    }
+
+    /// Between half and one and a half of the link's, [`REACHABLE_TIME`] where nobody says
+    /// otherwise, uniformly (RFC 4861 section 6.3.2).
+    fn reachable_time(&mut self, iface: IfIndex) -> Duration {
+        let nanos = self.timers_of(iface).reachable.as_nanos() as u64;
         Duration::from_nanos(nanos / 2 + self.random.below(nanos))
     }
 }

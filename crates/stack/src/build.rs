@@ -15,6 +15,7 @@ use floodwall_udp::{Udp, UdpConfig};
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::echo::EchoRefusals;
 use crate::paths::Paths;
+use crate::router::Routers;
 use crate::shard::Stack;
 use crate::stats::Stats;
 
@@ -134,6 +135,7 @@ pub(crate) fn stack(
         paths: Paths::new(config.udp_sockets_max),
         loopback: PacketList::new(),
         stats: Stats::default(),
+        routers: Routers::new(config, random, now),
         detects: config.duplicate_address_detection,
         address_deadline: None,
     };

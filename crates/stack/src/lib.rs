@@ -22,6 +22,7 @@ mod neighbors;
 mod paths;
 mod ping;
 mod raw;
+mod router;
 mod rx;
 pub mod services;
 mod shard;
@@ -34,6 +35,7 @@ mod tx;
 pub use addresses::{AddAddress, AddressError};
 pub use build::check;
 pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
+pub use floodwall_ip::router_discovery;
 pub use floodwall_ip::{
     AddressOrigin, Icmpv6Filter, LinkMedium, PingId, PingOpenError, PingRecvError, PingReply,
     PingSettings, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings,
@@ -42,6 +44,7 @@ pub use floodwall_wire::IcmpReport;
 pub use host::{Application, Host, HostError};
 pub use ping::PingSendError;
 pub use raw::RawSendError;
+pub use router::Dns;
 pub use shard::{Stack, accounts_needed};
 pub use sockets::{SendError, Sockets, StartError};
 pub use stats::{Conservation, Fates, Stats};

@@ -49,6 +49,7 @@ impl Stack {
         self.routes_v4.set_usable(iface, up);
         self.routes_v6.set_usable(iface, up);
         self.paths.forget();
+        self.routers_link_changed(iface, up, now, random);
         if up {
             self.verify_all(iface, now, random);
         } else {

@@ -131,16 +131,23 @@ impl Stack {
                 }
                 self.learnt::<Ipv6Addr>(cx, released, answer.link_dst_addr);
             }
-            NdpVerdict::Learnt { link_addr } => {
+            NdpVerdict::Learnt { addr, link_addr, router, reachable } => {
                 self.stats.fates.delivered += 1;
+                if router == Some(false) {
+                    self.router_is_none(cx, ascent.iface, addr.into());
+                } else if reachable {
+                    self.router_answered(cx, ascent.iface, addr.into());
+                }
                 self.learnt::<Ipv6Addr>(cx, released, link_addr);
             }
             NdpVerdict::DadConflict { addr, nonce } => {
                 self.stats.fates.delivered += 1;
                 self.conflict(cx, ascent.iface, addr.into(), nonce);
             }
-            // Counted by its type; routers are configured, not learnt, for the present.
-            NdpVerdict::Router(_) => self.die(packet, DropReason::IcmpTypeUnknown),
+            NdpVerdict::Router(said) => match self.router_input(cx, ascent.iface, &said) {
+                Ok(()) => self.stats.fates.delivered += 1,
+                Err(reason) => self.die(packet, reason),
+            },
             NdpVerdict::Drop(reason) => {
                 if kind != Icmpv6Type::REDIRECT && reason == DropReason::NdpMalformed {
                     self.stats.counters.count(Counter::Icmp6InErrors);
@@ -161,7 +168,12 @@ impl Stack {
     }
 
     /// A neighbour's link address has become known, or another: what waited for it leaves.
-    fn learnt<A: Tables>(&mut self, cx: &mut Cx<'_>, released: PacketList, neighbor: MacAddr) {
+    pub(crate) fn learnt<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        released: PacketList,
+        neighbor: MacAddr,
+    ) {
         self.paths.forget();
         self.release::<A>(cx, released, neighbor);
     }
@@ -171,8 +183,9 @@ impl Stack {
         let response = self.dad.conflict(iface, addr, nonce, cx.now, cx.random);
         match response {
             Response::Ignore => return,
-            Response::Retry => {}
             Response::Defend => self.announce(cx, iface, addr),
+            _ if self.autoconf_conflict(cx, iface, addr) => {}
+            Response::Retry => {}
             Response::GiveUp => self.address_is_taken(cx, iface, addr),
         }
         self.stats.counters.count(Counter::FloodwallDadConflicts);
@@ -231,7 +244,12 @@ impl Stack {
         self.depart_counted(cx, frame, counter);
     }
 
-    fn depart_counted(&mut self, cx: &mut Cx<'_>, frame: Option<PacketBuf>, counter: Counter) {
+    pub(crate) fn depart_counted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        frame: Option<PacketBuf>,
+        counter: Counter,
+    ) {
         if self.depart_own(cx, frame) {
             self.stats.counters.count(counter);
             if counter != Counter::FloodwallArpOutRequests {
@@ -249,6 +267,7 @@ impl Stack {
             spent = spent.plus(self.address_lifetimes(cx, granted.minus(spent)));
             spent = spent.plus(self.neighbor_timers::<Ipv4Addr>(cx, granted.minus(spent)));
             spent = spent.plus(self.neighbor_timers::<Ipv6Addr>(cx, granted.minus(spent)));
+            spent = spent.plus(self.router_timers(cx, granted.minus(spent)));
             left = left.minus(spent);
             if spent.is_zero() || left.is_zero() {
                 return budget.minus(left);
@@ -277,7 +296,8 @@ impl Stack {
                 NeighborEvent::Solicit { iface, addr, unicast } => {
                     self.solicit(cx, iface, addr.to_ip(), unicast);
                 }
-                NeighborEvent::Unreachable { mut packets, .. } => {
+                NeighborEvent::Unreachable { iface, addr, mut packets } => {
+                    self.router_unreachable(cx, iface, addr.to_ip());
                     while let Some(packet) = packets.pop_front() {
                         self.stats.pending -= 1;
                         self.tell_unreachable::<A>(&packet);

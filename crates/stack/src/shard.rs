@@ -20,6 +20,7 @@ use floodwall_wire::ExtensionLimits;
 use crate::config::{ConfigError, StackConfig};
 use crate::cx::Cx;
 use crate::echo::EchoRefusals;
+use crate::router::Routers;
 use crate::sockets::Sockets;
 use crate::stats::Stats;
 
@@ -31,6 +32,8 @@ pub struct Stack {
     pub(crate) neighbors_v4: NeighborCache<Ipv4Addr>,
     pub(crate) neighbors_v6: NeighborCache<Ipv6Addr>,
     pub(crate) dad: Dad,
+    /// What routers said, of the interfaces that believe them.
+    pub(crate) routers: Routers,
     pub(crate) icmp_limit: IcmpLimit,
     pub(crate) echo_refusals: EchoRefusals,
     pub(crate) extension_limits: ExtensionLimits,
@@ -200,6 +203,7 @@ impl Engine for Stack {
             self.neighbors_v6.deadline(),
             self.dad.deadline(),
             self.address_deadline,
+            self.routers.deadline(),
         ];
         all.into_iter().flatten().min()
     }

@@ -82,7 +82,8 @@ impl Stack {
         if !interface.up {
             return Err(DropReason::InterfaceDown);
         }
-        Ok(Path::Via { iface, next_hop, mtu: interface.mtu })
+        let mtu = if A::FAMILY == Family::V4 { interface.mtu } else { interface.mtu_v6 };
+        Ok(Path::Via { iface, next_hop, mtu })
     }
 
     /// Whether the address is ours; a link-local one only on its own link.

@@ -9,6 +9,7 @@ mod headers;
 mod icmp;
 mod neighbors;
 mod ports;
+mod routers;
 mod udp;
 
 use floodwall_tests::craft::{HOST, PEER};

@@ -65,7 +65,9 @@ impl World {
         let (heading, message) = parts(frame);
         match self.hears(&message, &heading) {
             NdpVerdict::Advertise(answer) => NdpVerdict::Advertise(answer),
-            NdpVerdict::Learnt { link_addr } => NdpVerdict::Learnt { link_addr },
+            NdpVerdict::Learnt { addr, link_addr, router, reachable } => {
+                NdpVerdict::Learnt { addr, link_addr, router, reachable }
+            }
             NdpVerdict::DadConflict { addr, nonce } => NdpVerdict::DadConflict { addr, nonce },
             NdpVerdict::Drop(reason) => NdpVerdict::Drop(reason),
             NdpVerdict::Router(_) => panic!("no router here"),
@@ -270,7 +272,7 @@ fn an_answer_makes_the_neighbour_reachable_and_others_make_nothing() {
     world.asks_for(THEM);
     assert!(matches!(
         world.hears(&message, &heading(THEM, US)),
-        NdpVerdict::Learnt { link_addr: PEER }
+        NdpVerdict::Learnt { addr: THEM, link_addr: PEER, router: Some(true), reachable: true }
     ));
     assert_eq!((world.left(), world.known(THEM).unwrap().0), (1, NeighborState::Reachable));
     assert!(world.cache.neighbor(IfIndex(1), THEM).unwrap().is_router);
@@ -395,7 +397,7 @@ fn two_of_us_find_each_other() {
     let question = solicitation(&a.pool, &a.iface, US, THEM, None).unwrap();
     let owed = answer(b.hears_frame(&question));
     let said = advertisement(&b.pool, &b.iface, &owed).unwrap();
-    assert!(matches!(a.hears_frame(&said), NdpVerdict::Learnt { link_addr: PEER }));
+    assert!(matches!(a.hears_frame(&said), NdpVerdict::Learnt { link_addr: PEER, .. }));
     assert_eq!((a.left(), a.known(THEM)), (1, Some((NeighborState::Reachable, Some(PEER)))));
     assert_eq!(b.known(US), Some((NeighborState::Stale, Some(OURS))));
     // And a probe for what the other has is a conflict once it answers.

@@ -17,6 +17,9 @@ pub enum NeighborState {
     Delay,
     /// It is being asked whether it still hears us.
     Probe,
+    /// It was reachable once and does not answer; the link is asked for it, at longer and longer
+    /// intervals, and what is sent to it goes where it was (RFC 7048).
+    Unreachable,
     /// It did not answer; for a while nobody asks again.
     Failed,
     /// The operator said what its link address is: nothing changes it.
@@ -33,6 +36,7 @@ impl NeighborState {
             Self::Stale => "STALE",
             Self::Delay => "DELAY",
             Self::Probe => "PROBE",
+            Self::Unreachable => "UNREACHABLE",
             Self::Failed => "FAILED",
             Self::Permanent => "PERMANENT",
         }

@@ -63,7 +63,7 @@ impl<A: Address> Entry<A> {
             {
                 Some(Share::Strangers)
             }
-            Some(NeighborState::Stale) => Some(Share::Stale),
+            Some(NeighborState::Stale | NeighborState::Unreachable) => Some(Share::Stale),
             _ => None,
         };
         Standing { state: self.state, share }
@@ -75,7 +75,7 @@ impl<A: Address> Entry<A> {
 enum Share {
     /// Did not answer.
     Failed = 0,
-    /// Proven and unused.
+    /// Proven, and unused or silent.
     Stale = 1,
     /// Never answered us.
     Strangers = 2,

@@ -4,7 +4,9 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_packet::{Pool, PoolConfig};
 
-use super::NeighborState::{Delay, Failed, Incomplete, Permanent, Probe, Reachable, Stale};
+use super::NeighborState::{
+    Delay, Failed, Incomplete, Permanent, Probe, Reachable, Stale, Unreachable,
+};
 use super::*;
 
 mod limits;
@@ -112,7 +114,8 @@ impl<A: Nth> World<A> {
         flags: AdvertisementFlags,
     ) -> Option<MacAddr> {
         let released = &mut self.released;
-        self.cache.advertised(ONE, A::nth(n), link_addr, flags, self.now, released)
+        let heard = self.cache.advertised(ONE, A::nth(n), link_addr, flags, self.now, released);
+        heard.map(|heard| heard.link_addr)
     }
 
     /// The neighbour `n` asks for us.
@@ -173,6 +176,10 @@ impl<A: Nth> World<A> {
                 self.pass(4 * SECOND);
             }
             Reachable => self.resolves(n),
+            Unreachable => {
+                self.bring(n, Probe);
+                self.pass(3 * SECOND);
+            }
             Stale | Delay | Probe => {
                 self.resolves(n);
                 self.pass(46 * SECOND);

@@ -1,7 +1,7 @@
 //! `DnsList`: the DNS servers and the search list that routers of one link advertise.
 //!
 //! Called by `router_discovery.rs`; read by whoever resolves names. Invariants: at most
-//! [`DNS_SERVERS_MAX`] servers and [`DNS_SEARCH_MAX`] domains; a name that is kept has only letters,
+//! [`DNS_SERVERS_MAX`] servers and [`DNS_SEARCH_MAX`] domains; a kept name has only letters,
 //! digits, hyphens, underscores and dots, so that it may be written into any file; what has expired
 //! is absent by the reader's own clock check. Read first: RFC 8106 sections 5 and 6. Not here:
 //! resolving names.

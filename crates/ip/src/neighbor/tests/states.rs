@@ -84,14 +84,112 @@ fn reachability_ends<A: Nth>() {
     assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Probe)));
     assert_eq!(world.pass(2 * SECOND), [neighbor, neighbor]);
     assert_eq!(world.pass(SECOND), [Asked::Unreachable(addr, 0)]);
-    assert_eq!(world.send(7), Fate::Dies(DropReason::NeighborUnreachable));
-    assert_eq!(world.cache.neighbor(ONE, addr).unwrap().link_addr, None);
+    assert_eq!(world.state(7), Some(Unreachable));
 }
 
 #[test]
 fn reachability_ends_and_is_probed_for_when_the_neighbour_is_used() {
     reachability_ends::<Ipv4Addr>();
     reachability_ends::<Ipv6Addr>();
+}
+
+/// RFC 7048: who was reachable once is asked for longer, more and more rarely, of everybody; what
+/// is sent goes where it was.
+fn patience<A: Nth>() {
+    let mut world = World::<A>::new();
+    let addr = A::nth(7);
+    world.bring(7, Unreachable);
+    assert!(world.cache.is_asked(ONE, addr));
+    let everybody = Asked::Everybody(addr);
+    for (wait, expected) in [(1, everybody), (3, everybody), (9, everybody)] {
+        assert_eq!(world.pass(SECOND * wait - SECOND / 2), []);
+        assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Unreachable)));
+        assert_eq!(world.pass(SECOND / 2), [expected]);
+    }
+    assert_eq!(world.pass(26 * SECOND), []);
+    assert_eq!(world.pass(SECOND), [Asked::Unreachable(addr, 0)]);
+    assert_eq!(world.send(7), Fate::Dies(DropReason::NeighborUnreachable));
+    assert_eq!(world.cache.neighbor(ONE, addr).unwrap().link_addr, None);
+    // An answer in between makes it reachable again, wherever it is now.
+    let mut world = World::<A>::new();
+    world.bring(7, Unreachable);
+    world.pass(5 * SECOND);
+    let flags = AdvertisementFlags { solicited: true, overriding: true, router: false };
+    assert_eq!(world.advertises(7, Some(mac(99)), flags), Some(mac(99)));
+    assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(99)), Some(Reachable)));
+}
+
+#[test]
+fn a_neighbour_that_was_reachable_is_given_up_later_and_asked_for_ever_more_rarely() {
+    patience::<Ipv4Addr>();
+    patience::<Ipv6Addr>();
+}
+
+/// Who has never answered us has no such credit.
+#[test]
+fn a_stranger_that_does_not_answer_is_given_up_at_once() {
+    let mut world = World::<Ipv6Addr>::new();
+    world.asks_for_us(7);
+    assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Delay)));
+    world.pass(9 * SECOND);
+    assert_eq!(world.state(7), Some(Failed));
+}
+
+/// RFC 4861 section 6.3.4: the link's own times, of that link alone.
+#[test]
+fn a_links_own_times_are_used_on_that_link() {
+    let mut world = World::<Ipv6Addr>::new();
+    world.cache.set_timers(ONE, Some(1000 * SECOND), Some(SECOND / 4));
+    assert_eq!(world.send(7), Fate::Asks);
+    let everybody = Asked::Everybody(Ipv6Addr::nth(7));
+    assert_eq!(world.pass(SECOND * 3 / 5), [everybody, everybody]);
+    world.answers(7);
+    assert_eq!((world.pass(499 * SECOND), world.state(7)), (vec![], Some(Reachable)));
+    world.cache.set_timers(ONE, None, None);
+    assert_eq!(world.send(8), Fate::Asks);
+    assert_eq!(world.pass(SECOND * 3 / 5), []);
+}
+
+/// A question without a packet, for the default router list (RFC 4191 section 3.5).
+#[test]
+fn a_router_is_probed_once_and_at_most_once_at_a_time() {
+    let mut world = World::<Ipv6Addr>::new();
+    let addr = Ipv6Addr::nth(7);
+    let asks = |world: &mut World<Ipv6Addr>| match world.cache.probe(ONE, addr, world.now) {
+        Some(NeighborEvent::Solicit { unicast, .. }) => Some(unicast),
+        None => None,
+        Some(NeighborEvent::Unreachable { .. }) => panic!("it was not asked yet"),
+    };
+    assert_eq!((asks(&mut world), asks(&mut world)), (Some(None), None));
+    assert_eq!(world.pass(2 * SECOND), [Asked::Unreachable(addr, 0)]);
+    assert_eq!(asks(&mut world), Some(None));
+    assert_eq!((world.answers(7), world.state(7)), (0, Some(Reachable)));
+    assert_eq!((asks(&mut world), asks(&mut world)), (Some(Some(mac(7))), None));
+    assert_eq!(world.pass(SECOND * 7 / 2).len(), 3);
+    assert_eq!((world.state(7), asks(&mut world)), (Some(Unreachable), None));
+    // A flood of them makes no more entries than any other question.
+    for n in 100..10_000 {
+        world.cache.probe(ONE, Ipv6Addr::nth(n), world.now);
+    }
+    world.cache.table.assert_sound();
+}
+
+/// RFC 4861 section 6.3.4: who advertises itself is a router, and has shown that we hear it.
+#[test]
+fn a_routers_word_makes_a_stale_entry_that_is_a_router() {
+    let mut world = World::<Ipv6Addr>::new();
+    let addr = Ipv6Addr::nth(7);
+    let said = |world: &mut World<Ipv6Addr>, link_addr| {
+        world.cache.router_said(ONE, addr, link_addr, world.now, &mut world.released)
+    };
+    assert_eq!((said(&mut world, None), world.state(7)), (None, None));
+    assert_eq!((said(&mut world, Some(mac(7))), world.state(7)), (Some(mac(7)), Some(Stale)));
+    assert!(world.cache.neighbor(ONE, addr).unwrap().is_router);
+    let mut world = World::<Ipv6Addr>::new();
+    world.resolves(7);
+    said(&mut world, None);
+    let found = world.cache.neighbor(ONE, addr).unwrap();
+    assert!(found.is_router && found.state == Reachable);
 }
 
 fn confirmation<A: Nth>() {
@@ -103,7 +201,7 @@ fn confirmation<A: Nth>() {
         world.cache.confirm(ONE, A::nth(7), world.now);
         assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Reachable)));
     }
-    for state in [Stale, Delay, Probe] {
+    for state in [Stale, Delay, Probe, Unreachable] {
         let mut world = World::<A>::new();
         world.bring(7, state);
         world.cache.confirm(ONE, A::nth(7), world.now);
@@ -158,11 +256,12 @@ fn appendix_c() -> Vec<Row> {
         (Reachable, Some(true), Some(false), Different, Stale, false),
         (Reachable, Some(false), Some(false), Different, Stale, false),
     ];
-    for state in [Stale, Probe, Delay] {
+    // RFC 7048's state is, for advertisements, one more that is being asked.
+    for state in [Stale, Probe, Delay, Unreachable] {
         rows.push((state, Some(true), Some(false), Different, state, false));
         rows.push((state, Some(false), Some(false), Different, state, false));
     }
-    for state in [Reachable, Stale, Probe, Delay] {
+    for state in [Reachable, Stale, Probe, Delay, Unreachable] {
         rows.extend([
             (state, Some(true), Some(false), Same, Reachable, false),
             (state, Some(true), Some(false), Nothing, Reachable, false),
@@ -217,8 +316,8 @@ fn advertisements<A: Nth>() {
             cases += 1;
         }
     }
-    // Six states by three supplies by eight flags, and two supplies for an incomplete entry.
-    assert_eq!(cases, 6 * 3 * 8 + 2 * 8);
+    // Seven states by three supplies by eight flags, and two supplies for an incomplete entry.
+    assert_eq!(cases, 7 * 3 * 8 + 2 * 8);
 }
 
 #[test]
@@ -228,7 +327,7 @@ fn advertisements_do_what_the_rfcs_table_says() {
 }
 
 fn solicitations<A: Nth>() {
-    for state in [Incomplete, Reachable, Stale, Delay, Probe, Failed, Permanent] {
+    for state in [Incomplete, Reachable, Stale, Delay, Probe, Unreachable, Failed, Permanent] {
         for new in [mac(7), mac(99)] {
             let mut world = World::<A>::new();
             world.bring(7, state);
@@ -285,4 +384,5 @@ fn states_are_named_as_operators_know_them() {
     let states = [Incomplete, Reachable, Stale, Delay, Probe, Failed, Permanent];
     let names = ["INCOMPLETE", "REACHABLE", "STALE", "DELAY", "PROBE", "FAILED", "PERMANENT"];
     assert_eq!(states.map(NeighborState::name), names);
+    assert_eq!(Unreachable.name(), "UNREACHABLE");
 }

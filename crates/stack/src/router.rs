@@ -1,0 +1,372 @@
+//! Routers of our links: what they say becomes routes, addresses and settings; what they keep to
+//! themselves is asked for.
+//!
+//! Called by `neighbors.rs` with checked advertisements, with what the neighbour cache finds out
+//! about routers and for timed work, and by `link.rs` when a link goes or comes. The judgement is
+//! `floodwall_ip::router_discovery`'s, one for each interface that believes routers; here its
+//! actions are done. Invariants: what the operator configured is never touched, learnt routes and
+//! addresses are known by their protocol and origin; what cannot be done (a full routing table) is
+//! left, and asked for again by the next advertisement. Reading: RFC 4861 section 6.3, RFC 4862
+//! section 5.5.
+//!
+//! # Under flood
+//! Reachable by anyone on a link that believes routers, within the bounds of
+//! `router_discovery`. Worst work per message: its actions, each one pass over the routes. Paths
+//! that sockets remember are forgotten only where a route is another, not where it is prolonged.
+
+use core::net::{IpAddr, Ipv6Addr};
+
+use floodwall_base::{Counter, DropReason, HashKey, IfIndex, Instant, Prefix, Randomness, Units};
+use floodwall_fib::{Route, RouteProtocol};
+use floodwall_ip::ndp::{self, RouterSummary};
+use floodwall_ip::router_discovery::{DomainName, LinkParameters};
+use floodwall_ip::{
+    AddressOrigin, Detection, LinkMedium, NeighborEvent, RouterAction, RouterActions,
+    RouterDiscovery, RouterDiscoveryConfig,
+};
+use floodwall_packet::PacketList;
+
+use crate::addresses::AddAddress;
+use crate::config::StackConfig;
+use crate::cx::Cx;
+use crate::shard::Stack;
+
+/// What routers say about the interfaces that believe them.
+pub(crate) struct Routers {
+    engines: Box<[(IfIndex, RouterDiscovery)]>,
+    actions: RouterActions,
+    dns_changes: u64,
+}
+
+/// The DNS servers and the search list of all links, for the embedding program.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Dns {
+    /// Each server with the interface that leads to it, which a link-local address needs.
+    pub servers: Vec<(IpAddr, IfIndex)>,
+    /// The domains in which short names are looked for, without a dot at the end.
+    pub search: Vec<DomainName>,
+    /// How often they have changed since the start.
+    pub changes: u64,
+}
+
+impl Routers {
+    pub(crate) fn new(config: &StackConfig, random: &mut Randomness, now: Instant) -> Self {
+        let secret = config.stable_secret.map(u128::from_be_bytes);
+        let key = match secret {
+            Some(secret) => HashKey::new((secret >> 64) as u64, secret as u64),
+            None => random.secret.hash_key(),
+        };
+        let believing = config.interfaces.iter().enumerate().filter(|(_, c)| {
+            c.accept_ra && matches!(c.medium, LinkMedium::Ethernet(_)) && c.mtu >= MTU_MIN
+        });
+        let engines = believing.map(|(at, interface)| {
+            let config = RouterDiscoveryConfig {
+                key,
+                iface_name: &interface.name,
+                autoconf: interface.autoconf,
+                hop_limit_floor: config.hop_limit_floor,
+                link_mtu: interface.mtu,
+            };
+            let engine = RouterDiscovery::new(&config, now, &mut random.public);
+            (IfIndex(at as u16 + 1), engine)
+        });
+        Self { engines: engines.collect(), actions: RouterActions::new(), dns_changes: 0 }
+    }
+
+    fn of(&mut self, iface: IfIndex) -> Option<(&mut RouterDiscovery, &mut RouterActions)> {
+        let engine = self.engines.iter_mut().find(|(index, _)| *index == iface)?;
+        Some((&mut engine.1, &mut self.actions))
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.engines.iter().filter_map(|(_, engine)| engine.deadline()).min()
+    }
+}
+
+/// The least MTU that IPv6 may have (RFC 8200 section 5).
+const MTU_MIN: u32 = 1280;
+
+impl Stack {
+    /// What is known of routers, for each interface that believes them: for showing.
+    pub fn routers(&self) -> impl Iterator<Item = (IfIndex, &RouterDiscovery)> {
+        self.routers.engines.iter().map(|(iface, engine)| (*iface, engine))
+    }
+
+    /// The DNS servers and the search list that routers advertise, of all links. Allocates: to be
+    /// called where [`Stack::dns_changes`] says that something is new, and now and then, for what
+    /// has ended.
+    #[must_use]
+    pub fn dns(&self, now: Instant) -> Dns {
+        let mut dns = Dns { changes: self.routers.dns_changes, ..Dns::default() };
+        for (iface, engine) in self.routers() {
+            let servers = engine.dns().servers(now);
+            dns.servers.extend(servers.map(|(addr, _)| (IpAddr::V6(addr), iface)));
+            for (name, _) in engine.dns().search(now) {
+                if !dns.search.contains(name) {
+                    dns.search.push(*name);
+                }
+            }
+        }
+        dns
+    }
+
+    /// How often the DNS servers or the search list have changed.
+    #[must_use]
+    pub const fn dns_changes(&self) -> u64 {
+        self.routers.dns_changes
+    }
+
+    /// A router speaks.
+    pub(crate) fn router_input(
+        &mut self,
+        cx: &mut Cx<'_>,
+        iface: IfIndex,
+        said: &RouterSummary<'_>,
+    ) -> Result<(), DropReason> {
+        // Where nobody asked to believe routers, the message is of a type that does nothing here.
+        let (engine, actions) = self.routers.of(iface).ok_or(DropReason::IcmpTypeUnknown)?;
+        engine
+            .input(said, cx.now, &mut cx.random.public, actions)
+            .map_err(|_| DropReason::RouterListFull)?;
+        let known = engine.knows(said.router_addr);
+        self.do_actions(cx, iface);
+        if known {
+            let (mut released, addr) = (PacketList::new(), said.router_addr);
+            let cache = &mut self.neighbors_v6;
+            let link_addr = cache.router_said(iface, addr, said.link_addr, cx.now, &mut released);
+            if let Some(link_addr) = link_addr.filter(|_| !released.is_empty()) {
+                self.learnt::<Ipv6Addr>(cx, released, link_addr);
+            }
+        }
+        Ok(())
+    }
+
+    /// A neighbour was asked in vain.
+    pub(crate) fn router_unreachable(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+        self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
+            engine.unreachable(addr, cx.now, actions);
+        });
+    }
+
+    /// A neighbour has answered us.
+    pub(crate) fn router_answered(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+        self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
+            engine.answered(addr, cx.now, actions);
+        });
+    }
+
+    /// A neighbour says that it is no router.
+    pub(crate) fn router_is_none(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+        self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
+            engine.no_router(addr, cx.now, &mut cx.random.public, actions);
+        });
+    }
+
+    fn with_router(
+        &mut self,
+        cx: &mut Cx<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+        act: impl FnOnce(&mut RouterDiscovery, Ipv6Addr, &mut Cx<'_>, &mut RouterActions),
+    ) {
+        let (IpAddr::V6(addr), Some((engine, actions))) = (addr, self.routers.of(iface)) else {
+            return;
+        };
+        act(engine, addr, cx, actions);
+        self.do_actions(cx, iface);
+    }
+
+    /// Somebody else has an address of ours: where it was made of a prefix another one is tried, a
+    /// few times. False where it was not.
+    pub(crate) fn autoconf_conflict(
+        &mut self,
+        cx: &mut Cx<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) -> bool {
+        let (IpAddr::V6(v6), Some((engine, actions))) = (addr, self.routers.of(iface)) else {
+            return false;
+        };
+        let Some(tries_another) = engine.conflict(v6, cx.now, actions) else { return false };
+        if !tries_another {
+            self.dad.stop(iface, addr);
+            self.address_is_taken(cx, iface, addr);
+        }
+        self.do_actions(cx, iface);
+        true
+    }
+
+    /// The link went down or came up.
+    pub(crate) fn routers_link_changed(
+        &mut self,
+        iface: IfIndex,
+        up: bool,
+        now: Instant,
+        random: &mut Randomness,
+    ) {
+        let Some((engine, actions)) = self.routers.of(iface) else { return };
+        if up {
+            return engine.start(now, &mut random.public);
+        }
+        engine.stop(actions);
+        let mut n = 0;
+        while let Some(action) = self.routers.actions.at(n) {
+            self.change_by_router(iface, action, now, random);
+            n += 1;
+        }
+        self.routers.actions.clear();
+    }
+
+    /// Timed work of all interfaces, up to `budget` units.
+    pub(crate) fn router_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        let (mut left, mut at) = (budget, 0);
+        while let Some((iface, engine)) = self.routers.engines.get_mut(at).filter(|_| left.0 > 0) {
+            let iface = *iface;
+            let spent = engine.step(cx.now, &mut cx.random.public, &mut self.routers.actions);
+            self.do_actions(cx, iface);
+            left = left.minus(spent);
+            at += usize::from(spent.is_zero());
+        }
+        budget.minus(left)
+    }
+
+    fn do_actions(&mut self, cx: &mut Cx<'_>, iface: IfIndex) {
+        let mut n = 0;
+        while let Some(action) = self.routers.actions.at(n) {
+            match action {
+                RouterAction::Solicit => self.solicit_routers(cx, iface),
+                RouterAction::Probe(router) => self.probe_router(cx, iface, router),
+                action => self.change_by_router(iface, action, cx.now, cx.random),
+            }
+            n += 1;
+        }
+        self.routers.actions.clear();
+    }
+
+    /// Asks routers to speak (RFC 4861 section 6.3.7).
+    fn solicit_routers(&mut self, cx: &mut Cx<'_>, iface: IfIndex) {
+        let interface = self.interfaces.get(usize::from(iface.0));
+        let Some(interface) = interface.filter(|i| i.up) else { return };
+        let frame = ndp::router_solicitation(cx.pool, interface);
+        self.depart_counted(cx, frame, Counter::Icmp6OutRouterSolicits);
+    }
+
+    fn probe_router(&mut self, cx: &mut Cx<'_>, iface: IfIndex, router: Ipv6Addr) {
+        let asked = self.neighbors_v6.probe(iface, router, cx.now);
+        if let Some(NeighborEvent::Solicit { iface, addr, unicast }) = asked {
+            self.solicit(cx, iface, addr.into(), unicast);
+        }
+    }
+
+    /// Does what changes our own tables and sends nothing.
+    fn change_by_router(
+        &mut self,
+        iface: IfIndex,
+        action: RouterAction,
+        now: Instant,
+        random: &mut Randomness,
+    ) {
+        match action {
+            RouterAction::SetRoute { prefix, gateway, metric, until } => {
+                self.set_learnt_route(iface, prefix, gateway, metric, until);
+            }
+            RouterAction::RemoveRoute { prefix, gateway } => {
+                let learnt = RouteProtocol::RouterAdvertisement;
+                self.routes_v6.remove(|r| {
+                    (r.protocol, r.iface, r.prefix, r.gateway) == (learnt, iface, prefix, gateway)
+                });
+                self.paths.forget();
+            }
+            RouterAction::SetAddress { addr, prefix_len, preferred_until, valid_until } => {
+                let ends = (preferred_until, valid_until);
+                self.set_learnt_address(iface, addr, prefix_len, ends, now, random);
+            }
+            RouterAction::RemoveAddress(addr) => {
+                if self.origin_of(iface, addr.into()) == Some(AddressOrigin::Autoconf) {
+                    // It is there: nothing can go wrong.
+                    let _ = self.remove_address(iface, addr.into(), now, random);
+                }
+            }
+            RouterAction::SetLink(link) => self.set_link_parameters(iface, link),
+            RouterAction::DnsChanged => {
+                self.routers.dns_changes = self.routers.dns_changes.wrapping_add(1);
+            }
+            // These send; whoever calls has done them.
+            RouterAction::Solicit | RouterAction::Probe(_) => {}
+        }
+    }
+
+    fn set_learnt_route(
+        &mut self,
+        iface: IfIndex,
+        prefix: Prefix<Ipv6Addr>,
+        gateway: Option<Ipv6Addr>,
+        metric: u32,
+        until: Instant,
+    ) {
+        let route = Route {
+            gateway,
+            metric,
+            protocol: RouteProtocol::RouterAdvertisement,
+            expires: ending(until),
+            ..Route::on_link(prefix, iface)
+        };
+        let before = self.routes_v6.generation();
+        // A full table is the operator's; the next advertisement tries again.
+        let _ = self.routes_v6.set(route);
+        if self.routes_v6.generation() != before {
+            self.paths.forget();
+        }
+    }
+
+    fn set_learnt_address(
+        &mut self,
+        iface: IfIndex,
+        addr: Ipv6Addr,
+        prefix_len: u8,
+        ends: (Instant, Instant),
+        now: Instant,
+        random: &mut Randomness,
+    ) {
+        let (preferred_until, valid_until) = (ending(ends.0), ending(ends.1));
+        match self.origin_of(iface, addr.into()) {
+            Some(AddressOrigin::Autoconf) => {
+                // It is there, and never preferred longer than valid: nothing can go wrong.
+                let _ = self.refresh_address(iface, addr.into(), preferred_until, valid_until, now);
+            }
+            // The operator has it already.
+            Some(_) => {}
+            None => {
+                let new = AddAddress {
+                    addr: addr.into(),
+                    prefix_len,
+                    origin: AddressOrigin::Autoconf,
+                    preferred_until,
+                    valid_until,
+                    detection: Detection::Probe,
+                    // RFC 5942: an address puts nothing on the link; the L flag does.
+                    prefix_route: false,
+                };
+                // No room among the operator's addresses: the next advertisement tries again.
+                let _ = self.add_address(iface, new, now, random);
+            }
+        }
+    }
+
+    fn origin_of(&self, iface: IfIndex, addr: IpAddr) -> Option<AddressOrigin> {
+        self.interfaces.get(usize::from(iface.0))?.address(addr).map(|a| a.origin)
+    }
+
+    fn set_link_parameters(&mut self, iface: IfIndex, link: LinkParameters) {
+        let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
+        interface.hop_limit = link.hop_limit.unwrap_or(floodwall_ip::iface::HOP_LIMIT);
+        interface.mtu_v6 = link.mtu.unwrap_or(interface.mtu).min(interface.mtu);
+        self.neighbors_v6.set_timers(iface, link.reachable_time, link.retrans_timer);
+        self.paths.forget();
+    }
+}
+
+/// The end of a route or address, where there is one.
+fn ending(until: Instant) -> Option<Instant> {
+    (until != Instant::FAR).then_some(until)
+}
