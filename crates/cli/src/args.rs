@@ -9,6 +9,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::cmd::drill::DrillArgs;
+#[cfg(feature = "lab")]
+use crate::cmd::lab::LabArgs;
 use crate::exit::EXIT_CODES;
 
 /// A network stack in user space that keeps serving under flood.
@@ -31,6 +33,9 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Flood a host of its own, and judge what it promises: no root, no device
     Drill(DrillArgs),
+    /// Run an experiment beside historic designs, and judge what is claimed: no root, no device
+    #[cfg(feature = "lab")]
+    Lab(LabArgs),
     /// Write the man page to standard output
     #[command(hide = true)]
     Man,

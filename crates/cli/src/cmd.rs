@@ -2,6 +2,8 @@
 
 pub(crate) mod check;
 pub(crate) mod drill;
+#[cfg(feature = "lab")]
+pub(crate) mod lab;
 pub(crate) mod paper;
 pub(crate) mod run;
 pub(crate) mod stat;

@@ -42,6 +42,8 @@ fn main() -> ExitCode {
         Command::Stat(args) => cmd::stat::stat(&args),
         Command::Check(args) => cmd::check::check(&args),
         Command::Drill(args) => return cmd::drill::drill(&args),
+        #[cfg(feature = "lab")]
+        Command::Lab(args) => return cmd::lab::lab(&args),
         Command::Man => cmd::paper::man(),
         Command::Completions { shell } => cmd::paper::completions(shell),
     }

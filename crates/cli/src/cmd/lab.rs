@@ -1,0 +1,101 @@
+//! `floodwall lab`: experiments with claims, run on this machine, with a verdict for each claim.
+//!
+//! Progress goes to standard error (a terminal only), tables or, with `--json`, one document to
+//! standard output. Its exit codes are its own, as the drill's: a claim that does not hold is a
+//! result, not a refusal.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use floodwall_lab::{LabError, Plan, Report, Size, keep, listed, results_folder, run, to_stderr};
+
+const CODES: &str = "\
+Exit codes:
+  0  every claim holds
+  1  a claim does not hold
+  2  the plan could not be run
+
+Results (plan, machine, commit, seeds, every number, report, pictures) are kept in the folder of
+--out; without it, whole runs inside a checkout of the repository are kept in
+lab/results/PLAN/DATE-COMMIT/, and nothing is written elsewhere.
+
+Example:
+  floodwall lab list
+  floodwall lab header-pull
+  floodwall lab header-pull --json --out /tmp/header-pull";
+
+/// A claim does not hold.
+const FAILED: u8 = 1;
+/// The plan could not be run.
+const NOT_RUN: u8 = 2;
+/// The word that names plans instead of running one.
+const LIST: &str = "list";
+
+/// `floodwall lab`
+#[derive(Debug, Args)]
+#[command(after_help = CODES)]
+pub(crate) struct LabArgs {
+    /// A plan's name, a path to a plan (TOML), or `list` for the names
+    plan: String,
+    /// As little as tests can afford; the claims are the same
+    #[arg(long)]
+    quick: bool,
+    /// One JSON document on standard output; words for humans go to standard error
+    #[arg(long)]
+    json: bool,
+    /// Where to keep the results
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+/// Runs a plan and reports.
+pub(crate) fn lab(args: &LabArgs) -> ExitCode {
+    let done = if args.plan == LIST { list(args).map(|()| true) } else { run_plan(args) };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => FAILED.into(),
+        Err(error) => {
+            eprintln!("floodwall lab: {error}");
+            NOT_RUN.into()
+        }
+    }
+}
+
+fn list(args: &LabArgs) -> Result<(), LabError> {
+    let plans = listed()?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&plans)? + "\n"
+    } else {
+        let line = |plan: &floodwall_lab::Listed| {
+            format!("{:<16} {} ({} claims)\n", plan.name, plan.question, plan.claims)
+        };
+        plans.iter().map(line).collect()
+    };
+    print(&text);
+    Ok(())
+}
+
+/// Runs, tells, keeps. Whether every claim holds.
+fn run_plan(args: &LabArgs) -> Result<bool, LabError> {
+    let plan = Plan::load(&args.plan)?;
+    let size = if args.quick { Size::Quick } else { Size::Full };
+    let report: Report = run(&plan, size, to_stderr().as_mut())?;
+    if args.json {
+        eprint!("{report}");
+        print(&(report.to_json()? + "\n"));
+    } else {
+        print(&report.to_string());
+    }
+    if let Some(folder) = args.out.clone().or_else(|| results_folder(&report)) {
+        let kept = keep(&plan, &report, &folder)?;
+        eprintln!("results: {} ({})", kept.folder.display(), kept.files.join(", "));
+    }
+    Ok(report.passed)
+}
+
+/// Who does not read to the end still gets the exit code.
+fn print(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}

@@ -1,0 +1,36 @@
+//! The experiments, and what every one of them is to the frame.
+
+use crate::error::LabError;
+use crate::measure::Measured;
+use crate::plan::Plan;
+use crate::progress::Progress;
+
+pub mod header_pull;
+
+/// Something that can be measured. What varies and what is held it reads from the plan; what is
+/// claimed it does not know.
+pub trait Experiment {
+    /// What plans call it.
+    fn name(&self) -> &'static str;
+
+    /// Measures once. `amount` is the plan's `[full]` or `[quick]`; the same arguments give the
+    /// same numbers, except where an experiment measures time.
+    ///
+    /// # Errors
+    /// It cannot be measured: the plan asks for what is not there, or memory is missing.
+    fn run(
+        &self,
+        plan: &Plan,
+        amount: &toml::Table,
+        seed: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured, LabError>;
+}
+
+/// All of them.
+const EXPERIMENTS: &[&dyn Experiment] = &[&header_pull::HeaderPull];
+
+/// The experiment of a name.
+pub(crate) fn named(name: &str) -> Option<&'static dyn Experiment> {
+    EXPERIMENTS.iter().copied().find(|experiment| experiment.name() == name)
+}

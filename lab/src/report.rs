@@ -1,0 +1,103 @@
+//! What a run found: verdicts, tables, numbers. The same as text, as JSON and as CSV.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::claim::Verdict;
+use crate::error::LabError;
+use crate::machine::Machine;
+use crate::measure::Spread;
+use crate::plan::{Published, Size};
+use crate::table::Table;
+
+/// See the file's head.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// Which plan.
+    pub plan: String,
+    /// What it asks.
+    pub question: String,
+    /// How much of it was run.
+    pub size: Size,
+    /// The seeds, in order.
+    pub seeds: Vec<u64>,
+    /// Where and of what.
+    pub machine: Machine,
+    /// Whether every claim holds.
+    pub passed: bool,
+    /// What became of each claim.
+    pub claims: Vec<Verdict>,
+    /// Tables of the first seed.
+    pub tables: Vec<Table>,
+    /// What others found.
+    pub published: Vec<Published>,
+    /// Every number of every seed.
+    pub metrics: BTreeMap<String, Spread>,
+    /// Pictures of the first seed: file name and SVG. Not part of the JSON.
+    #[serde(skip)]
+    pub plots: Vec<(String, String)>,
+}
+
+impl Report {
+    /// One JSON document.
+    ///
+    /// # Errors
+    /// None that is known: numbers that JSON has not are written as null.
+    pub fn to_json(&self) -> Result<String, LabError> {
+        Ok(serde_json::to_string_pretty(self)?)
+    }
+
+    /// Every number of every seed, a line each.
+    #[must_use]
+    pub fn to_csv(&self) -> String {
+        let mut text = String::from("metric,seed,value\n");
+        for (name, spread) in &self.metrics {
+            for (seed, value) in self.seeds.iter().zip(&spread.values) {
+                let _ = writeln!(text, "{name},{seed},{value}");
+            }
+        }
+        text
+    }
+}
+
+/// A number in as few digits as it needs.
+fn short(value: f64) -> String {
+    if value == value.trunc() { format!("{value}") } else { format!("{value:.3}") }
+}
+
+impl core::fmt::Display for Report {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Machine { cpu, cores, system, build, commit, date, .. } = &self.machine;
+        writeln!(f, "{}: {}", self.plan, self.question)?;
+        writeln!(f, "{date}, {commit} ({build}), {cpu}, {cores} cores, {system}")?;
+        let runs = self.seeds.len();
+        if runs > 1 {
+            writeln!(f, "{runs} runs, seeds 1 to {runs}; tables are of seed 1, claims of all")?;
+        }
+        for table in &self.tables {
+            write!(f, "\n{table}")?;
+            let number = table.title.split(':').next().unwrap_or_default();
+            for published in self.published.iter().filter(|p| p.beside == number) {
+                write!(f, "\n{}", published.table())?;
+            }
+        }
+        writeln!(f, "\nClaims")?;
+        for claim in &self.claims {
+            let word = if claim.holds { "holds" } else { "FAILS" };
+            let found = match claim.range {
+                None => "nothing measured".to_owned(),
+                Some((low, high)) if low == high => short(low),
+                Some((low, high)) => format!("{} to {}", short(low), short(high)),
+            };
+            writeln!(f, "  {word}  {}: {found} (expected {})", claim.says, claim.expected)?;
+            if let Some((name, value)) = &claim.broken_by {
+                writeln!(f, "         broken by {name}: {}", short(*value))?;
+            }
+        }
+        let held = self.claims.iter().filter(|claim| claim.holds).count();
+        let word = if self.passed { "PASS" } else { "FAIL" };
+        writeln!(f, "{word}: {held} of {} claims hold", self.claims.len())
+    }
+}

@@ -1,0 +1,140 @@
+//! Every plan's quick form runs here, so that no experiment rots; and every claim is seen to fail.
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+
+use floodwall_lab::{
+    Bound, Claim, Experiment, LabError, Measured, Plan, Progress, Report, Silent, Size, keep,
+    listed, run, run_experiment,
+};
+
+fn quick(text: &str) -> Report {
+    run(&Plan::parse("test", text).unwrap(), Size::Quick, &mut Silent).unwrap()
+}
+
+fn header_pull() -> String {
+    Plan::load("header-pull").unwrap().text
+}
+
+/// The text with one place changed, which must be there.
+fn with(from: &str, to: &str) -> String {
+    let text = header_pull();
+    assert!(text.contains(from), "the plan has no `{from}`");
+    text.replace(from, to)
+}
+
+fn failed(report: &Report) -> Vec<&str> {
+    report.claims.iter().filter(|claim| !claim.holds).map(|claim| claim.id.as_str()).collect()
+}
+
+#[test]
+fn every_plan_holds_in_its_quick_form() {
+    for plan in listed().unwrap() {
+        let plan = Plan::load(&plan.name).unwrap();
+        let report = run(&plan, Size::Quick, &mut Silent).unwrap();
+        assert!(report.passed, "{report}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_numbers() {
+    let (one, other) = (quick(&header_pull()), quick(&header_pull()));
+    assert_eq!(one.metrics, other.metrics);
+    assert_eq!((one.tables, one.plots), (other.tables, other.plots));
+}
+
+/// An experiment whose result is broken on purpose, in the one number of a claim.
+struct Broken<'a> {
+    whole: &'a Measured,
+    claim: &'a Claim,
+}
+
+impl Experiment for Broken<'_> {
+    fn name(&self) -> &'static str {
+        "broken"
+    }
+
+    fn run(
+        &self,
+        _plan: &Plan,
+        _amount: &toml::Table,
+        _seed: u64,
+        _progress: &mut dyn Progress,
+    ) -> Result<Measured, LabError> {
+        let mut measured = self.whole.clone();
+        let (name, value) = self.whole.metrics.iter().find(|m| self.claim.means(m.0)).unwrap();
+        let broken = match self.claim.bounds()[0] {
+            Bound::Equals(_) => value + 1.0,
+            Bound::AtLeast(n) | Bound::Above(n) => n - 1.0,
+            Bound::AtMost(n) | Bound::Below(n) => n + 1.0,
+        };
+        measured.metrics.set(name, broken);
+        Ok(measured)
+    }
+}
+
+#[test]
+fn every_claim_fails_on_a_result_that_breaks_it_and_only_that_claim() {
+    let plan = Plan::load("header-pull").unwrap();
+    let experiment = floodwall_lab::experiments::header_pull::HeaderPull;
+    let whole = experiment.run(&plan, &plan.quick.settings, 1, &mut Silent).unwrap();
+    for claim in &plan.claims {
+        let broken = Broken { whole: &whole, claim };
+        let report = run_experiment(&broken, &plan, Size::Quick, &mut Silent).unwrap();
+        assert!(!report.passed, "{}", claim.id);
+        assert!(failed(&report).contains(&claim.id.as_str()), "{}: {report}", claim.id);
+        assert!(failed(&report).len() <= 2, "{}: {:?}", claim.id, failed(&report));
+    }
+}
+
+#[test]
+fn weaker_accessors_break_the_claims_about_them() {
+    for (from, to, breaks) in [
+        // A scratch that straddling headers do not fit.
+        ("scratch = 2048", "scratch = 16", "scratch-never-fails"),
+        // Another buffer than the source's: other limits.
+        ("\nheader = 100", "\nheader = 64", "pullup-limit"),
+        ("\ncluster = 2048", "\ncluster = 1600", "pullup2-limit"),
+        ("\ncluster = 2048", "\ncluster = 1600", "pulldown-single-limit"),
+        // Where everything fits the first piece, nothing is called.
+        ("counted_header = 96", "counted_header = 128", "fifth-row-calls"),
+        // Another packet.
+        ("own/seed-rh0-4addr-echo.pcap\" }", "own/nmap-O-v6.pcap\" }", "pullup-loses-packets"),
+        // A row that is called otherwise.
+        ("name = \"routing-header\"", "name = \"another\"", "fifth-row-pulldown"),
+    ] {
+        let report = quick(&with(from, to));
+        assert!(failed(&report).contains(&breaks), "{to}: {:?}", failed(&report));
+    }
+}
+
+#[test]
+fn a_plan_that_asks_for_what_is_not_there_is_an_error() {
+    let run_text = |text: String| {
+        run(&Plan::parse("test", &text).unwrap(), Size::Quick, &mut Silent).unwrap_err()
+    };
+    let error = run_text(with("experiment = \"header-pull\"", "experiment = \"x\""));
+    assert!(matches!(error, LabError::NoExperiment { .. }), "{error}");
+    let error = run_text(with("\"own/nmap-O-v4.pcap\"", "\"own/nosuch.pcap\""));
+    assert!(matches!(error, LabError::Capture { .. }), "{error}");
+    let error = run_text(with("counted_header = 96", "counted_heading = 96"));
+    assert!(matches!(error, LabError::Plan { .. }), "{error}");
+}
+
+#[test]
+fn results_are_kept_whole() {
+    let plan = Plan::load("header-pull").unwrap();
+    let report = run(&plan, Size::Quick, &mut Silent).unwrap();
+    let folder = std::env::temp_dir().join(format!("floodwall-lab-{}", std::process::id()));
+    let kept = keep(&plan, &report, &folder).unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(read("plan.toml"), plan.text);
+    assert_eq!(read("report.txt"), report.to_string());
+    assert!(read("header-lengths.svg").starts_with("<svg"));
+    let json: serde_json::Value = serde_json::from_str(&read("report.json")).unwrap();
+    assert_eq!(json["passed"], true);
+    assert!(json["machine"]["commit"].is_string() && json["seeds"] == serde_json::json!([1]));
+    let csv = read("metrics.csv");
+    assert!(csv.starts_with("metric,seed,value\n"));
+    assert!(csv.contains("\nrouting-header/counted/calls-per-packet,1,11\n"), "{csv}");
+    assert_eq!(kept.files.len(), 5);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
