@@ -24,4 +24,11 @@ impl Seeded {
     pub const fn below(&mut self, bound: usize) -> usize {
         if bound == 0 { 0 } else { (self.next() % bound as u64) as usize }
     }
+
+    /// Puts `items` in an order of chance.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for at in (1..items.len()).rev() {
+            items.swap(at, self.below(at + 1));
+        }
+    }
 }

@@ -8,9 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Family, MacAddr};
 use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6, sum};
+use floodwall_wire::ipv6_ext::FragmentFields;
+use floodwall_wire::ndp::NeighborAdvertisementFields;
 use floodwall_wire::{
-    EtherType, EthernetFields, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Fields, Ipv6Fields,
-    UdpFields, ethernet, icmpv4, icmpv6, ipv4, ipv6, udp as udp_header,
+    ArpOperation, ArpPacket, EtherType, EthernetFields, Icmpv4Message, Icmpv6Message, IpProtocol,
+    Ipv4Fields, Ipv4Header, Ipv6Fields, Ipv6Header, NdpOption, UdpFields, arp, ethernet, icmpv4,
+    icmpv6, ipv4, ipv6, ipv6_ext, udp as udp_header,
 };
 
 /// The host under test.
@@ -273,4 +276,73 @@ pub fn options_header(options: &[u8]) -> Vec<u8> {
 pub fn fragment_header(offset: u16, more: bool) -> [u8; 8] {
     let [a, b] = (offset << 3 | u16::from(more)).to_be_bytes();
     [0, 0, a, b, 0, 0, 0, 9]
+}
+
+/// The frame with which a station answers the host's question for its link address.
+///
+/// # Panics
+/// Never: the message is short.
+#[must_use]
+pub fn neighbor_answer(family: Family, host: u8) -> Vec<u8> {
+    if family == Family::V4 {
+        let packet = ArpPacket {
+            operation: ArpOperation::REPLY,
+            sender_link_addr: mac(host),
+            sender_addr: v4(host),
+            target_link_addr: mac(HOST),
+            target_addr: v4(HOST),
+        };
+        let mut bytes = [0; arp::PACKET_LEN];
+        packet.emit(&mut bytes);
+        return frame(mac(HOST), mac(host), EtherType::ARP, &bytes);
+    }
+    let fields = NeighborAdvertisementFields {
+        router: false,
+        solicited: true,
+        override_entry: true,
+        target_addr: v6(host),
+    };
+    let mut bytes = [0; 64];
+    let options = [NdpOption::TargetLinkAddr(mac(host))];
+    let len = fields.emit_into(&options, v6(host), v6(HOST), &mut bytes).expect("it fits");
+    from_peer(&ip(v6(host).into(), v6(HOST).into(), IpProtocol::ICMPV6, &bytes[..len]))
+}
+
+/// One fragment of an IP packet: its bytes `from..to` behind the headers that all fragments repeat,
+/// under the identification `id`. Of IPv6 the fragment header stands directly behind the fixed one.
+///
+/// # Panics
+/// The packet is no IP packet, or shorter.
+#[must_use]
+pub fn fragment(packet: &[u8], id: u32, from: usize, to: usize, more: bool) -> Vec<u8> {
+    if packet[0] >> 4 == 4 {
+        let header = Ipv4Header::parse(packet, packet.len()).expect("an IPv4 packet");
+        let payload = &packet[header.header_len()..][from..to];
+        let fields = Ipv4Fields {
+            id: id as u16,
+            dont_fragment: false,
+            more_fragments: more,
+            fragment_offset: from as u16,
+            ..header.fields()
+        };
+        return ipv4_with_options(fields, header.options_bytes(), payload);
+    }
+    let header = Ipv6Header::parse(packet, packet.len()).expect("an IPv6 packet");
+    let (next_header, offset) = (header.next_header(), from as u16);
+    let mut fragment = [0; ipv6_ext::HEADER_LEN_MIN];
+    FragmentFields { next_header, offset, more, id }.emit(&mut fragment);
+    let payload = [&fragment, &packet[ipv6::HEADER_LEN..][from..to]].concat();
+    let (from, to) = (header.src_addr(), header.dst_addr());
+    ip(from.into(), to.into(), IpProtocol::FRAGMENT, &payload)
+}
+
+/// All fragments of an IP packet with at most `step` bytes of payload each.
+#[must_use]
+pub fn fragments(packet: &[u8], id: u32, step: usize) -> Vec<Vec<u8>> {
+    let repeated = if packet[0] >> 4 == 4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+    let total = packet.len() - repeated;
+    (0..total)
+        .step_by(step)
+        .map(|from| fragment(packet, id, from, total.min(from + step), from + step < total))
+        .collect()
 }

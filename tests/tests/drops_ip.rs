@@ -247,21 +247,6 @@ fn an_ipv4_source_route_dies_whatever_its_pointer_says() {
 }
 
 #[test]
-fn an_ipv4_fragment_dies() {
-    let datagram = &udp_to_port(Family::V4, 9, &[7; 64])[20..];
-    let parts = [(0, true), (8, true), (64, false), (65_528, true), (65_528, false)];
-    for (fragment_offset, more_fragments) in parts {
-        let fields = Ipv4Fields { fragment_offset, more_fragments, ..ipv4_fields(IpProtocol::UDP) };
-        // Also with a broken option: about a later fragment nothing may be said.
-        for options in [&[][..], &[130, 0, 0, 0]] {
-            let packet = ipv4_with_options(fields, options, datagram);
-            let what = format!("{fragment_offset} {more_fragments} {options:?}");
-            rig().packet_dies(&what, &packet, DropReason::FragmentUnsupported, None);
-        }
-    }
-}
-
-#[test]
 fn an_unknown_protocol_dies_and_is_told() {
     // TCP among them, for the present; 4, 41 and 47 would be tunnels (CVE-2020-10136).
     for protocol in [2, 4, 6, 41, 47, 132, 143, 200, 255] {

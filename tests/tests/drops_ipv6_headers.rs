@@ -248,15 +248,7 @@ fn a_packet_with_nothing_behind_its_headers_dies() {
 }
 
 #[test]
-fn an_ipv6_fragment_dies_and_an_atomic_one_does_not() {
-    let reason = DropReason::FragmentUnsupported;
-    for (offset, more) in [(0, true), (1, true), (1, false), (8191, false), (8191, true)] {
-        let packet = chain(&[(FRAGMENT, &fragment_header(offset, more))]);
-        rig().packet_dies(&format!("{offset} {more}"), &packet, reason, None);
-        // What is behind a later fragment's header is no header.
-        let packet = ipv6_chain(&[(FRAGMENT, &fragment_header(1, more))], HOP, &[0xff; 64]);
-        rig().packet_dies(&format!("later, {more}"), &packet, reason, None);
-    }
+fn an_atomic_fragment_is_processed_by_itself() {
     // RFC 6946: processed by itself. The answer has no fragment header (RFC 8021).
     let ask = echo(addr(Family::V6, PEER), addr(Family::V6, HOST), b"atomic")[40..].to_vec();
     let whole: [(IpProtocol, &[u8]); 1] = [(FRAGMENT, &fragment_header(0, false))];

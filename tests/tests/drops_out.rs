@@ -14,7 +14,7 @@ use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig};
 use floodwall_tests::craft::{
     FAMILIES, HOST, PEER, addr, echo, from_peer, ip, mac, udp_to_port, v4, v6,
 };
-use floodwall_tests::{Deaths, Rig, Sent, deaths, ethernet_config};
+use floodwall_tests::{Deaths, Rig, deaths, ethernet_config};
 use floodwall_udp::{SocketId, SocketSettings};
 use floodwall_wire::ndp::NeighborSolicitationFields;
 use floodwall_wire::{ArpOperation, ArpPacket, EtherType, IpProtocol, arp};
@@ -63,23 +63,6 @@ fn an_answer_to_where_no_route_leads_dies() {
             let arrived = reason.map(|r| (r, 1)).into_iter().collect();
             assert_eq!(died, (arrived, vec![(DropReason::NoRoute, 1)]), "{from}");
         }
-    }
-}
-
-#[test]
-fn an_answer_larger_than_the_link_dies() {
-    for family in FAMILIES {
-        let mut rig = rig();
-        let headers = if family == Family::V4 { 28 } else { 48 };
-        let question =
-            |len| from_peer(&echo(addr(family, PEER), addr(family, HOST), &vec![1; len]));
-        let largest = rig.lives("1,500 bytes", &question(1500 - headers));
-        assert_eq!(Sent::of(&largest[0]).len, 1500);
-        drop(largest);
-        let died = died(&mut rig, |rig| {
-            assert!(rig.frame(&question(1501 - headers)).is_empty());
-        });
-        assert_eq!(died, (vec![], vec![(DropReason::PacketTooBig, 1)]));
     }
 }
 

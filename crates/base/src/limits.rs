@@ -16,6 +16,27 @@ pub const INTERFACES_MAX: usize = 64;
 pub const ADDRESSES_MAX: usize = 32;
 /// Routes that the small table holds.
 pub const ROUTES_MAX: usize = 1024;
+/// True bytes that the fragments of one family hold while their datagrams are incomplete: about
+/// 20 of the largest datagrams, an eighth of the default pool.
+pub const REASSEMBLY_BYTES: usize = 2 << 20;
+/// Incomplete datagrams of one family. The least recently extended one goes for a newcomer.
+pub const REASSEMBLY_DATAGRAMS: usize = 1024;
+/// True bytes that one source (an IPv4 address, an IPv6 /64) may hold however full the store is:
+/// the largest datagram in the most chunks. It may hold more as long as as much again is free.
+pub const REASSEMBLY_SOURCE_BYTES: usize = CHUNKS_MAX * 2304;
+/// Incomplete datagrams that one source may hold however full the store is.
+pub const REASSEMBLY_SOURCE_DATAGRAMS: usize = 8;
+/// Fragments of one datagram: 64 KiB at an MTU of 576 are 118.
+pub const REASSEMBLY_FRAGMENTS_MAX: usize = 128;
+/// Pieces with gaps between them of one datagram: every other one of its fragments.
+pub const REASSEMBLY_RUNS_MAX: usize = REASSEMBLY_FRAGMENTS_MAX / 2;
+/// Datagrams that one fragment may push out at most; else it goes itself.
+pub const REASSEMBLY_EVICTIONS_MAX: usize = 8;
+/// How long the rest of an IPv4 datagram is waited for (RFC 1122 section 3.3.2 has 60 to 120 s;
+/// this is Linux's `ipfrag_time`).
+pub const REASSEMBLY_TIMEOUT_V4: Duration = Duration::from_secs(30);
+/// How long the rest of an IPv6 datagram is waited for (RFC 8200 section 4.5).
+pub const REASSEMBLY_TIMEOUT_V6: Duration = Duration::from_secs(60);
 /// Neighbours of one interface and family: Linux's `gc_thresh3`, which its operators know.
 pub const NEIGHBORS_MAX: usize = 1024;
 /// Of these, how many may be unresolved at a time: unresolved ones never displace the others

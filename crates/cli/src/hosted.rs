@@ -30,7 +30,7 @@ impl Engine for Hosted {
 }
 
 /// What of the stack's counts is published.
-const WORDS: usize = Counter::ALL.len() + 2 * DropReason::ALL.len() + 7;
+const WORDS: usize = Counter::ALL.len() + 2 * DropReason::ALL.len() + 9;
 const _: () = assert!(WORDS <= WORDS_MAX, "raise WORDS_MAX in dispatch");
 
 impl Publish for Hosted {
@@ -47,6 +47,7 @@ fn write(stats: &Stats, out: &mut [u64]) {
         .chain(DropReason::ALL.iter().map(|reason| stats.drops_in.of(*reason)))
         .chain(DropReason::ALL.iter().map(|reason| stats.drops_out.of(*reason)))
         .chain([fates.received, fates.delivered, fates.forwarded, fates.answered])
+        .chain([fates.merged, stats.held])
         .chain([fates.originated, fates.transmitted, stats.pending]);
     out.iter_mut().zip(words).for_each(|(slot, word)| *slot = word);
 }
@@ -67,15 +68,10 @@ pub(crate) fn read(words: &[u64]) -> Stats {
         counts
     };
     let (drops_in, drops_out) = (drops(), drops());
-    let fates = Fates {
-        received: next(),
-        delivered: next(),
-        forwarded: next(),
-        answered: next(),
-        originated: next(),
-        transmitted: next(),
-    };
-    Stats { counters, drops_in, drops_out, fates, pending: next(), ..Stats::default() }
+    let [received, delivered, forwarded, answered, merged, held] = std::array::from_fn(|_| next());
+    let (originated, transmitted) = (next(), next());
+    let fates = Fates { received, delivered, forwarded, answered, merged, originated, transmitted };
+    Stats { counters, drops_in, drops_out, fates, held, pending: next(), ..Stats::default() }
 }
 
 #[cfg(test)]
@@ -92,6 +88,7 @@ mod tests {
         stats.fates.received = 5;
         stats.fates.transmitted = 6;
         stats.pending = 7;
+        (stats.fates.merged, stats.held) = (8, 9);
         let mut words = [0; WORDS_MAX];
         write(&stats, &mut words);
         assert_eq!(read(&words), stats);

@@ -144,6 +144,9 @@ fn conservation(out: &mut String, report: &Report, style: Style) {
         "  {} arrived = {} delivered + {} answered + {} forwarded + {} dropped",
         law.arrived, law.delivered, law.answered, law.forwarded, law.dropped_in
     );
+    if law.merged + law.held > 0 {
+        let _ = writeln!(out, "    + {} merged + {} waiting fragments", law.merged, law.held);
+    }
     let _ = writeln!(
         out,
         "  {} made = {} transmitted + {} waiting for a neighbour + {} dropped",

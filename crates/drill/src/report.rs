@@ -126,6 +126,10 @@ pub struct Conservation {
     pub forwarded: u64,
     /// Of these: answered.
     pub answered: u64,
+    /// Of these: fragments that became part of a packet that has its own fate.
+    pub merged: u64,
+    /// Of these: fragments that still wait for others.
+    pub held: u64,
     /// Of these: died, by name.
     pub dropped_in: u64,
     /// Packets that the host made.
@@ -345,6 +349,9 @@ impl Report {
             "arrived  {} = {} delivered + {} answered + {} forwarded + {} dropped by name",
             law.arrived, law.delivered, law.answered, law.forwarded, law.dropped_in
         )?;
+        if law.merged + law.held > 0 {
+            writeln!(f, "           + {} merged + {} waiting fragments", law.merged, law.held)?;
+        }
         writeln!(
             f,
             "made     {} = {} transmitted + {} waiting + {} dropped by name",

@@ -350,6 +350,8 @@ impl Run<'_> {
             delivered: fates.delivered,
             forwarded: fates.forwarded,
             answered: fates.answered,
+            merged: fates.merged,
+            held: stats.held,
             dropped_in,
             originated: fates.originated,
             transmitted: fates.transmitted,

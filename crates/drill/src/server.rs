@@ -227,7 +227,7 @@ pub(crate) struct View {
     pub(crate) effort: Effort,
 }
 
-const WORDS: usize = 2 * DropReason::ALL.len() + 7 + 4 + 6;
+const WORDS: usize = 2 * DropReason::ALL.len() + 9 + 4 + 6;
 const _: () = assert!(WORDS <= WORDS_MAX, "a snapshot has no room for the drill's words");
 
 impl Publish for Served {
@@ -245,6 +245,7 @@ impl View {
             .map(|reason| stats.drops_in.of(*reason))
             .chain(DropReason::ALL.iter().map(|reason| stats.drops_out.of(*reason)))
             .chain([f.received, f.delivered, f.forwarded, f.answered])
+            .chain([f.merged, stats.held])
             .chain([f.originated, f.transmitted, stats.pending])
             .chain([free.small, free.frames, free.references, *looks])
             .chain([e.bursts, e.packets_max, e.units_max])
@@ -262,15 +263,12 @@ impl View {
             counts
         };
         let (drops_in, drops_out) = (drops(), drops());
-        let fates = Fates {
-            received: next(),
-            delivered: next(),
-            forwarded: next(),
-            answered: next(),
-            originated: next(),
-            transmitted: next(),
-        };
-        let stats = Stats { drops_in, drops_out, fates, pending: next(), ..Stats::default() };
+        let [received, delivered, forwarded, answered, merged, held] =
+            std::array::from_fn(|_| next());
+        let (originated, transmitted) = (next(), next());
+        let fates =
+            Fates { received, delivered, forwarded, answered, merged, originated, transmitted };
+        let stats = Stats { drops_in, drops_out, fates, held, pending: next(), ..Stats::default() };
         let free = Free { small: next(), frames: next(), references: next() };
         let looks = next();
         let effort = Effort {
@@ -296,6 +294,7 @@ mod tests {
         view.stats.drops_out.add(DropReason::LoopbackFull, 4);
         view.stats.fates.received = 5;
         view.stats.pending = 6;
+        (view.stats.fates.merged, view.stats.held) = (9, 10);
         view.free.references = 7;
         view.effort.longest_nanos = 8;
         let mut words = [0; WORDS_MAX];

@@ -55,6 +55,20 @@ pub struct Upper {
     pub fragmented: bool,
 }
 
+/// What an IPv6 packet's extension headers lead to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layers {
+    /// The upper layer.
+    Upper(Upper),
+    /// The packet is a fragment, and no atomic one.
+    Fragment {
+        /// Its header.
+        place: FragmentPlace,
+        /// Where the upper layer lies: in a first fragment only.
+        upper: Option<Upper>,
+    },
+}
+
 /// Checks the IPv4 header at `l3`. Cost: about 4 ns, one borrow.
 ///
 /// # Errors
@@ -131,7 +145,7 @@ fn heading_v4(header: &Ipv4Header<'_>) -> Heading<Ipv4Addr> {
 /// Source routes are dropped (RFC 7126 section 4.3), broken options answered (RFC 1122 section
 /// 3.2.1.8), the rest ignored.
 #[cold]
-fn ipv4_options(
+pub(crate) fn ipv4_options(
     packet: &PacketBuf,
     l3: usize,
     len: usize,
@@ -240,7 +254,7 @@ pub fn ipv6_addresses(heading: &Heading<Ipv6Addr>) -> Result<(), DropReason> {
 /// Where the upper layer of an IPv4 packet lies, once its options have been looked at.
 ///
 /// # Errors
-/// Source routes, broken options (which are answered), and fragments, until reassembly takes them.
+/// Source routes, broken options (which are answered).
 #[inline]
 pub fn ipv4_upper(
     packet: &PacketBuf,
@@ -248,9 +262,7 @@ pub fn ipv4_upper(
     heading: &Heading<Ipv4Addr>,
     access: &mut AccessCounters,
 ) -> Result<Upper, Refusal> {
-    if heading.is_fragment {
-        return Err(DropReason::FragmentUnsupported.into());
-    }
+    debug_assert!(!heading.is_fragment, "fragments go to reassembly");
     if heading.header_len > ipv4::HEADER_LEN {
         ipv4_options(packet, l3, heading.header_len - ipv4::HEADER_LEN, access)?;
     }
@@ -262,7 +274,7 @@ pub fn ipv4_upper(
     })
 }
 
-/// Walks an IPv6 packet's extension headers to the upper layer.
+/// Walks an IPv6 packet's extension headers to the upper layer, or to where reassembly begins.
 ///
 /// # Errors
 /// A refusal, with what RFC 8200 and RFC 8883 say is owed for it.
@@ -273,10 +285,11 @@ pub fn ipv6_upper(
     heading: &Heading<Ipv6Addr>,
     limits: ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<Upper, Refusal> {
+) -> Result<Layers, Refusal> {
     if !heading.protocol.is_extension() && heading.protocol != IpProtocol::NO_NEXT_HEADER {
         let (protocol, offset) = (heading.protocol, ipv6::HEADER_LEN);
-        return Ok(Upper { protocol, offset, announced_at: 6, fragmented: false });
+        let upper = Upper { protocol, offset, announced_at: 6, fragmented: false };
+        return Ok(Layers::Upper(upper));
     }
     walk(packet, l3, limits, access)
 }
@@ -287,7 +300,7 @@ fn walk(
     l3: usize,
     limits: ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<Upper, Refusal> {
+) -> Result<Layers, Refusal> {
     let mut fixed = [0; ipv6::HEADER_LEN];
     let available = packet.len().saturating_sub(l3);
     let bytes =
@@ -301,14 +314,24 @@ fn walk(
             .ok_or(DropReason::ExtensionLimit)?;
         walk.feed(bytes).map_err(|e| Refusal::of_extension(reason(e.reason), e.owed))?;
     }
-    match (walk.end(), walk.fragment()) {
-        (_, Some(place)) if !is_atomic(&place) => Err(DropReason::FragmentUnsupported.into()),
-        (Some(WalkEnd::UpperLayer { protocol, offset, announced_at }), fragment) => {
-            Ok(Upper { protocol, offset, announced_at, fragmented: fragment.is_some() })
+    let (fragment, end) = (walk.fragment(), walk.end());
+    let cut = fragment.filter(|place| !is_atomic(place));
+    match (end, cut) {
+        (Some(WalkEnd::UpperLayer { protocol, offset, announced_at }), cut) => {
+            let fragmented = fragment.is_some();
+            let upper = Upper { protocol, offset, announced_at, fragmented };
+            Ok(match cut {
+                None => Layers::Upper(upper),
+                Some(place) => Layers::Fragment { place, upper: Some(upper) },
+            })
+        }
+        (Some(WalkEnd::LaterFragment { .. }), Some(place)) => {
+            Ok(Layers::Fragment { place, upper: None })
         }
         (Some(WalkEnd::NoNextHeader { .. }), _) => Err(DropReason::NoNextHeader.into()),
-        (Some(WalkEnd::LaterFragment { .. }), _) => Err(DropReason::FragmentUnsupported.into()),
-        (None, _) => Err(DropReason::ExtensionMalformed.into()),
+        (None, _) | (Some(WalkEnd::LaterFragment { .. }), None) => {
+            Err(DropReason::ExtensionMalformed.into())
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 mod action;
 pub mod arp;
 pub mod dad;
+pub mod fragment;
 pub mod icmp;
 pub mod icmp_limit;
 pub mod iface;
@@ -20,6 +21,7 @@ pub mod neighbor;
 pub mod output;
 pub mod ping;
 pub mod raw;
+pub mod reassembly;
 pub mod router_discovery;
 pub mod source_address;
 
@@ -40,5 +42,6 @@ pub use ping::{PingId, PingOpenError, PingRecvError, PingReply, PingSettings, Pi
 pub use raw::{
     Icmpv6Filter, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings, RawSockets,
 };
+pub use reassembly::{Expired, Fragment, Piece, Reassembly, ReassemblyConfig, Tally, Whole};
 pub use router_discovery::{RouterAction, RouterActions, RouterDiscovery, RouterDiscoveryConfig};
 pub use source_address::{SourceCandidate, choose_source, source_address};

@@ -2,7 +2,7 @@
 //!
 //! Called by `stack` once route and source address are known. Reading: RFC 791, RFC 6864 (an
 //! atomic packet's identification means nothing, so it is zero), RFC 8200 section 3, RFC 6437
-//! (flow label 0: not labelled). Not here: fragmentation.
+//! (flow label 0: not labelled). Not here: what is larger than its link (`fragment.rs`).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

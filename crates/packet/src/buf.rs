@@ -14,6 +14,7 @@ use crate::account::{self, Account, AccountFull};
 use crate::chunks::Chunks;
 use crate::descriptor::{Class, Descriptor};
 use crate::home;
+use crate::list::PacketList;
 use crate::meta::layers_move_down;
 use crate::pool::{Pool, SMALL_BYTES, SUPER_BYTES};
 
@@ -283,6 +284,35 @@ impl PacketBuf {
         more.release_charge();
         head.total.set(head.total.get() + more.descriptor().total.get());
         last.chain.set(more.into_descriptor());
+        Ok(())
+    }
+
+    /// Appends the packets of a list, each chunk once looked at.
+    ///
+    /// # Errors
+    /// Gives back what is left of the list where the chain would exceed [`CHUNKS_MAX`].
+    pub fn append_all(&mut self, mut more: PacketList) -> Result<(), PacketList> {
+        let head = self.descriptor();
+        let (mut last, mut count) = (head, 0);
+        for d in Links::of(head) {
+            last = d;
+            count += 1;
+        }
+        while let Some(packet) = more.pop_front() {
+            let chunks = packet.chunk_count();
+            if count + chunks > CHUNKS_MAX {
+                more.push_front(packet);
+                return Err(more);
+            }
+            count += chunks;
+            packet.release_charge();
+            head.total.set(head.total.get() + packet.descriptor().total.get());
+            last.chain.set(packet.into_descriptor());
+            // The links behind `last` are this packet's own from now on.
+            for d in Links::of(last) {
+                last = d;
+            }
+        }
         Ok(())
     }
 

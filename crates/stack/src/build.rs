@@ -7,7 +7,7 @@ use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Ra
 use floodwall_fib::{Fib, Route, RouteProtocol};
 use floodwall_ip::{
     AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
-    LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets,
+    LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets, Reassembly,
 };
 use floodwall_packet::PacketList;
 use floodwall_udp::{Udp, UdpConfig};
@@ -123,6 +123,8 @@ pub(crate) fn stack(
         neighbors_v4,
         neighbors_v6,
         dad: Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now),
+        reassembly_v4: Reassembly::new(config.reassembly, random.secret.hash_key(), now),
+        reassembly_v6: Reassembly::new(config.reassembly, random.secret.hash_key(), now),
         icmp_limit: IcmpLimit::new(&icmp_limits(config), random.secret.hash_key()),
         echo_refusals: EchoRefusals {
             broadcasts: config.icmp_echo_ignore_broadcasts,

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use floodwall_base::{IpCidr, MacAddr, limits};
-use floodwall_ip::LinkMedium;
+use floodwall_ip::{LinkMedium, ReassemblyConfig};
 use floodwall_wire::ExtensionLimits;
 use thiserror::Error;
 
@@ -72,6 +72,8 @@ pub struct StackConfig {
     pub raw_sockets_max: usize,
     /// How far the walk over extension headers goes.
     pub extension_limits: ExtensionLimits,
+    /// What incomplete datagrams of each family may hold.
+    pub reassembly: ReassemblyConfig,
     /// Neighbours of each family.
     pub neighbors_max: usize,
     /// Whether new addresses are probed before their use (RFC 4862 section 5.4, RFC 5227).
@@ -105,6 +107,7 @@ impl Default for StackConfig {
             ping_sockets_max: limits::PING_SOCKETS_MAX,
             raw_sockets_max: 0,
             extension_limits: ExtensionLimits::default(),
+            reassembly: ReassemblyConfig::default(),
             neighbors_max: limits::NEIGHBORS_MAX,
             duplicate_address_detection: true,
             echo_rate: 10_000,

@@ -101,9 +101,7 @@ impl Stack {
             DropReason::ProtocolUnknown => {
                 pick(Counter::IpInUnknownProtos, Counter::Ip6InUnknownProtos)
             }
-            DropReason::NoBuffer | DropReason::FragmentUnsupported => {
-                pick(Counter::IpInDiscards, Counter::Ip6InDiscards)
-            }
+            DropReason::NoBuffer => pick(Counter::IpInDiscards, Counter::Ip6InDiscards),
             _ => pick(Counter::IpInHdrErrors, Counter::Ip6InHdrErrors),
         };
         self.stats.counters.count(counter);

@@ -11,6 +11,7 @@
 mod addresses;
 mod build;
 mod config;
+mod cut;
 mod cx;
 mod deliver;
 mod echo;
@@ -22,6 +23,7 @@ mod neighbors;
 mod paths;
 mod ping;
 mod raw;
+mod reassemble;
 mod router;
 mod rx;
 pub mod services;

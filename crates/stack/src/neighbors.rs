@@ -268,6 +268,8 @@ impl Stack {
             spent = spent.plus(self.neighbor_timers::<Ipv4Addr>(cx, granted.minus(spent)));
             spent = spent.plus(self.neighbor_timers::<Ipv6Addr>(cx, granted.minus(spent)));
             spent = spent.plus(self.router_timers(cx, granted.minus(spent)));
+            spent = spent.plus(self.reassembly_timers::<Ipv4Addr>(cx, granted.minus(spent)));
+            spent = spent.plus(self.reassembly_timers::<Ipv6Addr>(cx, granted.minus(spent)));
             left = left.minus(spent);
             if spent.is_zero() || left.is_zero() {
                 return budget.minus(left);

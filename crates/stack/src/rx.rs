@@ -7,6 +7,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, DropReason, IfIndex, MacAddr};
+use floodwall_ip::input::Layers;
 use floodwall_ip::{Heading, Interface, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{EtherType, EthernetHeader, ethernet};
@@ -124,6 +125,9 @@ impl Stack {
             Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
         };
         let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
+        if heading.is_fragment {
+            return self.fragment_v4(cx, packet, ascent);
+        }
         match input::ipv4_upper(&packet, l3, &heading, &mut self.stats.access) {
             Ok(upper) => self.deliver_v4(cx, packet, ascent, upper),
             Err(refusal) => self.refuse(cx, packet, ascent, None, refusal),
@@ -147,7 +151,10 @@ impl Stack {
         let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
         let limits = self.extension_limits;
         match input::ipv6_upper(&packet, l3, &heading, limits, &mut self.stats.access) {
-            Ok(upper) => self.deliver_v6(cx, packet, ascent, upper),
+            Ok(Layers::Upper(upper)) => self.deliver_v6(cx, packet, ascent, upper),
+            Ok(Layers::Fragment { place, upper }) => {
+                self.fragment_v6(cx, packet, ascent, (place, upper));
+            }
             Err(refusal) => self.refuse(cx, packet, ascent, None, refusal),
         }
     }

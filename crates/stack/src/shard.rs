@@ -11,7 +11,8 @@ use crate::paths::Paths;
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Units, limits};
 use floodwall_fib::Fib;
 use floodwall_ip::{
-    Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, neighbor::NeighborTableFull,
+    Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, Reassembly,
+    neighbor::NeighborTableFull,
 };
 use floodwall_packet::{Burst, Engine, PacketList, Round, Triage};
 use floodwall_udp::Udp;
@@ -34,6 +35,8 @@ pub struct Stack {
     pub(crate) dad: Dad,
     /// What routers said, of the interfaces that believe them.
     pub(crate) routers: Routers,
+    pub(crate) reassembly_v4: Reassembly<Ipv4Addr>,
+    pub(crate) reassembly_v6: Reassembly<Ipv6Addr>,
     pub(crate) icmp_limit: IcmpLimit,
     pub(crate) echo_refusals: EchoRefusals,
     pub(crate) extension_limits: ExtensionLimits,
@@ -69,6 +72,7 @@ impl Stack {
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats.clone();
         let access = stats.access;
+        stats.held = self.reassembly_v4.held() + self.reassembly_v6.held();
         let pairs = [
             (Counter::FloodwallHeaderChecks, access.checks()),
             (Counter::FloodwallHeaderBorrows, access.borrows),
@@ -111,6 +115,18 @@ impl Stack {
     #[must_use]
     pub fn neighbors_v6(&self) -> &NeighborCache<Ipv6Addr> {
         &self.neighbors_v6
+    }
+
+    /// IPv4 datagrams that lack fragments.
+    #[must_use]
+    pub fn reassembly_v4(&self) -> &Reassembly<Ipv4Addr> {
+        &self.reassembly_v4
+    }
+
+    /// IPv6 datagrams that lack fragments.
+    #[must_use]
+    pub fn reassembly_v6(&self) -> &Reassembly<Ipv6Addr> {
+        &self.reassembly_v6
     }
 
     /// The interface with this name.
@@ -204,6 +220,8 @@ impl Engine for Stack {
             self.dad.deadline(),
             self.address_deadline,
             self.routers.deadline(),
+            self.reassembly_v4.deadline(),
+            self.reassembly_v6.deadline(),
         ];
         all.into_iter().flatten().min()
     }

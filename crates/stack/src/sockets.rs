@@ -285,7 +285,10 @@ impl<'a> Sockets<'a> {
         };
         let src_addr = from.or_else(|| stack.source_on(path, dst_addr, cx.now));
         let src_addr = src_addr.ok_or(SendError::NoSource(to.ip()))?;
-        if let Path::Via { mtu, .. } = path {
+        let whole = stack.udp.settings(id).is_ok_and(|settings| settings.dont_fragment);
+        if let Path::Via { mtu, .. } = path
+            && whole
+        {
             let headers = A::HEADER_LEN + floodwall_wire::udp::HEADER_LEN;
             let max = (mtu as usize).saturating_sub(headers);
             if payload.len() > max {

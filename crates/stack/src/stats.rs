@@ -14,7 +14,9 @@ pub struct Fates {
     pub forwarded: u64,
     /// Arrived, and answered.
     pub answered: u64,
-    /// Packets that we made.
+    /// Arrived as fragments, and became part of a packet that has a fate of its own.
+    pub merged: u64,
+    /// Packets that we made; each fragment is one.
     pub originated: u64,
     /// Made, and handed to a device or to the loopback.
     pub transmitted: u64,
@@ -35,6 +37,8 @@ pub struct Stats {
     pub access: AccessCounters,
     /// Made by us, and waiting for a link address now.
     pub pending: u64,
+    /// Fragments that arrived, and wait for others now.
+    pub held: u64,
 }
 
 /// Both sides of the two ledgers.
@@ -65,7 +69,12 @@ impl Stats {
         let f = &self.fates;
         Conservation {
             arrived: f.received,
-            arrived_fates: f.delivered + f.forwarded + f.answered + self.drops_in.total(),
+            arrived_fates: f.delivered
+                + f.forwarded
+                + f.answered
+                + f.merged
+                + self.held
+                + self.drops_in.total(),
             originated: f.originated,
             originated_fates: f.transmitted + self.pending + self.drops_out.total(),
         }

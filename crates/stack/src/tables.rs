@@ -22,6 +22,9 @@ pub(crate) trait Tables: Address {
     const OUT_DISCARDS: Counter;
     const OUT_ICMP: Counter;
     const OUT_ECHOS: Counter;
+    const FRAG_OKS: Counter;
+    const FRAG_FAILS: Counter;
+    const FRAG_CREATES: Counter;
     const OUT_LIMITED_PEER: Counter;
     const OUT_LIMITED_ALL: Counter;
 
@@ -67,6 +70,9 @@ impl Tables for Ipv4Addr {
     const OUT_DISCARDS: Counter = Counter::IpOutDiscards;
     const OUT_ICMP: Counter = Counter::IcmpOutMsgs;
     const OUT_ECHOS: Counter = Counter::IcmpOutEchos;
+    const FRAG_OKS: Counter = Counter::IpFragOKs;
+    const FRAG_FAILS: Counter = Counter::IpFragFails;
+    const FRAG_CREATES: Counter = Counter::IpFragCreates;
     const OUT_LIMITED_PEER: Counter = Counter::IcmpOutRateLimitHost;
     const OUT_LIMITED_ALL: Counter = Counter::IcmpOutRateLimitGlobal;
 
@@ -117,6 +123,9 @@ impl Tables for Ipv6Addr {
     const OUT_DISCARDS: Counter = Counter::Ip6OutDiscards;
     const OUT_ICMP: Counter = Counter::Icmp6OutMsgs;
     const OUT_ECHOS: Counter = Counter::Icmp6OutEchos;
+    const FRAG_OKS: Counter = Counter::Ip6FragOKs;
+    const FRAG_FAILS: Counter = Counter::Ip6FragFails;
+    const FRAG_CREATES: Counter = Counter::Ip6FragCreates;
     const OUT_LIMITED_PEER: Counter = Counter::Icmp6OutRateLimitHost;
     const OUT_LIMITED_ALL: Counter = Counter::Icmp6OutRateLimitGlobal;
 

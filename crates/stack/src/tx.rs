@@ -155,11 +155,6 @@ impl Stack {
         let Outgoing { packet, ends, protocol, hop_limit, .. } = outgoing;
         let len = packet.len() + A::HEADER_LEN;
         self.originate::<A>(len);
-        if let Path::Via { mtu, .. } = path
-            && len > mtu as usize
-        {
-            return self.die_out::<A>(packet, DropReason::PacketTooBig);
-        }
         let packet = match A::header(cx.pool, packet, ends, protocol, hop_limit) {
             Ok(packet) => packet,
             Err(HeaderError::NoBuffer(packet)) => {
@@ -173,6 +168,8 @@ impl Stack {
             Path::Local => self.loop_back::<A>(packet),
             Path::Via { iface, next_hop, mtu } => {
                 let v4 = A::FAMILY == Family::V4;
+                // The headers of a packet that will be cut serve no other.
+                let query = query.filter(|_| len <= mtu as usize);
                 let learn = query.map(|(q, flow)| (q, Learnt { v4, flow, iface, mtu }));
                 self.transmit(cx, packet, iface, next_hop, learn);
             }
@@ -207,6 +204,10 @@ impl Stack {
             return self.die_out::<A>(packet, DropReason::InterfaceUnknown);
         };
         let LinkMedium::Ethernet(mac) = interface.medium else {
+            let mtu = interface.mtu;
+            if packet.len() > mtu as usize {
+                return self.depart_cut::<A>(cx, packet, mtu, None);
+            }
             if let Some((query, path)) = learn {
                 self.paths.learn(query, cx.now, path, packet.first(), 0);
             }
@@ -262,7 +263,7 @@ impl Stack {
 
     /// Puts the Ethernet header before an IP packet and hands it to its device.
     #[inline]
-    fn frame<A: Tables>(
+    pub(crate) fn frame<A: Tables>(
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
@@ -271,6 +272,10 @@ impl Stack {
         learn: Option<(Query, Learnt)>,
     ) {
         const LEN: usize = floodwall_wire::ethernet::HEADER_LEN;
+        let mtu = self.interfaces.get(usize::from(packet.iface().0)).map_or(0, |i| i.mtu);
+        if packet.len() > mtu as usize {
+            return self.depart_cut::<A>(cx, packet, mtu, Some((src_addr, dst_addr)));
+        }
         let mut packet = match packet.push_header(cx.pool, LEN) {
             Ok(packet) => packet,
             Err(packet) => return self.die_out::<A>(packet, DropReason::NoBuffer),

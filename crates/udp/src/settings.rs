@@ -46,6 +46,9 @@ pub struct SocketSettings {
     pub group_hop_limit: u8,
     /// TOS or traffic class of what is sent.
     pub traffic_class: u8,
+    /// Sends no datagram that its link cannot carry whole: it is refused with its limit (Linux's
+    /// `IP_PMTUDISC_DO`). Without, a larger one leaves in fragments.
+    pub dont_fragment: bool,
     /// Sends without a checksum: IPv4, or IPv6 where the peer opted in too (RFC 6935).
     pub zero_checksum_tx: bool,
     /// Takes IPv6 datagrams without a checksum (RFC 6935, 6936). IPv4 ones are always taken.
@@ -70,6 +73,7 @@ impl SocketSettings {
             hop_limit: None,
             group_hop_limit: 1,
             traffic_class: 0,
+            dont_fragment: false,
             zero_checksum_tx: false,
             zero_checksum_rx: false,
             recv_errors: false,

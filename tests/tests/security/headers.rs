@@ -6,51 +6,13 @@ use floodwall_base::{DropReason, Family};
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig};
 use floodwall_testkit::Seeded;
 use floodwall_tests::craft::{
-    FAMILIES, HOST, PEER, addr, echo, fragment_header, from_peer, ip, ipv4_fields,
-    ipv4_with_options, ipv6_chain, udp, udp_to_port,
+    FAMILIES, HOST, PEER, addr, echo, from_peer, ip, ipv4_fields, ipv4_with_options, ipv6_chain,
+    udp, udp_to_port,
 };
 use floodwall_tests::{Owed, Rig, Sent, ethernet_config};
-use floodwall_wire::{IpProtocol, Ipv4Fields};
+use floodwall_wire::IpProtocol;
 
 use crate::rig;
-
-/// CVE-1999-0128 (ping of death), CVE-2023-3107: fragments whose end lies beyond 65,535.
-#[test]
-fn a_fragment_that_ends_beyond_the_largest_packet_does_no_harm() {
-    let mut rig = rig();
-    for (offset, more, len) in [8191_u16, 8190, 8189, 8000]
-        .into_iter()
-        .flat_map(|offset| [false, true].map(|more| (offset, more)))
-        .flat_map(|(offset, more)| [0, 7, 8, 9, 1414].map(|len| (offset, more, len)))
-    {
-        let payload = vec![0; len];
-        let fields = Ipv4Fields {
-            fragment_offset: offset << 3,
-            more_fragments: more,
-            ..ipv4_fields(IpProtocol::ICMPV4)
-        };
-        let reason = DropReason::FragmentUnsupported;
-        rig.packet_dies("IPv4", &ipv4_with_options(fields, b"", &payload), reason, None);
-        let fragment = fragment_header(offset, more);
-        let headers: [(IpProtocol, &[u8]); 1] = [(IpProtocol::FRAGMENT, &fragment)];
-        rig.packet_dies("IPv6", &ipv6_chain(&headers, IpProtocol::UDP, &payload), reason, None);
-    }
-}
-
-/// CVE-2023-4809, CVE-2021-24086: fragment headers within fragment headers, up to as many as a
-/// packet holds, do not recurse.
-#[test]
-fn nested_fragment_headers_end_at_the_second() {
-    let mut rig = rig();
-    for more in [false, true] {
-        let fragment = fragment_header(0, more);
-        for count in 2..=180 {
-            let headers: Vec<(IpProtocol, &[u8])> = vec![(IpProtocol::FRAGMENT, &fragment); count];
-            let packet = ipv6_chain(&headers, IpProtocol::UDP, b"");
-            rig.packet_dies("nested", &packet, DropReason::FragmentMalformed, None);
-        }
-    }
-}
 
 /// CVE-2020-13984, CVE-2020-17445, CVE-2016-7039, CVE-2024-38063: header chains that loop, recurse,
 /// or cost quadratic time. Whatever the chain, a packet costs a bounded number of looks.

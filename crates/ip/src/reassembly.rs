@@ -1,0 +1,449 @@
+//! Fragments wait for one another, bounded: one store a family, one design for both.
+//!
+//! Called by `stack` with each fragment whose headers are checked ([`Piece`]), and for timed work.
+//! What comes back is a whole packet as its sender made it, or a death with its name. Invariants:
+//! every byte of a datagram is the first one that arrived for its place; any overlap ends an IPv6
+//! datagram, exact duplicates apart (RFC 5722, RFC 8200 section 4.5); an answer never depends on a
+//! timer having run; every fragment is held, part of a whole, or counted as dropped. Reading:
+//! RFC 791, RFC 815, RFC 8200 section 4.5, RFC 6946 (atomic fragments never come here). Not here:
+//! what a fragment says by itself (`piece.rs`), its bytes' place (`runs.rs`), the last header
+//! (`gather.rs`).
+//!
+//! # Under flood
+//! Reachable by anyone. Bound: `REASSEMBLY_BYTES` of true size and `REASSEMBLY_DATAGRAMS` for each
+//! family; a source (IPv4 address, IPv6 /64) has `REASSEMBLY_SOURCE_BYTES` and
+//! `REASSEMBLY_SOURCE_DATAGRAMS` for certain, and more only while as much again is free; a datagram
+//! has `REASSEMBLY_FRAGMENTS_MAX` fragments in `REASSEMBLY_RUNS_MAX` runs. Worst work per fragment:
+//! one keyed lookup, a look at each run, a copy of at most a frame, `REASSEMBLY_EVICTIONS_MAX`
+//! datagrams sent home; in order, one look. Evicted: within a share that is full its least recently
+//! extended datagram (`FragmentSourceFull`), else the store's (`FragmentStoreFull`). Honest traffic
+//! from elsewhere loses a datagram only if as many others as the store holds were extended between
+//! two of its fragments. Counters: those reasons, `IpReasmFails`, `Ip6ReasmFails`.
+
+mod fill;
+mod gather;
+mod piece;
+mod runs;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+
+use floodwall_base::{
+    Address, Counter, Counters, DropCounts, DropReason, Family, HashKey, Instant, Units, limits,
+};
+use floodwall_packet::{AccessCounters, PacketBuf, Pool};
+
+pub use self::piece::Piece;
+use self::runs::Place;
+use self::store::{Emptied, Head, Key, Store};
+
+/// How much a store holds: see `limits.rs` for the defaults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReassemblyConfig {
+    /// True bytes.
+    pub bytes: u64,
+    /// Incomplete datagrams; their table is allocated at the start, about 600 bytes each.
+    pub datagrams: usize,
+}
+
+impl Default for ReassemblyConfig {
+    fn default() -> Self {
+        Self { bytes: limits::REASSEMBLY_BYTES as u64, datagrams: limits::REASSEMBLY_DATAGRAMS }
+    }
+}
+
+/// What became of a fragment.
+#[derive(Debug)]
+pub enum Fragment<A> {
+    /// It waits for others.
+    Held,
+    /// It was what was missing.
+    Whole(Whole<A>),
+    /// It, and perhaps others, died; all are counted.
+    Dropped,
+}
+
+/// A datagram put together.
+#[derive(Debug)]
+pub struct Whole<A> {
+    /// As its sender made it, link header of the first fragment included.
+    pub packet: PacketBuf,
+    /// The first fragment's description, with the whole's heading.
+    pub first: Piece<A>,
+    /// How many fragments it came in.
+    pub fragments: u64,
+}
+
+/// A datagram given up because its time was over.
+#[derive(Debug)]
+pub struct Expired<A> {
+    /// Its first fragment, where that had arrived, as it arrived: an error about it is owed.
+    pub first: Option<(PacketBuf, Piece<A>)>,
+}
+
+/// Where fates, counts and headers are counted.
+pub struct Tally<'a> {
+    /// Deaths of what arrived.
+    pub drops: &'a mut DropCounts,
+    /// nstat's counters.
+    pub counters: &'a mut Counters,
+    /// How headers were read.
+    pub access: &'a mut AccessCounters,
+}
+
+/// Work done so far, in counts: what a fragment costs must not grow with what is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReassemblyWork {
+    /// Runs looked at.
+    pub runs: u64,
+    /// Bytes of payload copied.
+    pub copied: u64,
+    /// Datagrams pushed out.
+    pub evicted: u64,
+}
+
+/// See the file's head.
+pub struct Reassembly<A> {
+    store: Store<A>,
+    timeout: Duration,
+    work: ReassemblyWork,
+}
+
+/// Why a newcomer goes no further, before anything was stored.
+type Refused = (PacketBuf, DropReason);
+
+impl<A: Address> Reassembly<A> {
+    /// An empty store with all its tables.
+    #[must_use]
+    pub fn new(config: ReassemblyConfig, key: HashKey, now: Instant) -> Self {
+        let timeout = match A::FAMILY {
+            Family::V4 => limits::REASSEMBLY_TIMEOUT_V4,
+            Family::V6 => limits::REASSEMBLY_TIMEOUT_V6,
+        };
+        Self { store: Store::new(config, key, now), timeout, work: ReassemblyWork::default() }
+    }
+
+    /// Fragments that wait now.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.store.all.fragments
+    }
+
+    /// True bytes that wait now.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.store.all.bytes
+    }
+
+    /// Datagrams that are incomplete now, those included whose fragments are refused.
+    #[must_use]
+    pub fn datagrams(&self) -> usize {
+        self.store.all.datagrams
+    }
+
+    /// Work done so far.
+    #[must_use]
+    pub fn work_done(&self) -> ReassemblyWork {
+        self.work
+    }
+
+    /// When [`Reassembly::expire`] has work at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.store.wheel.deadline()
+    }
+
+    /// Takes one fragment, which `piece` describes. Cost: see the file's head. Beside the
+    /// fragment's fate, what the datagram of the same name was that had expired unnoticed.
+    pub fn input(
+        &mut self,
+        piece: &Piece<A>,
+        packet: PacketBuf,
+        now: Instant,
+        pool: &Pool,
+        tally: &mut Tally<'_>,
+    ) -> (Fragment<A>, Option<Expired<A>>) {
+        tally.counters.count(pick::<A>(Counter::IpReasmReqds, Counter::Ip6ReasmReqds));
+        let key = Key::of(piece);
+        let mut found = self.store.find(&key);
+        let mut expired = None;
+        if let Some(at) = found
+            && self.store.at(at).is_some_and(|datagram| datagram.deadline <= now)
+        {
+            expired = self.give_up(at, tally);
+            found = None;
+        }
+        match self.admit(key, found, piece, packet, now, pool, tally) {
+            Ok(at) => (self.complete(at, pool, tally), expired),
+            Err((packet, reason)) => {
+                drop(packet);
+                tally.drops.count(reason);
+                tally.counters.count(pick::<A>(Counter::IpReasmFails, Counter::Ip6ReasmFails));
+                (Fragment::Dropped, expired)
+            }
+        }
+    }
+
+    /// Stores the fragment; says in which datagram.
+    #[expect(clippy::too_many_arguments, reason = "one step of `input`, split for its length")]
+    fn admit(
+        &mut self,
+        key: Key<A>,
+        found: Option<u32>,
+        piece: &Piece<A>,
+        packet: PacketBuf,
+        now: Instant,
+        pool: &Pool,
+        tally: &mut Tally<'_>,
+    ) -> Result<u32, Refused> {
+        let span = (piece.offset as u32, piece.end() as u32);
+        let mut place = Place::START;
+        if let Some(at) = found {
+            if let Some(reason) = self.store.at(at).and_then(|datagram| datagram.dead) {
+                return Err((packet, reason));
+            }
+            match self.judge(at, piece, span) {
+                Ok(found) => place = found,
+                Err(Verdict::Newcomer(reason)) => return Err((packet, reason)),
+                Err(Verdict::All(reason)) => {
+                    self.kill(at, reason, tally);
+                    return Err((packet, reason));
+                }
+            }
+        }
+        let mut packet = match gather::compact(pool, packet) {
+            Ok(packet) => packet,
+            Err(packet) => return Err((packet, DropReason::NoBuffer)),
+        };
+        if piece.offset > 0 {
+            packet.trim_front(piece.payload());
+        }
+        packet.clear_offload();
+        packet.uncharge();
+        packet = self.make_room(found, piece, span, place, packet, tally)?;
+        let at = match found {
+            Some(at) => at,
+            None => match self.store.make(key, now + self.timeout) {
+                Some(at) => at,
+                None => return Err((packet, DropReason::FragmentStoreFull)),
+            },
+        };
+        self.keep(at, piece, span, place, packet, pool).map(|()| at)
+    }
+
+    /// Whether the fragment fits what is there, and where its first byte goes.
+    fn judge(&mut self, at: u32, piece: &Piece<A>, span: (u32, u32)) -> Result<Place, Verdict> {
+        let strict = A::FAMILY == Family::V6;
+        let Some((datagram, runs)) = self.store.parts(at) else {
+            return Err(Verdict::Newcomer(DropReason::FragmentStoreFull));
+        };
+        let place = runs.locate(&datagram.chain, span.0);
+        self.work.runs += place.steps;
+        let disagrees = match (datagram.total, piece.more) {
+            (Some(total), true) => span.1 > total,
+            (Some(total), false) => span.1 != total,
+            (None, true) => false,
+            (None, false) => runs.end(&datagram.chain) > span.1,
+        };
+        if disagrees {
+            return Err(Verdict::quarrel(strict));
+        }
+        let overlapped = runs.span(place.behind).filter(|(start, _)| *start < span.1);
+        if let Some((start, end)) = overlapped {
+            let within = start <= span.0 && span.1 <= end;
+            let last = datagram.total == Some(span.1);
+            let again = datagram.end_of(span.0, end) == Some(span.1) && last != piece.more;
+            return match (strict, within) {
+                (true, _) if again => Err(Verdict::Newcomer(DropReason::FragmentDuplicate)),
+                (true, _) => Err(Verdict::quarrel(strict)),
+                (false, true) => Err(Verdict::Newcomer(DropReason::FragmentDuplicate)),
+                (false, false) => Ok(place),
+            };
+        }
+        let full = datagram.fragments >= limits::REASSEMBLY_FRAGMENTS_MAX
+            || datagram.chain.count >= limits::REASSEMBLY_RUNS_MAX
+                && runs.is_apart(&place, span.0, span.1);
+        if full { Err(Verdict::All(DropReason::FragmentTooMany)) } else { Ok(place) }
+    }
+
+    /// Pushes others out until the fragment fits, or gives it back.
+    fn make_room(
+        &mut self,
+        found: Option<u32>,
+        piece: &Piece<A>,
+        span: (u32, u32),
+        place: Place,
+        packet: PacketBuf,
+        tally: &mut Tally<'_>,
+    ) -> Result<PacketBuf, Refused> {
+        let bytes = u64::from(packet.true_size());
+        let apart = self.store.runs.is_apart(&place, span.0, span.1);
+        let src_addr = piece.heading.src_addr;
+        for _ in 0..limits::REASSEMBLY_EVICTIONS_MAX {
+            let Some(crowd) = self.store.crowd(src_addr, bytes, found, apart) else {
+                return Ok(packet);
+            };
+            let Some(oldest) = crowd.oldest else { return Err((packet, crowd.reason)) };
+            self.work.evicted += 1;
+            let packets = self.store.remove(oldest);
+            self.bury(packets, crowd.reason, tally);
+        }
+        match self.store.crowd(src_addr, bytes, found, apart) {
+            None => Ok(packet),
+            Some(crowd) => Err((packet, crowd.reason)),
+        }
+    }
+
+    /// Puts the fragment's bytes where none are yet.
+    fn keep(
+        &mut self,
+        at: u32,
+        piece: &Piece<A>,
+        span: (u32, u32),
+        place: Place,
+        packet: PacketBuf,
+        pool: &Pool,
+    ) -> Result<(), Refused> {
+        let Some((datagram, runs)) = self.store.parts(at) else {
+            return Err((packet, DropReason::FragmentStoreFull));
+        };
+        let header = if piece.offset == 0 { piece.payload() } else { 0 };
+        let (group, chain) = (packet.is_link_group(), &mut datagram.chain);
+        // Where something overlaps, the first fragment's packet keeps what comes before it.
+        let ends = runs.span(place.behind).map_or(span.1, |(start, _)| start.min(span.1));
+        let (missing, grown) = match fill::fill(chain, runs, pool, (place, header), span, packet) {
+            Ok(done) => done,
+            Err(packet) => return Err((packet, DropReason::NoBuffer)),
+        };
+        datagram.note(span.0);
+        datagram.received += missing;
+        datagram.ecn |= gather::ecn_bit(piece.ecn);
+        datagram.link_group |= group;
+        if !piece.more {
+            datagram.total = Some(span.1);
+        }
+        if piece.offset == 0 && datagram.head.is_none() {
+            datagram.head = Some(Head { piece: *piece, len: header + ends as usize });
+        }
+        self.work.copied += grown.copied;
+        self.store.grow(at, grown);
+        Ok(())
+    }
+
+    /// Makes a packet of a datagram all of whose bytes are there.
+    fn complete(&mut self, at: u32, pool: &Pool, tally: &mut Tally<'_>) -> Fragment<A> {
+        let Some(datagram) = self.store.at(at) else { return Fragment::Held };
+        let (Some(total), Some(head)) = (datagram.total, datagram.head) else {
+            return Fragment::Held;
+        };
+        if datagram.received != total {
+            return Fragment::Held;
+        }
+        let (fragments, seen) = (datagram.fragments as u64, datagram.ecn);
+        let group = datagram.link_group;
+        let (packets, _) = self.store.remove(at);
+        let made = gather::ecn_of(seen, head.piece.ecn).and_then(|ecn| {
+            let mut packet = gather::chain(pool, packets)?;
+            let heading =
+                gather::head(pool, &mut packet, &head.piece, total as usize, ecn, tally.access)?;
+            packet.set_link_group(group);
+            Ok((packet, heading))
+        });
+        match made {
+            Ok((packet, heading)) => {
+                tally.counters.count(pick::<A>(Counter::IpReasmOKs, Counter::Ip6ReasmOKs));
+                let first = Piece { heading, ..head.piece };
+                Fragment::Whole(Whole { packet, first, fragments })
+            }
+            Err(reason) => {
+                tally.drops.add(reason, fragments);
+                tally.counters.count(pick::<A>(Counter::IpReasmFails, Counter::Ip6ReasmFails));
+                Fragment::Dropped
+            }
+        }
+    }
+
+    /// Drops all that is there of a datagram. What still arrives of it goes the same way, until
+    /// its time is over or its place is needed (RFC 5722 section 4).
+    fn kill(&mut self, at: u32, reason: DropReason, tally: &mut Tally<'_>) {
+        let packets = self.store.empty(at);
+        if let Some(datagram) = self.store.at(at) {
+            datagram.dead = Some(reason);
+        }
+        self.bury(packets, reason, tally);
+    }
+
+    /// Counts fragments that die: `fragments` of them, in perhaps fewer packets.
+    fn bury(&mut self, (packets, fragments): Emptied, reason: DropReason, tally: &mut Tally<'_>) {
+        drop(packets);
+        if fragments > 0 {
+            tally.drops.add(reason, fragments);
+            tally.counters.count(pick::<A>(Counter::IpReasmFails, Counter::Ip6ReasmFails));
+        }
+    }
+
+    /// Gives up a datagram whose time is over; `None` where it had been given up before.
+    fn give_up(&mut self, at: u32, tally: &mut Tally<'_>) -> Option<Expired<A>> {
+        let (dead, head) = self.store.at(at).map(|d| (d.dead.is_some(), d.head))?;
+        let (mut packets, fragments) = self.store.remove(at);
+        if dead {
+            return None;
+        }
+        let first = head.and_then(|head| {
+            let mut packet = packets.pop_front()?;
+            packet.truncate(head.len);
+            Some((packet, head.piece))
+        });
+        self.bury((packets, fragments), DropReason::FragmentTimeout, tally);
+        tally.counters.count(pick::<A>(Counter::IpReasmTimeout, Counter::Ip6ReasmTimeout));
+        Some(Expired { first })
+    }
+
+    /// Gives up to `budget` units of work to datagrams whose time is over; each costs one, and one
+    /// more for every sixteen fragments. Returns what was spent.
+    pub fn expire(
+        &mut self,
+        now: Instant,
+        budget: Units,
+        tally: &mut Tally<'_>,
+        mut each: impl FnMut(Expired<A>),
+    ) -> Units {
+        let mut left = budget;
+        while let Some(at) = self.store.wheel.pop_due(now, &mut left) {
+            let fragments = self.store.at(at).map_or(0, |datagram| datagram.fragments);
+            left = left.minus(Units(fragments as u32 / 16));
+            if let Some(expired) = self.give_up(at, tally) {
+                each(expired);
+            }
+        }
+        budget.minus(left)
+    }
+}
+
+/// What a newcomer does not agree with.
+enum Verdict {
+    /// It goes alone.
+    Newcomer(DropReason),
+    /// Its whole datagram goes with it.
+    All(DropReason),
+}
+
+impl Verdict {
+    /// Fragments contradict one another: IPv6 gives up all, IPv4 keeps what came first.
+    const fn quarrel(strict: bool) -> Self {
+        match strict {
+            true => Self::All(DropReason::FragmentOverlap),
+            false => Self::Newcomer(DropReason::FragmentOverlap),
+        }
+    }
+}
+
+/// The counter of the family.
+const fn pick<A: Address>(v4: Counter, v6: Counter) -> Counter {
+    match A::FAMILY {
+        Family::V4 => v4,
+        Family::V6 => v6,
+    }
+}

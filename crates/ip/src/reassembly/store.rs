@@ -1,0 +1,308 @@
+//! The memory of the reassembly store: datagrams, whose share they are, who goes first.
+//!
+//! Called by `reassembly.rs`, which decides what becomes of a fragment. Invariants: a datagram is
+//! in the list of its source's share and in that of all, least recently extended first, or else in
+//! the list of free ones; the counts of a share and of the store are the sums over their datagrams;
+//! a free datagram holds no packet. Making, touching and giving up a datagram are constant but for
+//! its packets, which go home one by one.
+
+use floodwall_base::{
+    Address, DropReason, HashKey, IfIndex, IndexLists, Instant, TimerWheel, limits,
+};
+use floodwall_packet::PacketList;
+
+use super::ReassemblyConfig;
+use super::piece::Piece;
+use super::runs::{Chain, Grown, Runs};
+use crate::neighbor::Index;
+
+/// Sources are told apart by a keyed hash into so many shares; two strangers may meet in one.
+const SHARES: usize = 1024;
+/// The list of all datagrams in use.
+const IN_USE: u32 = 0;
+/// The list of those that are not.
+const FREE: u32 = 1;
+
+/// What fragments of one datagram have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Key<A> {
+    src_addr: A,
+    dst_addr: A,
+    id: u32,
+    /// IPv4 only: IPv6's first fragment alone says what the datagram carries.
+    protocol: u8,
+    /// Where an address means something on one link only.
+    zone: IfIndex,
+}
+
+impl<A: Address> Key<A> {
+    pub(super) fn of(piece: &Piece<A>) -> Self {
+        let (src_addr, dst_addr) = (piece.heading.src_addr, piece.heading.dst_addr);
+        let scoped = src_addr.is_link_scope() || dst_addr.is_link_scope() || dst_addr.is_group();
+        Self {
+            src_addr,
+            dst_addr,
+            id: piece.id,
+            protocol: if A::BITS == 32 { piece.protocol.0 } else { 0 },
+            zone: if scoped { piece.iface } else { IfIndex(0) },
+        }
+    }
+
+    fn hash(&self, key: &HashKey) -> u32 {
+        let mut bytes = [0; 39];
+        let parts: [&[u8]; 5] = [
+            &self.src_addr.to_bits_aligned().to_be_bytes(),
+            &self.dst_addr.to_bits_aligned().to_be_bytes(),
+            &self.id.to_be_bytes(),
+            &[self.protocol],
+            &self.zone.0.to_be_bytes(),
+        ];
+        let all = parts.into_iter().flatten();
+        bytes.iter_mut().zip(all).for_each(|(out, byte)| *out = *byte);
+        key.bytes(&bytes) as u32
+    }
+}
+
+/// The first fragment, as long as its datagram is incomplete.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head<A> {
+    pub(super) piece: Piece<A>,
+    /// Bytes of its packet, headers included; what is behind was copied there.
+    pub(super) len: usize,
+}
+
+/// One datagram.
+pub(super) struct Datagram<A> {
+    key: Key<A>,
+    hash: u32,
+    share: u32,
+    pub(super) deadline: Instant,
+    pub(super) chain: Chain,
+    pub(super) head: Option<Head<A>>,
+    /// Distinct bytes that have arrived.
+    pub(super) received: u32,
+    /// All bytes of the datagram, once its last fragment has arrived.
+    pub(super) total: Option<u32>,
+    /// Fragments held, and where each starts, in units of eight bytes.
+    pub(super) fragments: usize,
+    starts: [u16; limits::REASSEMBLY_FRAGMENTS_MAX],
+    /// True bytes held.
+    pub(super) bytes: u64,
+    /// One bit for each value of the congestion field that arrived.
+    pub(super) ecn: u8,
+    pub(super) link_group: bool,
+    /// It was given up, and what still arrives of it dies of this.
+    pub(super) dead: Option<DropReason>,
+}
+
+impl<A: Address> Datagram<A> {
+    const fn free() -> Self {
+        Self {
+            key: Key {
+                src_addr: A::UNSPECIFIED,
+                dst_addr: A::UNSPECIFIED,
+                id: 0,
+                protocol: 0,
+                zone: IfIndex(0),
+            },
+            hash: 0,
+            share: 0,
+            deadline: Instant::ORIGIN,
+            chain: Chain::EMPTY,
+            head: None,
+            received: 0,
+            total: None,
+            fragments: 0,
+            starts: [0; limits::REASSEMBLY_FRAGMENTS_MAX],
+            bytes: 0,
+            ecn: 0,
+            link_group: false,
+            dead: None,
+        }
+    }
+
+    /// Notes one fragment more; false where there were as many as there may be.
+    pub(super) fn note(&mut self, start: u32) -> bool {
+        let Some(slot) = self.starts.get_mut(self.fragments) else { return false };
+        *slot = (start / 8) as u16;
+        self.fragments += 1;
+        true
+    }
+
+    /// Where the fragment that begins at `start` ended, given the run's end behind it.
+    pub(super) fn end_of(&self, start: u32, run_end: u32) -> Option<u32> {
+        let starts = || self.starts.iter().take(self.fragments).map(|s| u32::from(*s) * 8);
+        if !starts().any(|s| s == start) {
+            return None;
+        }
+        Some(starts().filter(|s| *s > start).min().map_or(run_end, |next| next.min(run_end)))
+    }
+}
+
+/// What one source, or all together, hold.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Holding {
+    pub(super) bytes: u64,
+    pub(super) datagrams: usize,
+    pub(super) fragments: u64,
+}
+
+/// What was taken out of a datagram: its packets, and how many fragments they were.
+pub(super) type Emptied = (PacketList, u64);
+
+/// See the file's head.
+pub(super) struct Store<A> {
+    config: ReassemblyConfig,
+    datagrams: Box<[Datagram<A>]>,
+    pub(super) runs: Runs,
+    index: Index,
+    by_age: IndexLists,
+    by_share: IndexLists,
+    shares: Box<[Holding]>,
+    pub(super) all: Holding,
+    pub(super) wheel: TimerWheel,
+    key: HashKey,
+}
+
+impl<A: Address> Store<A> {
+    pub(super) fn new(config: ReassemblyConfig, key: HashKey, now: Instant) -> Self {
+        let count = config.datagrams;
+        let mut by_age = IndexLists::new(count, 2);
+        (0..by_age.items()).for_each(|at| by_age.push_back(FREE, at));
+        Self {
+            config,
+            datagrams: (0..count).map(|_| Datagram::free()).collect(),
+            runs: Runs::new(count.saturating_mul(4)),
+            index: Index::new(count),
+            by_age,
+            by_share: IndexLists::new(count, SHARES),
+            shares: vec![Holding::default(); SHARES].into(),
+            all: Holding::default(),
+            wheel: TimerWheel::new(count, now),
+            key,
+        }
+    }
+
+    pub(super) fn at(&mut self, at: u32) -> Option<&mut Datagram<A>> {
+        self.datagrams.get_mut(at as usize)
+    }
+
+    /// The datagram and the runs, to be changed together.
+    pub(super) fn parts(&mut self, at: u32) -> Option<(&mut Datagram<A>, &mut Runs)> {
+        self.datagrams.get_mut(at as usize).map(|datagram| (datagram, &mut self.runs))
+    }
+
+    pub(super) fn find(&self, key: &Key<A>) -> Option<u32> {
+        self.index.find(key.hash(&self.key), |at| {
+            self.datagrams.get(at as usize).is_some_and(|datagram| datagram.key == *key)
+        })
+    }
+
+    /// The share of a source: of an IPv4 address, of an IPv6 /64.
+    fn share_of(&self, src_addr: A) -> u32 {
+        let prefix = (src_addr.to_bits_aligned() >> 64) as u64;
+        (self.key.bytes(&prefix.to_be_bytes()) % SHARES as u64) as u32
+    }
+
+    /// A new datagram; `None` where there is no room.
+    pub(super) fn make(&mut self, key: Key<A>, deadline: Instant) -> Option<u32> {
+        let at = self.by_age.first(FREE)?;
+        let hash = key.hash(&self.key);
+        if !self.index.insert(hash, at) {
+            return None;
+        }
+        let share = self.share_of(key.src_addr);
+        let datagram = self.datagrams.get_mut(at as usize)?;
+        *datagram = Datagram { key, hash, share, deadline, ..Datagram::free() };
+        self.by_share.push_back(share, at);
+        self.by_age.push_back(IN_USE, at);
+        self.wheel.insert(at, deadline);
+        self.all.datagrams += 1;
+        if let Some(share) = self.shares.get_mut(share as usize) {
+            share.datagrams += 1;
+        }
+        Some(at)
+    }
+
+    /// A datagram has grown by a fragment: it goes last.
+    pub(super) fn grow(&mut self, at: u32, grown: Grown) {
+        let Some(datagram) = self.datagrams.get_mut(at as usize) else { return };
+        let share = self.shares.get_mut(datagram.share as usize);
+        datagram.bytes = (datagram.bytes + grown.added).saturating_sub(grown.freed);
+        for holding in [share, Some(&mut self.all)].into_iter().flatten() {
+            holding.bytes = (holding.bytes + grown.added).saturating_sub(grown.freed);
+            holding.fragments += 1;
+        }
+        self.by_share.push_back(datagram.share, at);
+        self.by_age.push_back(IN_USE, at);
+    }
+
+    /// Takes the packets of a datagram, which stays.
+    pub(super) fn empty(&mut self, at: u32) -> Emptied {
+        let Some(datagram) = self.datagrams.get_mut(at as usize) else {
+            return (PacketList::new(), 0);
+        };
+        let packets = self.runs.take(&mut datagram.chain);
+        let (bytes, fragments) = (datagram.bytes, datagram.fragments as u64);
+        (datagram.bytes, datagram.fragments, datagram.head) = (0, 0, None);
+        let share = self.shares.get_mut(datagram.share as usize);
+        for holding in [share, Some(&mut self.all)].into_iter().flatten() {
+            holding.bytes = holding.bytes.saturating_sub(bytes);
+            holding.fragments = holding.fragments.saturating_sub(fragments);
+        }
+        (packets, fragments)
+    }
+
+    /// Takes the packets of a datagram, which is free afterwards.
+    pub(super) fn remove(&mut self, at: u32) -> Emptied {
+        let packets = self.empty(at);
+        let Some(datagram) = self.datagrams.get_mut(at as usize) else { return packets };
+        self.index.remove(datagram.hash, at);
+        self.by_share.unlink(at);
+        self.by_age.push_back(FREE, at);
+        self.wheel.cancel(at);
+        self.all.datagrams -= 1;
+        if let Some(share) = self.shares.get_mut(datagram.share as usize) {
+            share.datagrams = share.datagrams.saturating_sub(1);
+        }
+        packets
+    }
+
+    /// Who must go before `bytes` more of this source fit, in a datagram (`newcomer`: in one that
+    /// is not there yet); never `spared`.
+    pub(super) fn crowd(
+        &self,
+        src_addr: A,
+        bytes: u64,
+        spared: Option<u32>,
+        apart: bool,
+    ) -> Option<Crowd> {
+        let newcomer = usize::from(spared.is_none());
+        let share = self.share_of(src_addr);
+        let held = self.shares.get(share as usize).copied().unwrap_or_default();
+        let free = self.config.bytes.saturating_sub(self.all.bytes);
+        let bytes_max = free.max(limits::REASSEMBLY_SOURCE_BYTES as u64);
+        let free = self.config.datagrams.saturating_sub(self.all.datagrams);
+        let datagrams_max = free.max(limits::REASSEMBLY_SOURCE_DATAGRAMS);
+        let other =
+            |list: &IndexLists, of: u32| list.iter(of).take(2).find(|at| Some(*at) != spared);
+        if held.bytes + bytes > bytes_max || held.datagrams + newcomer > datagrams_max {
+            let oldest = other(&self.by_share, share);
+            return Some(Crowd { oldest, reason: DropReason::FragmentSourceFull });
+        }
+        let full = self.all.bytes + bytes > self.config.bytes
+            || self.all.datagrams + newcomer > self.config.datagrams
+            || (apart && !self.runs.has_room());
+        full.then(|| Crowd {
+            oldest: other(&self.by_age, IN_USE),
+            reason: DropReason::FragmentStoreFull,
+        })
+    }
+}
+
+/// There is no room.
+pub(super) struct Crowd {
+    /// Whoever goes first, if anybody can.
+    pub(super) oldest: Option<u32>,
+    pub(super) reason: DropReason,
+}

@@ -1,0 +1,165 @@
+//! Fragments that arrived: into the store, and out of it as a whole packet, in the same round.
+//!
+//! Called by `rx.rs` for each fragment that is for this host, and for timed work. A datagram put
+//! together goes through the same checks and the same delivery as one that came in one piece; one
+//! that was waited for in vain is answered where its first fragment is there. Invariant: a fragment
+//! has one fate: held, merged into a whole that has its own, or dropped by name. Reading: RFC 8200
+//! section 4.5, RFC 1122 section 3.3.2. Not here: the store (`floodwall_ip::reassembly`).
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Counter, DropReason, Units};
+use floodwall_ip::input::{self, Layers};
+use floodwall_ip::{Expired, Fragment, IcmpError, Piece, Reassembly, Tally, Upper, Whole};
+use floodwall_packet::PacketBuf;
+use floodwall_wire::ipv6_walk::FragmentPlace;
+
+use crate::cx::Cx;
+use crate::rx::Ascent;
+use crate::shard::Stack;
+use crate::stats::Stats;
+use crate::tables::Tables;
+
+/// Datagrams given up in one go, before any of them is answered.
+const EXPIRED_MAX: usize = 16;
+
+/// What differs between the families.
+pub(crate) trait Reassembles: Tables {
+    const IN_DISCARDS: Counter;
+
+    /// The family's store, and where its fates are counted.
+    fn reassembly(stack: &mut Stack) -> (&mut Reassembly<Self>, &mut Stats);
+
+    /// Delivers a packet that was put together, behind the checks of any other.
+    fn deliver_whole(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>);
+}
+
+impl Reassembles for Ipv4Addr {
+    const IN_DISCARDS: Counter = Counter::IpInDiscards;
+
+    fn reassembly(stack: &mut Stack) -> (&mut Reassembly<Self>, &mut Stats) {
+        (&mut stack.reassembly_v4, &mut stack.stats)
+    }
+
+    fn deliver_whole(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
+        let Ascent { l3, heading, .. } = ascent;
+        match input::ipv4_upper(&packet, l3, &heading, &mut stack.stats.access) {
+            Ok(upper) => {
+                let upper = Upper { fragmented: true, ..upper };
+                stack.deliver_v4(cx, packet, ascent, upper);
+            }
+            Err(refusal) => stack.refuse(cx, packet, ascent, None, refusal),
+        }
+    }
+}
+
+impl Reassembles for Ipv6Addr {
+    const IN_DISCARDS: Counter = Counter::Ip6InDiscards;
+
+    fn reassembly(stack: &mut Stack) -> (&mut Reassembly<Self>, &mut Stats) {
+        (&mut stack.reassembly_v6, &mut stack.stats)
+    }
+
+    fn deliver_whole(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
+        let (limits, access) = (stack.extension_limits, &mut stack.stats.access);
+        match input::ipv6_upper(&packet, ascent.l3, &ascent.heading, limits, access) {
+            Ok(Layers::Upper(upper)) => {
+                let upper = Upper { fragmented: true, ..upper };
+                stack.deliver_v6(cx, packet, ascent, upper);
+            }
+            // The first fragment was refused if its chain had another fragment header.
+            Ok(Layers::Fragment { .. }) => {
+                stack.die_ip::<Self>(packet, DropReason::FragmentMalformed);
+            }
+            Err(refusal) => stack.refuse(cx, packet, ascent, None, refusal),
+        }
+    }
+}
+
+impl Stack {
+    /// An IPv4 fragment for this host.
+    #[cold]
+    pub(crate) fn fragment_v4(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<Ipv4Addr>,
+    ) {
+        let place = (ascent.iface, ascent.l3, ascent.to_group);
+        match Piece::of_ipv4(&packet, place, ascent.heading, &mut self.stats.access) {
+            Ok(piece) => self.reassemble(cx, packet, &piece),
+            Err(refusal) => self.refuse(cx, packet, ascent, None, refusal),
+        }
+    }
+
+    /// An IPv6 fragment for this host, which is not all of its packet.
+    #[cold]
+    pub(crate) fn fragment_v6(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<Ipv6Addr>,
+        found: (FragmentPlace, Option<Upper>),
+    ) {
+        let place = (ascent.iface, ascent.l3, ascent.to_group);
+        match Piece::of_ipv6(&packet, place, ascent.heading, found, &mut self.stats.access) {
+            Ok(piece) => self.reassemble(cx, packet, &piece),
+            Err(refusal) => self.refuse(cx, packet, ascent, found.1, refusal),
+        }
+    }
+
+    fn reassemble<A: Reassembles>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, piece: &Piece<A>) {
+        let (store, stats) = A::reassembly(self);
+        let (fragment, late) = store.input(piece, packet, cx.now, cx.pool, &mut tally(stats));
+        if let Some(expired) = late {
+            self.expired(cx, expired);
+        }
+        match fragment {
+            Fragment::Held => {}
+            Fragment::Dropped => self.stats.counters.count(A::IN_DISCARDS),
+            Fragment::Whole(whole) => self.whole(cx, whole),
+        }
+    }
+
+    /// A datagram is complete: it goes on as if it had come in one piece.
+    fn whole<A: Reassembles>(&mut self, cx: &mut Cx<'_>, whole: Whole<A>) {
+        let Whole { packet, first, fragments } = whole;
+        self.stats.fates.merged += fragments.saturating_sub(1);
+        let Piece { iface, l3, heading, to_group, .. } = first;
+        A::deliver_whole(self, cx, packet, Ascent { iface, l3, heading, to_group });
+    }
+
+    /// Fragments were missing for too long: the sender is told, where the first one is there. The
+    /// deaths are counted already.
+    fn expired<A: Reassembles>(&mut self, cx: &mut Cx<'_>, expired: Expired<A>) {
+        let Some((packet, first)) = expired.first else { return };
+        let Piece { iface, l3, heading, to_group, .. } = first;
+        let ascent = Ascent { iface, l3, heading, to_group };
+        self.answer_error(cx, &packet, ascent, None, IcmpError::ReassemblyTimeExceeded);
+    }
+
+    /// Gives up what was waited for in vain, up to `budget` units.
+    pub(crate) fn reassembly_timers<A: Reassembles>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        budget: Units,
+    ) -> Units {
+        let (mut due, mut count) = ([const { None }; EXPIRED_MAX], 0);
+        let (store, stats) = A::reassembly(self);
+        let granted = Units(budget.0.min(EXPIRED_MAX as u32));
+        let spent = store.expire(cx.now, granted, &mut tally(stats), |expired| {
+            if let Some(slot) = due.get_mut(count) {
+                *slot = Some(expired);
+                count += 1;
+            }
+        });
+        for expired in due.into_iter().flatten() {
+            self.expired::<A>(cx, expired);
+        }
+        spent
+    }
+}
+
+fn tally(stats: &mut Stats) -> Tally<'_> {
+    Tally { drops: &mut stats.drops_in, counters: &mut stats.counters, access: &mut stats.access }
+}
