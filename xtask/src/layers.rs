@@ -35,11 +35,15 @@ const HOUSE: &[Rule] = &[
     rule("syncache", 2, &["base"]),
     rule("ip", 3, &["base", "packet", "wire", "checksum", "fib"]),
     rule("udp", 3, &["base", "packet", "wire", "checksum", "sync"]),
+    rule("dhcp", 3, &["base", "wire"]),
     rule("tcp", 3, &["base", "packet", "wire", "checksum", "syncache"]),
     rule(
         "stack",
         4,
-        &["base", "sync", "packet", "wire", "checksum", "fib", "syncache", "ip", "udp", "tcp"],
+        &[
+            "base", "sync", "packet", "wire", "checksum", "fib", "syncache", "ip", "udp", "dhcp",
+            "tcp",
+        ],
     ),
     rule("guard", 4, &["base", "packet", "wire", "checksum", "syncache"]),
     rule("pktgen", 4, &["base", "packet", "wire", "checksum"]),

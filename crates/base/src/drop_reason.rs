@@ -87,6 +87,7 @@ drop_reasons! {
     UdpMalformed = "The UDP length is below eight bytes or beyond the packet.",
     UdpChecksum = "The UDP checksum is wrong, or zero over IPv6.",
     UdpNoPort = "No socket is bound to the datagram's destination.",
+    DhcpRefused = "The DHCP message answers no question of ours, or offers what no host can use.",
     UdpSocketFull = "The socket's receive buffer is full.",
     NoRoute = "No route leads to the destination.",
     PacketTooBig = "The packet exceeds the interface's MTU and cannot be cut.",

@@ -120,3 +120,11 @@ pub const LOOPBACK_QUEUE_MAX: usize = 1000;
 pub const ROUND_MAX: Duration = Duration::from_millis(1);
 /// Units of timed work in one slice.
 pub const WORK_UNITS: u32 = 64;
+/// Bytes of a DHCP message that is looked at: an Ethernet frame's worth.
+pub const DHCP_MESSAGE_BYTES_MAX: usize = 1472;
+/// Routes that a DHCP server may give.
+pub const DHCP_ROUTES_MAX: usize = 16;
+/// Name servers that a DHCP server may give.
+pub const DHCP_DNS_MAX: usize = 4;
+/// Bytes of the domains that a DHCP server may give.
+pub const DHCP_NAMES_BYTES: usize = 256;

@@ -15,6 +15,7 @@
 #![deny(clippy::indexing_slicing, clippy::unwrap_used)]
 
 pub mod arp;
+pub mod dhcpv4;
 pub mod ethernet;
 mod field;
 pub mod group;
@@ -40,6 +41,7 @@ pub mod udp;
 pub mod validate;
 
 pub use arp::{ArpError, ArpOperation, ArpPacket};
+pub use dhcpv4::{Dhcpv4Error, Dhcpv4Fields, Dhcpv4Message, Dhcpv4Type};
 pub use ethernet::{EtherType, EthernetError, EthernetFields, EthernetHeader, VlanTag};
 pub use field::BufferTooShort;
 pub use group::{Generation, GroupMessage, GroupMessageError, GroupProtocol, QueryFields};

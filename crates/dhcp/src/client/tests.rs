@@ -1,0 +1,498 @@
+//! The client against a scripted server in virtual time, honest and lying.
+
+use floodwall_base::Prefix;
+
+use super::*;
+use crate::LeaseRoute;
+
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 7]);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 50);
+
+type Options = Vec<(u8, Vec<u8>)>;
+
+/// What an honest server gives: an hour.
+fn honest() -> Options {
+    vec![
+        (option::SERVER_ID, SERVER.octets().into()),
+        (option::MASK, vec![255, 255, 255, 0]),
+        (option::ROUTERS, SERVER.octets().into()),
+        (option::DNS, vec![10, 0, 0, 1, 10, 0, 0, 2]),
+        (option::DOMAIN, b"lab.example".into()),
+        (option::LEASE_TIME, 3600_u32.to_be_bytes().into()),
+    ]
+}
+
+/// The honest options with one of them said otherwise.
+fn but(code: u8, value: &[u8]) -> Options {
+    let mut options = honest();
+    options.retain(|(c, _)| *c != code);
+    options.push((code, value.to_vec()));
+    options
+}
+
+struct Bench {
+    client: DhcpClient,
+    random: Randomness,
+    now: Instant,
+}
+
+/// What an event was, in one word, and the kind and destination of what was sent.
+#[derive(Debug, PartialEq)]
+enum Said {
+    Sent(Dhcpv4Type, Ipv4Addr),
+    Verify,
+    Bound,
+    Ended(End),
+}
+
+impl Bench {
+    fn new() -> Self {
+        let random = Randomness::from_number(9);
+        let mut bench = Self { client: DhcpClient::new(MAC), random, now: Instant::from_nanos(1) };
+        bench.client.start(bench.now, &mut bench.random);
+        bench
+    }
+
+    /// A bench whose client has a lease.
+    fn bound() -> Self {
+        let mut bench = Self::new();
+        bench.next();
+        assert_eq!(bench.reply(Dhcpv4Type::OFFER, OURS, &honest()), Ok(()));
+        bench.next();
+        assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &honest()), Ok(()));
+        assert_eq!(bench.drain(), [Said::Verify]);
+        bench.now += Duration::from_secs(5);
+        bench.client.verified(bench.now);
+        assert_eq!(bench.drain(), [Said::Bound]);
+        bench
+    }
+
+    fn poll(&mut self) -> Option<Said> {
+        Some(match self.client.poll(self.now, &mut self.random)? {
+            Event::Send(sent) => {
+                let message = Dhcpv4Message::parse(sent.bytes()).unwrap();
+                assert_eq!((message.chaddr(), message.is_reply()), (MAC, false));
+                assert_eq!(message.xid(), self.client.xid);
+                assert_eq!(message.find(option::CLIENT_ID), Some(&[1, 2, 0, 0, 0, 0, 7][..]));
+                assert_eq!(sent.src_addr, message.ciaddr());
+                let alone = message.ciaddr().is_unspecified();
+                let kind = message.kind().unwrap();
+                assert_eq!(message.wants_broadcast(), alone && kind != Dhcpv4Type::DECLINE);
+                Said::Sent(kind, sent.dst_addr)
+            }
+            Event::Verify(lease) => {
+                assert_eq!(lease.addr, OURS);
+                Said::Verify
+            }
+            Event::Bound(_) => Said::Bound,
+            Event::Ended(addr, why) => {
+                assert_eq!(addr, OURS);
+                Said::Ended(why)
+            }
+        })
+    }
+
+    fn drain(&mut self) -> Vec<Said> {
+        std::iter::from_fn(|| self.poll()).collect()
+    }
+
+    /// What the next moment at which something is due brings.
+    fn next(&mut self) -> Vec<Said> {
+        self.now = self.now.max(self.client.deadline().expect("something is due"));
+        self.drain()
+    }
+
+    /// All that comes before `length` is over.
+    fn run(&mut self, length: Duration) -> Vec<Said> {
+        let (end, mut said) = (self.now + length, Vec::new());
+        while self.client.deadline().is_some_and(|at| at <= end) {
+            said.extend(self.next());
+        }
+        self.now = end;
+        said
+    }
+
+    fn message(&self, kind: Dhcpv4Type, yiaddr: Ipv4Addr, options: &Options) -> Vec<u8> {
+        let fields = Dhcpv4Fields {
+            is_reply: true,
+            xid: self.client.xid,
+            secs: 0,
+            wants_broadcast: true,
+            ciaddr: Ipv4Addr::UNSPECIFIED,
+            yiaddr,
+            chaddr: MAC,
+        };
+        let kind = [kind.0];
+        let mut all = vec![(option::MESSAGE_TYPE, &kind[..])];
+        all.extend(options.iter().map(|(code, value)| (*code, &value[..])));
+        let mut out = vec![0; 3000];
+        let len = fields.emit_into(&all, &mut out).unwrap();
+        out.truncate(len);
+        out
+    }
+
+    fn input(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        let taken = |addr| addr == Ipv4Addr::new(10, 0, 0, 99);
+        self.client.input(bytes, self.now, &mut self.random, taken)
+    }
+
+    fn reply(
+        &mut self,
+        kind: Dhcpv4Type,
+        yiaddr: Ipv4Addr,
+        options: &Options,
+    ) -> Result<(), Refused> {
+        let bytes = self.message(kind, yiaddr, options);
+        self.input(&bytes)
+    }
+
+    /// What becomes of an offer of these options.
+    fn offered(options: &Options) -> Result<Lease, Refused> {
+        let mut bench = Self::new();
+        bench.next();
+        bench.reply(Dhcpv4Type::OFFER, OURS, options)?;
+        Ok(bench.client.lease.unwrap())
+    }
+}
+
+fn to_all(kind: Dhcpv4Type) -> Said {
+    Said::Sent(kind, Ipv4Addr::BROADCAST)
+}
+
+#[test]
+fn an_honest_server_gives_a_lease_with_all_that_belongs_to_it() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.next(), [to_all(Dhcpv4Type::DISCOVER)]);
+    bench.reply(Dhcpv4Type::OFFER, OURS, &honest()).unwrap();
+    assert_eq!(bench.drain(), [to_all(Dhcpv4Type::REQUEST)]);
+    bench.reply(Dhcpv4Type::ACK, OURS, &honest()).unwrap();
+    assert_eq!(bench.drain(), [Said::Verify]);
+    assert_eq!(bench.client.lease(), None, "not in force before it is verified");
+    bench.client.verified(bench.now);
+    assert_eq!(bench.drain(), [Said::Bound]);
+    let lease = bench.client.lease().unwrap();
+    assert_eq!((lease.addr, lease.prefix_len, lease.server), (OURS, 24, SERVER));
+    let default = LeaseRoute { prefix: Prefix::all(), gateway: Some(SERVER) };
+    assert_eq!(lease.routes.iter().collect::<Vec<_>>(), [default]);
+    assert_eq!(lease.dns.iter().collect::<Vec<_>>(), [SERVER, Ipv4Addr::new(10, 0, 0, 2)]);
+    assert_eq!(lease.search.iter().collect::<Vec<_>>(), ["lab.example"]);
+    assert_eq!(lease.expires, Some(lease.asked_at + Duration::from_secs(3600)));
+    assert_eq!(lease.renew_at, lease.asked_at + Duration::from_secs(1800));
+    assert_eq!(lease.rebind_at, lease.asked_at + Duration::from_secs(3150));
+    assert_eq!((lease.left_out, bench.client.refused().0), (0, 0));
+}
+
+#[test]
+fn without_an_answer_it_asks_at_growing_intervals_for_ever() {
+    let mut bench = Bench::new();
+    let mut at = Vec::new();
+    for _ in 0..9 {
+        assert_eq!(bench.next(), [to_all(Dhcpv4Type::DISCOVER)]);
+        at.push(bench.now);
+    }
+    let waits: Vec<_> = at.windows(2).map(|w| (w[1] - w[0]).as_secs_f64()).collect();
+    for (wait, usual) in waits.iter().zip([4.0, 8.0, 16.0, 32.0, 64.0, 64.0, 64.0, 64.0]) {
+        assert!((usual - 1.0..=usual + 1.0).contains(wait), "{waits:?}");
+    }
+    // A server that fell silent after its offer: four requests, then from the start.
+    bench.reply(Dhcpv4Type::OFFER, OURS, &honest()).unwrap();
+    let said = bench.run(Duration::from_secs(64));
+    let requests = said.iter().filter(|s| **s == to_all(Dhcpv4Type::REQUEST)).count();
+    assert_eq!((requests, said.last()), (4, Some(&to_all(Dhcpv4Type::DISCOVER))));
+}
+
+#[test]
+fn a_lease_is_renewed_by_its_server_rebound_by_any_and_ends_in_time() {
+    let mut bench = Bench::bound();
+    let first = *bench.client.lease().unwrap();
+    assert_eq!(bench.next(), [Said::Sent(Dhcpv4Type::REQUEST, SERVER)]);
+    assert_eq!((bench.client.state(), bench.now), (DhcpState::Renewing, first.renew_at));
+    bench.reply(Dhcpv4Type::ACK, OURS, &honest()).unwrap();
+    assert_eq!(bench.drain(), [Said::Bound]);
+    let second = *bench.client.lease().unwrap();
+    assert_eq!(second.expires, Some(bench.now + Duration::from_secs(3600)));
+    // From now on it is silent.
+    let said = bench.run(second.expires.unwrap() - bench.now);
+    let to_server = said.iter().filter(|s| **s == Said::Sent(Dhcpv4Type::REQUEST, SERVER)).count();
+    let rebound = said.iter().filter(|s| **s == to_all(Dhcpv4Type::REQUEST)).count();
+    assert!((2..=6).contains(&to_server) && (2..=4).contains(&rebound), "{said:?}");
+    assert_eq!(said.last(), Some(&Said::Ended(End::Expired)));
+    assert_eq!((bench.client.lease(), bench.client.state()), (None, DhcpState::Init));
+    assert_eq!(bench.next(), [to_all(Dhcpv4Type::DISCOVER)]);
+}
+
+#[test]
+fn another_server_may_rebind_the_lease() {
+    let mut bench = Bench::bound();
+    let lease = *bench.client.lease().unwrap();
+    bench.run(lease.rebind_at - bench.now);
+    let other = but(option::SERVER_ID, &[10, 0, 0, 3]);
+    bench.reply(Dhcpv4Type::ACK, OURS, &other).unwrap();
+    assert_eq!(bench.drain(), [Said::Bound]);
+    assert_eq!(bench.client.lease().unwrap().server, Ipv4Addr::new(10, 0, 0, 3));
+}
+
+#[test]
+fn a_server_that_takes_the_lease_back_ends_it_at_once() {
+    let mut bench = Bench::bound();
+    bench.next();
+    let none = Ipv4Addr::UNSPECIFIED;
+    let stranger = but(option::SERVER_ID, &[10, 0, 0, 66]);
+    assert_eq!(bench.reply(Dhcpv4Type::NAK, none, &stranger), Err(Refused::Server));
+    bench.reply(Dhcpv4Type::NAK, none, &honest()).unwrap();
+    assert_eq!(bench.drain(), [Said::Ended(End::TakenBack)]);
+    assert_eq!(bench.client.lease(), None);
+}
+
+#[test]
+fn an_address_that_somebody_has_is_declined_and_not_asked_for_again_soon() {
+    let mut bench = Bench::new();
+    bench.next();
+    bench.reply(Dhcpv4Type::OFFER, OURS, &honest()).unwrap();
+    bench.drain();
+    bench.reply(Dhcpv4Type::ACK, OURS, &honest()).unwrap();
+    bench.drain();
+    bench.client.unusable(bench.now, &mut bench.random);
+    let start = bench.now;
+    assert_eq!(bench.drain(), [to_all(Dhcpv4Type::DECLINE), Said::Ended(End::Unusable)]);
+    assert_eq!(bench.next(), [to_all(Dhcpv4Type::DISCOVER)]);
+    assert!(bench.now - start >= DECLINE_WAIT);
+}
+
+#[test]
+fn an_orderly_end_gives_the_lease_back() {
+    let mut bench = Bench::bound();
+    bench.client.release();
+    assert_eq!(
+        bench.drain(),
+        [Said::Sent(Dhcpv4Type::RELEASE, SERVER), Said::Ended(End::Released)]
+    );
+    assert_eq!((bench.client.deadline(), bench.client.state()), (None, DhcpState::Stopped));
+    let mut without = Bench::new();
+    without.client.release();
+    assert_eq!(without.drain(), []);
+}
+
+#[test]
+fn a_link_that_comes_back_asks_for_the_address_of_before() {
+    let mut bench = Bench::bound();
+    bench.client.stop();
+    assert_eq!(bench.client.deadline(), None);
+    bench.now += Duration::from_secs(60);
+    bench.client.start(bench.now, &mut bench.random);
+    assert_eq!(bench.next(), [to_all(Dhcpv4Type::REQUEST)]);
+    assert_eq!(bench.client.state(), DhcpState::Rebooting);
+    bench.reply(Dhcpv4Type::ACK, OURS, &honest()).unwrap();
+    assert_eq!(bench.drain(), [Said::Verify]);
+    // Nobody knows us there: from the start.
+    let mut elsewhere = Bench::bound();
+    elsewhere.client.stop();
+    elsewhere.client.start(elsewhere.now, &mut elsewhere.random);
+    let said = elsewhere.run(Duration::from_secs(20));
+    let request = || to_all(Dhcpv4Type::REQUEST);
+    assert_eq!(said[..3], [request(), request(), to_all(Dhcpv4Type::DISCOVER)]);
+    // The lease is over: it is not asked for.
+    let mut late = Bench::bound();
+    late.client.stop();
+    late.now += Duration::from_secs(3600);
+    late.client.start(late.now, &mut late.random);
+    assert_eq!(late.next(), [to_all(Dhcpv4Type::DISCOVER)]);
+}
+
+#[test]
+fn what_answers_nobody_or_somebody_else_is_counted_and_changes_nothing() {
+    let mut bench = Bench::new();
+    let early = bench.message(Dhcpv4Type::OFFER, OURS, &honest());
+    assert_eq!(bench.input(&early), Err(Refused::Unasked));
+    bench.next();
+    let good = bench.message(Dhcpv4Type::OFFER, OURS, &honest());
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] ^= byte;
+        bytes
+    };
+    for (at, refused) in [(4, Refused::NotOurs), (33, Refused::NotOurs), (0, Refused::NotOurs)] {
+        assert_eq!(bench.input(&with(at, 3)), Err(refused), "byte {at}");
+    }
+    assert!(matches!(bench.input(&with(236, 1)), Err(Refused::Malformed(_))));
+    assert!(matches!(bench.input(&good[..200]), Err(Refused::Malformed(_))));
+    assert_eq!(bench.input(&[]), Err(Refused::NotOurs));
+    let huge: Options = vec![(43, vec![7; 2000])];
+    assert_eq!(bench.reply(Dhcpv4Type::OFFER, OURS, &huge), Err(Refused::TooLong));
+    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &honest()), Err(Refused::Kind));
+    assert_eq!(bench.reply(Dhcpv4Type::NAK, OURS, &honest()), Err(Refused::Kind));
+    let (count, last) = bench.client.refused();
+    assert_eq!((count, last), (10, Some(Refused::Kind)));
+    assert_eq!(bench.drain(), []);
+    assert_eq!(bench.input(&good), Ok(()), "and the honest one still serves");
+    assert_eq!(bench.input(&good), Err(Refused::Late), "the second offer does not");
+}
+
+#[test]
+fn an_offer_that_no_host_could_use_is_refused() {
+    let address = |addr: [u8; 4]| {
+        let mut bench = Bench::new();
+        bench.next();
+        bench.reply(Dhcpv4Type::OFFER, addr.into(), &honest()).unwrap_err()
+    };
+    for bad in [
+        [0, 0, 0, 0],
+        [127, 0, 0, 5],
+        [224, 0, 0, 5],
+        [255; 4],
+        [240, 0, 0, 1],
+        [169, 254, 1, 1],
+        [10, 0, 0, 0],
+        [10, 0, 0, 255],
+    ] {
+        assert_eq!(address(bad), Refused::Address(bad.into()));
+    }
+    assert_eq!(address([10, 0, 0, 99]), Refused::AddressOurs([10, 0, 0, 99].into()));
+    assert_eq!(address(SERVER.octets()), Refused::Server);
+    for mask in [[0; 4], [128, 0, 0, 0], [255, 0, 255, 0], [254, 0, 0, 0], [0, 0, 0, 1]] {
+        assert_eq!(Bench::offered(&but(option::MASK, &mask)), Err(Refused::Mask(mask.into())));
+    }
+    for seconds in [0_u32, 1, 9] {
+        let options = but(option::LEASE_TIME, &seconds.to_be_bytes());
+        assert_eq!(Bench::offered(&options), Err(Refused::LeaseTime(seconds)));
+    }
+    assert_eq!(Bench::offered(&but(option::LEASE_TIME, &[1])), Err(Refused::LeaseTime(0)));
+    for server in [&[0, 0, 0, 0][..], &[224, 0, 0, 1], &[10]] {
+        assert_eq!(Bench::offered(&but(option::SERVER_ID, server)), Err(Refused::Server));
+    }
+}
+
+#[test]
+fn what_else_is_nonsense_is_left_out_of_the_lease() {
+    let lease = |code, value: &[u8]| Bench::offered(&but(code, value)).unwrap();
+    for router in [[10, 0, 1, 1], [224, 0, 0, 1], [0; 4], OURS.octets()] {
+        let lease = lease(option::ROUTERS, &router);
+        assert_eq!((lease.routes.len(), lease.left_out), (0, 1), "{router:?}");
+    }
+    let dns = lease(option::DNS, &[127, 0, 0, 1, 8, 8, 8, 8, 255, 255, 255, 255, 9]);
+    assert_eq!(dns.dns.iter().collect::<Vec<_>>(), [Ipv4Addr::new(8, 8, 8, 8)]);
+    assert_eq!(dns.left_out, 2);
+    let many: Vec<u8> = (1..=40).flat_map(|n| [10, 0, 0, n]).collect();
+    assert_eq!(lease(option::DNS, &many).dns.len(), 4);
+    assert_eq!(lease(option::MTU, &[0, 200]).mtu, None);
+    assert_eq!(lease(option::MTU, &[5, 120]).mtu, Some(1400));
+    assert!(lease(option::DOMAIN, b"x\nnameserver 6.6.6.6").search.is_empty());
+}
+
+#[test]
+fn times_that_are_out_of_order_are_replaced_by_the_usual_ones() {
+    for (renew, rebind) in [(0_u32, 3000_u32), (3000, 2000), (3500, 3600), (u32::MAX, u32::MAX)] {
+        let mut options = but(option::RENEWAL_TIME, &renew.to_be_bytes());
+        options.push((option::REBINDING_TIME, rebind.to_be_bytes().into()));
+        let lease = Bench::offered(&options).unwrap();
+        assert_eq!((lease.renew_at - lease.asked_at).as_secs(), 1800, "{renew} {rebind}");
+        assert_eq!((lease.rebind_at - lease.asked_at).as_secs(), 3150, "{renew} {rebind}");
+    }
+    let for_ever = Bench::offered(&but(option::LEASE_TIME, &[255; 4])).unwrap();
+    assert_eq!(for_ever.expires, None);
+}
+
+#[test]
+fn classless_routes_replace_the_router_and_lead_through_neighbours_only() {
+    let list = [
+        &[0, 10, 0, 0, 1][..],           // default through the router
+        &[24, 10, 9, 9, 10, 0, 0, 2],    // a network through a neighbour
+        &[32, 192, 0, 2, 1, 0, 0, 0, 0], // a host on the link
+        &[16, 172, 16, 192, 0, 2, 1],    // through that host
+        &[24, 10, 8, 8, 203, 0, 113, 1], // through nobody
+        &[0, 0, 0, 0, 0],                // the world on the link
+        &[4, 224, 10, 0, 0, 1],          // groups
+        &[8, 127, 10, 0, 0, 1],          // ourselves
+    ]
+    .concat();
+    let lease = Bench::offered(&but(option::ROUTES, &list)).unwrap();
+    let shown: Vec<_> =
+        lease.routes.iter().map(|r| format!("{} {:?}", r.prefix, r.gateway)).collect();
+    assert_eq!(
+        shown,
+        [
+            "192.0.2.1/32 None",
+            "0.0.0.0/0 Some(10.0.0.1)",
+            "10.9.9.0/24 Some(10.0.0.2)",
+            "172.16.0.0/16 Some(192.0.2.1)",
+        ]
+    );
+    assert_eq!(lease.left_out, 4);
+    // A width of 33, or a route cut short: the option is left out, the router serves.
+    for bad in [&[33, 1, 2, 3, 4, 5, 10, 0, 0, 1][..], &[24, 10, 9], &[0, 10, 0, 0, 1, 200]] {
+        let lease = Bench::offered(&but(option::ROUTES, bad)).unwrap();
+        assert_eq!((lease.routes.len(), lease.left_out), (1, 1), "{bad:?}");
+    }
+    let many: Vec<u8> = (0..40).flat_map(|n| [24, 172, 16, n, 10, 0, 0, 1]).collect();
+    let lease = Bench::offered(&but(option::ROUTES, &many)).unwrap();
+    assert_eq!((lease.routes.len(), lease.left_out), (16, 24));
+}
+
+#[test]
+fn an_acknowledgement_of_another_address_or_server_is_no_answer() {
+    let mut bench = Bench::new();
+    bench.next();
+    bench.reply(Dhcpv4Type::OFFER, OURS, &honest()).unwrap();
+    bench.drain();
+    let other = Ipv4Addr::new(10, 0, 0, 51);
+    let changed = bench.reply(Dhcpv4Type::ACK, other, &honest());
+    assert_eq!(changed, Err(Refused::AddressChanged(other)));
+    let stranger = but(option::SERVER_ID, &[10, 0, 0, 66]);
+    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &stranger), Err(Refused::Server));
+    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &honest()), Ok(()));
+}
+
+/// Offers, and refuses every request: an hour of that costs a packet a second at the very most.
+#[test]
+fn a_server_that_offers_and_refuses_for_ever_is_asked_ever_more_seldom() {
+    let mut bench = Bench::new();
+    let (end, mut sent) = (bench.now + Duration::from_secs(3600), 0);
+    while bench.now < end {
+        sent += bench.next().len();
+        match bench.client.state() {
+            DhcpState::Selecting => {
+                bench.reply(Dhcpv4Type::OFFER, OURS, &honest()).unwrap();
+            }
+            DhcpState::Requesting => {
+                bench.reply(Dhcpv4Type::NAK, OURS, &honest()).unwrap();
+            }
+            _ => {}
+        }
+    }
+    assert!((100..=140).contains(&sent), "{sent} messages in an hour");
+}
+
+#[test]
+fn every_message_of_ours_has_room_for_all_of_its_options() {
+    let bench = Bench::bound();
+    for kind in 1..=7 {
+        let sent = bench.client.write(Dhcpv4Type(kind), bench.now);
+        assert!(sent.bytes().len() >= 300);
+        assert_eq!(Dhcpv4Message::parse(sent.bytes()).unwrap().kind(), Some(Dhcpv4Type(kind)));
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_options_bring_it_out_of_step(
+        replies in proptest::collection::vec(
+            (0_u8..8, proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120)), 1..40),
+    ) {
+        let mut bench = Bench::new();
+        for (kind, noise) in replies {
+            let _ = bench.next();
+            let mut bytes = bench.message(Dhcpv4Type(kind), OURS, &honest());
+            let end = bytes.len().min(300);
+            bytes.truncate(end - 1);
+            bytes.extend(noise);
+            let _ = bench.input(&bytes);
+            let _ = bench.drain();
+            bench.client.verified(bench.now);
+            let _ = bench.drain();
+            if bench.client.deadline().is_none() {
+                break;
+            }
+        }
+    }
+}
