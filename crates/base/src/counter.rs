@@ -136,6 +136,12 @@ counters! {
     FloodwallHeaderPulldowns = "Headers rearranged because somebody had to write.",
     FloodwallHeaderFailures = "Headers asked for beyond the packet's end.",
     FloodwallRounds = "Rounds run.",
+    FloodwallDhcpIn = "DHCP messages that arrived while an answer was waited for.",
+    FloodwallDhcpRefused = "DHCP messages that were not believed.",
+    FloodwallDhcpOut = "DHCP messages sent.",
+    FloodwallDhcpLeases = "Leases taken or prolonged.",
+    FloodwallDhcpDeclines = "Leased addresses given up because somebody else has them.",
+    FloodwallChanges = "Changes of addresses and links.",
     FloodwallDadConflicts = "Addresses given up because somebody else has them.",
 }
 

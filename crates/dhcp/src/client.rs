@@ -231,7 +231,9 @@ impl DhcpClient {
         matches!(self.state, DhcpState::Bound | DhcpState::Renewing | DhcpState::Rebinding)
     }
 
-    const fn awaits(&self) -> bool {
+    /// Whether answers may come.
+    #[must_use]
+    pub const fn awaits(&self) -> bool {
         self.awaits_without_address()
             || matches!(self.state, DhcpState::Renewing | DhcpState::Rebinding)
     }

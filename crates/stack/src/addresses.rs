@@ -15,7 +15,7 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::{IfIndex, Instant, IpCidr, Prefix, Randomness, Units};
+use floodwall_base::{Counter, IfIndex, Instant, IpCidr, Prefix, Randomness, Units};
 use floodwall_fib::{AddRouteError, RouteProtocol};
 use floodwall_ip::{
     AddressOrigin, AddressState, Detection, InterfaceAddress, InterfaceError, LinkMedium,
@@ -203,12 +203,14 @@ impl Stack {
     /// whoever must act upon that.
     fn address_changed(
         &mut self,
-        _iface: IfIndex,
-        _addr: IpAddr,
-        _now: Instant,
-        _random: &mut Randomness,
+        iface: IfIndex,
+        addr: IpAddr,
+        now: Instant,
+        random: &mut Randomness,
     ) {
         self.paths.forget();
+        self.stats.counters.count(Counter::FloodwallChanges);
+        self.dhcp_address(iface, addr, now, random);
     }
 
     /// Whether an address may be added.

@@ -13,6 +13,7 @@ use floodwall_packet::PacketList;
 use floodwall_udp::{Udp, UdpConfig};
 
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
+use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
 use crate::paths::Paths;
 use crate::router::Routers;
@@ -140,9 +141,13 @@ pub(crate) fn stack(
         routers: Routers::new(config, random, now),
         detects: config.duplicate_address_detection,
         address_deadline: None,
+        dhcp: Dhcp::new(config.interfaces.len() + 1),
     };
     routes(&mut stack, config)?;
     detect(&mut stack, config, random, now);
+    for (i, _) in config.interfaces.iter().enumerate().filter(|(_, c)| c.dhcp) {
+        stack.set_dhcp(IfIndex(i as u16 + 1), true, now, random);
+    }
     Ok(stack)
 }
 

@@ -26,6 +26,9 @@ pub struct InterfaceConfig {
     /// Whether we make ourselves addresses out of the prefixes that routers advertise (RFC 4862),
     /// with identifiers that say nothing of the station (RFC 7217). Needs `accept_ra`.
     pub autoconf: bool,
+    /// Whether DHCP servers there are asked for an address, routes and DNS (RFC 2131). Ethernet
+    /// only.
+    pub dhcp: bool,
 }
 
 impl Default for InterfaceConfig {
@@ -39,6 +42,7 @@ impl Default for InterfaceConfig {
             gateways: Vec::new(),
             accept_ra: false,
             autoconf: false,
+            dhcp: false,
         }
     }
 }

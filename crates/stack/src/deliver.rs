@@ -33,6 +33,9 @@ impl Stack {
         match upper.protocol {
             IpProtocol::UDP => {
                 self.stats.counters.count(Counter::IpInDelivers);
+                if self.dhcp.asks() && self.is_for_dhcp(&packet, ascent.iface, upper, ascent.l3) {
+                    return self.dhcp_input(cx, packet, ascent, upper);
+                }
                 self.udp_input(cx, packet, ascent, upper);
             }
             IpProtocol::ICMPV4 => {

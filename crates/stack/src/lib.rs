@@ -14,6 +14,7 @@ mod config;
 mod cut;
 mod cx;
 mod deliver;
+mod dhcp;
 mod echo;
 mod errors;
 mod fate;
@@ -37,6 +38,7 @@ mod tx;
 pub use addresses::{AddAddress, AddressError};
 pub use build::check;
 pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
+pub use floodwall_dhcp as dhcp_client;
 pub use floodwall_ip::router_discovery;
 pub use floodwall_ip::{
     AddressOrigin, Icmpv6Filter, LinkMedium, PingId, PingOpenError, PingRecvError, PingReply,

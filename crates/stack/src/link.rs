@@ -9,7 +9,7 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::{DropReason, IfIndex, Instant, Randomness};
+use floodwall_base::{Counter, DropReason, IfIndex, Instant, Randomness};
 use floodwall_fib::RouteProtocol;
 use floodwall_ip::Detection;
 use floodwall_packet::PacketList;
@@ -55,6 +55,8 @@ impl Stack {
         } else {
             self.forget_link(iface, now, random);
         }
+        self.stats.counters.count(Counter::FloodwallChanges);
+        self.dhcp_link(iface, now, random);
     }
 
     /// Forgets what somebody on the link told us.

@@ -183,6 +183,11 @@ impl Stack {
         let response = self.dad.conflict(iface, addr, nonce, cx.now, cx.random);
         match response {
             Response::Ignore => return,
+            // It is declined at the first sign of another owner (RFC 2131 section 4.4.1).
+            Response::Retry if self.is_leased(iface, addr) => {
+                self.dad.stop(iface, addr);
+                self.address_is_taken(cx, iface, addr);
+            }
             Response::Defend => self.announce(cx, iface, addr),
             _ if self.autoconf_conflict(cx, iface, addr) => {}
             Response::Retry => {}
@@ -265,6 +270,7 @@ impl Stack {
             let granted = Units(left.0.min(EVENTS as u32));
             let mut spent = self.address_timers(cx, granted);
             spent = spent.plus(self.address_lifetimes(cx, granted.minus(spent)));
+            spent = spent.plus(self.dhcp_timers(cx, granted.minus(spent)));
             spent = spent.plus(self.neighbor_timers::<Ipv4Addr>(cx, granted.minus(spent)));
             spent = spent.plus(self.neighbor_timers::<Ipv6Addr>(cx, granted.minus(spent)));
             spent = spent.plus(self.router_timers(cx, granted.minus(spent)));

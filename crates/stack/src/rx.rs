@@ -122,6 +122,9 @@ impl Stack {
         packet.truncate(l3 + heading.total_len);
         let to_group = match self.is_ours_v4(packet.iface(), &heading) {
             Ok(to_group) => to_group,
+            Err(DropReason::IpNotForUs) if self.dhcp.asks() => {
+                return self.dhcp_stray(cx, packet, l3, &heading);
+            }
             Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
         };
         let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };

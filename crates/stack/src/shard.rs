@@ -52,6 +52,8 @@ pub struct Stack {
     pub(crate) detects: bool,
     /// When an address may have to be looked at: never later than its next end.
     pub(crate) address_deadline: Option<Instant>,
+    /// Who asks DHCP servers.
+    pub(crate) dhcp: crate::dhcp::Dhcp,
 }
 
 impl Stack {
@@ -222,6 +224,7 @@ impl Engine for Stack {
             self.routers.deadline(),
             self.reassembly_v4.deadline(),
             self.reassembly_v6.deadline(),
+            self.dhcp.deadline(),
         ];
         all.into_iter().flatten().min()
     }

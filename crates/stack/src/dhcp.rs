@@ -1,0 +1,403 @@
+//! The stack's side of DHCPv4: a client for each interface that has one, its messages become
+//! packets, its leases addresses and routes.
+//!
+//! Called by `rx.rs` and `deliver.rs` for what arrived, by `addresses.rs` and `link.rs` when
+//! something the client waits for has happened, and for timed work. Invariants: what a lease
+//! brought goes when it ends: its address, its routes and its MTU; what the operator gave is never
+//! touched. Reading: RFC 2131 section 4.1 (broadcasts without an address), RFC 5227. Not here:
+//! what to believe of a server (`floodwall_dhcp`), name resolution.
+//!
+//! # Under flood
+//! See `floodwall_dhcp`. A datagram costs one look at its ports, and only while a client waits for
+//! an answer; one for an address that is not ours is looked at so on that interface alone.
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use floodwall_base::limits::DHCP_MESSAGE_BYTES_MAX;
+use floodwall_base::{Counter, DropReason, IfIndex, Instant, Randomness, Units};
+use floodwall_checksum::{Sum, pseudo_header_v4, sum};
+use floodwall_dhcp::{DhcpClient, Event, Lease, Transmission};
+use floodwall_fib::{Route, RouteProtocol};
+use floodwall_ip::{AddressOrigin, AddressState, Detection, Heading, LinkMedium, Upper, input};
+use floodwall_packet::{ChecksumState, PacketBuf};
+use floodwall_wire::dhcpv4::{CLIENT_PORT, SERVER_PORT};
+use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
+
+use crate::addresses::AddAddress;
+use crate::build::MTU_MIN_V6;
+use crate::cx::Cx;
+use crate::rx::Ascent;
+use crate::shard::Stack;
+use crate::tables::Ends;
+use crate::tx::{HOP_LIMIT, Outgoing};
+
+/// The metric of a server's routes; those of the operator come before them.
+const METRIC: u32 = 1024;
+
+/// One interface's client.
+#[derive(Debug)]
+struct Served {
+    client: DhcpClient,
+    /// The MTU without a lease.
+    mtu: u32,
+    /// Whether it is wanted: it starts when the link comes up.
+    on: bool,
+}
+
+/// The clients of all interfaces.
+#[derive(Debug)]
+pub(crate) struct Dhcp {
+    served: Box<[Option<Served>]>,
+    /// Some client waits for an answer.
+    asks: bool,
+}
+
+impl Dhcp {
+    /// Room for a client on each of so many interfaces.
+    pub(crate) fn new(interfaces: usize) -> Self {
+        Self { served: (0..interfaces).map(|_| None).collect(), asks: false }
+    }
+
+    fn client(&self, iface: IfIndex) -> Option<&DhcpClient> {
+        self.served.get(usize::from(iface.0))?.as_ref().map(|served| &served.client)
+    }
+
+    fn client_mut(&mut self, iface: IfIndex) -> Option<&mut DhcpClient> {
+        self.served.get_mut(usize::from(iface.0))?.as_mut().map(|served| &mut served.client)
+    }
+
+    fn mtu(&self, iface: IfIndex) -> Option<u32> {
+        self.served.get(usize::from(iface.0))?.as_ref().map(|served| served.mtu)
+    }
+
+    /// Whether some client waits for an answer: else no packet is looked at.
+    #[inline]
+    pub(crate) const fn asks(&self) -> bool {
+        self.asks
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.served.iter().flatten().filter_map(|served| served.client.deadline()).min()
+    }
+
+    fn look(&mut self) {
+        self.asks = self.served.iter().flatten().any(|served| served.client.awaits());
+    }
+
+    /// The next event, of whichever client.
+    fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<(IfIndex, Event)> {
+        let event = self.served.iter_mut().enumerate().find_map(|(index, served)| {
+            let event = served.as_mut()?.client.poll(now, random)?;
+            Some((IfIndex(index as u16), event))
+        });
+        self.look();
+        event
+    }
+}
+
+impl Stack {
+    /// Asks DHCP servers of an interface's link for an address from now on (RFC 2131), or gives
+    /// back what they gave and asks no more. Nothing happens where the interface is no Ethernet.
+    pub fn set_dhcp(&mut self, iface: IfIndex, on: bool, now: Instant, random: &mut Randomness) {
+        let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
+        let LinkMedium::Ethernet(mac) = interface.medium else { return };
+        let (up, mtu) = (interface.up, interface.mtu);
+        let Some(slot) = self.dhcp.served.get_mut(usize::from(iface.0)) else { return };
+        let served = slot.get_or_insert_with(|| {
+            let client = DhcpClient::new(mac);
+            Served { client, mtu, on: false }
+        });
+        match (core::mem::replace(&mut served.on, on), on) {
+            (true, false) => served.client.release(),
+            (false, true) if up => served.client.start(now, random),
+            _ => {}
+        }
+        self.dhcp.look();
+    }
+
+    /// The DHCP client of an interface, where it has one: its state, its lease, what it refused.
+    #[must_use]
+    pub fn dhcp(&self, iface: IfIndex) -> Option<&DhcpClient> {
+        self.dhcp.client(iface)
+    }
+
+    /// Gives all leases back, for an orderly end; what must be said goes out with the next timed
+    /// work.
+    pub fn release_leases(&mut self) {
+        for served in self.dhcp.served.iter_mut().flatten() {
+            served.client.release();
+            served.on = false;
+        }
+        self.dhcp.look();
+    }
+
+    /// A link came up or went down.
+    pub(crate) fn dhcp_link(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
+        let up = self.interfaces.get(usize::from(iface.0)).is_some_and(|i| i.up);
+        let served = self.dhcp.served.get_mut(usize::from(iface.0)).and_then(Option::as_mut);
+        let Some(Served { client, on: true, .. }) = served else { return };
+        if up {
+            client.start(now, random);
+        } else {
+            client.stop();
+            self.restore_mtu(iface);
+        }
+        self.dhcp.look();
+    }
+
+    /// Something about an address is another: a client may wait for just that.
+    pub(crate) fn dhcp_address(
+        &mut self,
+        iface: IfIndex,
+        addr: IpAddr,
+        now: Instant,
+        random: &mut Randomness,
+    ) {
+        if !self.is_leased(iface, addr) {
+            return;
+        }
+        let state = self.interfaces.get(usize::from(iface.0)).and_then(|i| i.owns(addr));
+        let Some(client) = self.dhcp.client_mut(iface) else { return };
+        match state {
+            Some(AddressState::Preferred | AddressState::Deprecated) => client.verified(now),
+            Some(AddressState::Duplicate) => {
+                self.stats.counters.count(Counter::FloodwallDhcpDeclines);
+                client.unusable(now, random);
+            }
+            Some(AddressState::Tentative) | None => {}
+        }
+        self.dhcp.look();
+    }
+
+    /// Whether a server gave this address: at the first sign that somebody has it, it is declined.
+    pub(crate) fn is_leased(&self, iface: IfIndex, addr: IpAddr) -> bool {
+        let interface = self.interfaces.get(usize::from(iface.0));
+        let address = interface.and_then(|i| i.address(addr));
+        address.is_some_and(|a| a.origin == AddressOrigin::Dhcp)
+    }
+
+    /// Whether a UDP datagram is an answer to a client of ours, by its ports.
+    pub(crate) fn is_for_dhcp(
+        &mut self,
+        packet: &PacketBuf,
+        iface: IfIndex,
+        upper: Upper,
+        l3: usize,
+    ) -> bool {
+        let mut ports = [0; 4];
+        let answers = self.dhcp.client(iface).is_some_and(DhcpClient::awaits);
+        let at = l3 + upper.offset;
+        answers
+            && packet.header(at, 4, &mut ports, &mut self.stats.access).is_some_and(|ports| {
+                let [from, to] = [SERVER_PORT.to_be_bytes(), CLIENT_PORT.to_be_bytes()];
+                ports == [from, to].as_flattened()
+            })
+    }
+
+    /// A datagram to no address of ours: an answer to a client that has none yet, sent to the
+    /// address that it is about (RFC 2131 section 4.1), or nobody's.
+    #[cold]
+    pub(crate) fn dhcp_stray(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        l3: usize,
+        heading: &Heading<Ipv4Addr>,
+    ) {
+        let iface = packet.iface();
+        let awaited = self.dhcp.client(iface).is_some_and(DhcpClient::awaits_without_address);
+        if awaited
+            && !packet.is_link_group()
+            && let Ok(upper) = input::ipv4_upper(&packet, l3, heading, &mut self.stats.access)
+            && upper.protocol == IpProtocol::UDP
+            && self.is_for_dhcp(&packet, iface, upper, l3)
+        {
+            let ascent = Ascent { iface, l3, heading: *heading, to_group: false };
+            return self.dhcp_input(cx, packet, ascent, upper);
+        }
+        self.die_ip::<Ipv4Addr>(packet, DropReason::IpNotForUs);
+    }
+
+    /// A message for a client of ours.
+    #[cold]
+    pub(crate) fn dhcp_input(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<Ipv4Addr>,
+        upper: Upper,
+    ) {
+        self.stats.counters.count(Counter::FloodwallDhcpIn);
+        let l4 = ascent.l3 + upper.offset;
+        let mut room = [0; udp::HEADER_LEN + DHCP_MESSAGE_BYTES_MAX];
+        let len = packet.len().saturating_sub(l4).min(room.len());
+        let bytes = packet.header(l4, len, &mut room, &mut self.stats.access);
+        let Some(bytes) = bytes.filter(|_| packet.len() - l4 == len) else {
+            return self.refuse_dhcp(packet);
+        };
+        let summed = packet.checksum_state() != ChecksumState::Unverified;
+        let Some(payload) = datagram(bytes, &ascent.heading, summed) else {
+            return self.refuse_dhcp(packet);
+        };
+        let Self { dhcp, interfaces, .. } = self;
+        // The address that the client has itself is what it asks for more time of.
+        let is_others = |addr: Ipv4Addr| {
+            let of = |i: &floodwall_ip::Interface| Some((i.index, i.address(addr.into())?.origin));
+            let found = interfaces.iter().find_map(of);
+            found.is_some_and(|(at, by)| at != ascent.iface || by != AddressOrigin::Dhcp)
+        };
+        let Some(client) = dhcp.client_mut(ascent.iface) else { return self.refuse_dhcp(packet) };
+        match client.input(payload, cx.now, cx.random, is_others) {
+            Ok(()) => {
+                self.stats.fates.delivered += 1;
+                drop(packet);
+                self.dhcp_timers(cx, Units(4));
+            }
+            Err(_) => self.refuse_dhcp(packet),
+        }
+    }
+
+    fn refuse_dhcp(&mut self, packet: PacketBuf) {
+        self.stats.counters.count(Counter::FloodwallDhcpRefused);
+        self.die(packet, DropReason::DhcpRefused);
+    }
+
+    /// What clients have to do, up to `budget` events.
+    pub(crate) fn dhcp_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        let mut left = budget;
+        while !left.is_zero() && self.dhcp.deadline().is_some_and(|at| at <= cx.now) {
+            let Some((iface, event)) = self.dhcp.poll(cx.now, cx.random) else { break };
+            left = left.minus(Units(1));
+            match event {
+                Event::Send(message) => self.send_dhcp(cx, iface, &message),
+                Event::Verify(lease) => self.verify_lease(cx, iface, &lease),
+                Event::Bound(lease) => self.apply_lease(cx, iface, &lease),
+                Event::Ended(addr, _) => self.end_lease(cx, iface, addr),
+            }
+        }
+        budget.minus(left)
+    }
+
+    fn send_dhcp(&mut self, cx: &mut Cx<'_>, iface: IfIndex, message: &Transmission) {
+        self.stats.counters.count(Counter::FloodwallDhcpOut);
+        let Transmission { src_addr, dst_addr, .. } = *message;
+        let Some(packet) = as_datagram(cx, message) else {
+            self.stats.fates.originated += 1;
+            return self.stats.drops_out.count(DropReason::NoBuffer);
+        };
+        let zone = Some(iface);
+        let (ends, protocol) = (Ends { src_addr, dst_addr }, IpProtocol::UDP);
+        self.output(cx, Outgoing { packet, ends, protocol, hop_limit: HOP_LIMIT, zone });
+    }
+
+    /// Finds out whether a lease's address is ours alone.
+    fn verify_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, lease: &Lease) {
+        let new = leased(lease, Detection::Probe);
+        // What is over is taken away by its own time; a new one may come before.
+        let _ = self.remove_address(iface, new.addr, cx.now, cx.random);
+        if self.add_address(iface, new, cx.now, cx.random).is_err()
+            && let Some(client) = self.dhcp.client_mut(iface)
+        {
+            client.unusable(cx.now, cx.random);
+        }
+    }
+
+    /// A lease is in force, for the first time or for longer.
+    fn apply_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, lease: &Lease) {
+        self.stats.counters.count(Counter::FloodwallDhcpLeases);
+        self.stats.counters.count(Counter::FloodwallChanges);
+        let (addr, until) = (IpAddr::V4(lease.addr), lease.expires);
+        let interface = self.interfaces.get(usize::from(iface.0));
+        let now_has = interface.and_then(|i| i.address(addr));
+        if now_has.is_some_and(|a| a.prefix_len != lease.prefix_len) {
+            // Another prefix: another route.
+            let _ = self.remove_address(iface, addr, cx.now, cx.random);
+        }
+        if self.refresh_address(iface, addr, until, until, cx.now).is_err() {
+            let again = leased(lease, Detection::Announce);
+            // What is missing then is seen by `address show`; the next renewal tries again.
+            let _ = self.add_address(iface, again, cx.now, cx.random);
+        }
+        self.forget_lease_routes(iface);
+        for (rank, route) in (0..).zip(lease.routes.iter()) {
+            let of_lease = Route {
+                gateway: route.gateway,
+                protocol: RouteProtocol::Dhcp,
+                metric: METRIC + rank,
+                expires: lease.expires,
+                src_addr: Some(lease.addr),
+                ..Route::on_link(route.prefix, iface)
+            };
+            // The table is full, or the operator has the same route.
+            let _ = self.routes_v4.insert(of_lease);
+        }
+        self.restore_mtu(iface);
+        if let (Some(mtu), Some(interface)) =
+            (lease.mtu.map(u32::from), self.interfaces.get_mut(usize::from(iface.0)))
+            && (MTU_MIN_V6..interface.mtu).contains(&mtu)
+        {
+            interface.mtu = mtu;
+        }
+        self.paths.forget();
+    }
+
+    fn end_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: Ipv4Addr) {
+        self.stats.counters.count(Counter::FloodwallChanges);
+        if self.is_leased(iface, addr.into()) {
+            // Just seen there.
+            let _ = self.remove_address(iface, addr.into(), cx.now, cx.random);
+        }
+        self.forget_lease_routes(iface);
+        self.restore_mtu(iface);
+        self.paths.forget();
+    }
+
+    fn forget_lease_routes(&mut self, iface: IfIndex) {
+        self.routes_v4.remove(|r| r.iface == iface && r.protocol == RouteProtocol::Dhcp);
+    }
+
+    fn restore_mtu(&mut self, iface: IfIndex) {
+        if let (Some(mtu), Some(interface)) =
+            (self.dhcp.mtu(iface), self.interfaces.get_mut(usize::from(iface.0)))
+        {
+            interface.mtu = mtu;
+        }
+    }
+}
+
+/// The address of a lease.
+fn leased(lease: &Lease, detection: Detection) -> AddAddress {
+    AddAddress {
+        addr: lease.addr.into(),
+        prefix_len: lease.prefix_len,
+        origin: AddressOrigin::Dhcp,
+        preferred_until: lease.expires,
+        valid_until: lease.expires,
+        detection,
+        prefix_route: true,
+    }
+}
+
+/// The payload of a datagram that is intact.
+fn datagram<'a>(bytes: &'a [u8], heading: &Heading<Ipv4Addr>, summed: bool) -> Option<&'a [u8]> {
+    let header = UdpHeader::parse(bytes, bytes.len()).ok()?;
+    let payload = bytes.get(udp::HEADER_LEN..header.len())?;
+    let pseudo = pseudo(heading.src_addr, heading.dst_addr, header.len());
+    (summed || header.verifies(pseudo, sum(payload))).then_some(payload)
+}
+
+/// A message with its UDP header.
+fn as_datagram(cx: &Cx<'_>, message: &Transmission) -> Option<PacketBuf> {
+    let payload = message.bytes();
+    let len = udp::HEADER_LEN + payload.len();
+    let mut packet = cx.pool.alloc_for(len)?;
+    let (header, body) = packet.extend(len)?.split_first_chunk_mut::<{ udp::HEADER_LEN }>()?;
+    body.copy_from_slice(payload);
+    let fields = UdpFields { src_port: CLIENT_PORT, dst_port: SERVER_PORT, len: len as u16 };
+    fields.emit(pseudo(message.src_addr, message.dst_addr, len), sum(payload), header);
+    Some(packet)
+}
+
+fn pseudo(src_addr: Ipv4Addr, dst_addr: Ipv4Addr, len: usize) -> Sum {
+    pseudo_header_v4(src_addr, dst_addr, IpProtocol::UDP.0, len as u16)
+}
