@@ -9,7 +9,7 @@
 //! | [`spsc`] | one thread hands values, in order and bounded, to one other thread |
 //! | [`take_all`] | any threads hand intrusive nodes to one, which takes all of them at once |
 //! | [`snapshot`] | one thread shows its counters, whole, to any number of readers |
-//! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it when they have paused |
+//! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it later |
 //! | [`Per`] | nobody: one value each, on lines of its own |
 //!
 //! # Checking

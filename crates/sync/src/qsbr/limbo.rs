@@ -64,8 +64,8 @@ struct Waiting<T> {
     since: Instant,
 }
 
-/// See the file's head. Dropped while workers are online, it leaves its objects to the domain, which
-/// frees them when it ends itself.
+/// See the file's head. Dropped while workers are online, it leaves its objects to the domain,
+/// which frees them when it ends itself.
 pub struct Limbo<T: Send + 'static, P: Policy = Paced> {
     shared: Arc<Shared>,
     policy: P,
@@ -92,6 +92,12 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
             return Err(Refused { items: self.stats.items, bytes: self.stats.bytes });
         }
         Ok(Slot { limbo: self, bytes })
+    }
+
+    /// How many more objects may wait.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.caps.items - self.waiting.len()
     }
 
     /// Frees what may be freed, as much as the policy grants in one pass: each object goes to

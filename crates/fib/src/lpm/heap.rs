@@ -1,0 +1,152 @@
+//! The prefixes that end in one node: the writer's own record of a stride.
+//!
+//! Called by `writer.rs`; readers never see it. A prefix of `depth` bits (1 to 8) within the stride
+//! has the index 2^depth + its bits, as in a binary heap; the set of indices is a bitmap, and the
+//! values lie packed in the order of the indices. Invariant: one value for each bit that is set.
+
+/// Bits of a stride.
+pub(super) const STRIDE: u8 = 8;
+
+/// See the file's head.
+#[derive(Debug, Default)]
+pub(super) struct Heap {
+    set: [u64; 8],
+    values: Vec<u32>,
+}
+
+/// The heap's index of a prefix: its depth in the stride and its bits there.
+#[inline]
+pub(super) const fn index(depth: u8, bits: u8) -> usize {
+    (1 << depth) | (bits >> (STRIDE - depth)) as usize
+}
+
+impl Heap {
+    pub(super) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    fn is_set(&self, at: usize) -> bool {
+        self.set.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0)
+    }
+
+    /// How many values lie before that of `at`.
+    fn rank(&self, at: usize) -> usize {
+        let whole = self.set.iter().take(at / 64).map(|word| word.count_ones() as usize);
+        let part = self.set.get(at / 64).map_or(0, |word| word & ((1 << (at % 64)) - 1));
+        whole.sum::<usize>() + part.count_ones() as usize
+    }
+
+    pub(super) fn value(&self, at: usize) -> Option<u32> {
+        if self.is_set(at) { self.values.get(self.rank(at)).copied() } else { None }
+    }
+
+    /// Sets a value; returns the one before.
+    pub(super) fn insert(&mut self, at: usize, value: u32) -> Option<u32> {
+        let rank = self.rank(at);
+        if self.is_set(at) {
+            return self.values.get_mut(rank).map(|old| core::mem::replace(old, value));
+        }
+        if let Some(word) = self.set.get_mut(at / 64) {
+            *word |= 1 << (at % 64);
+            self.values.insert(rank, value);
+        }
+        None
+    }
+
+    /// Takes a value out.
+    pub(super) fn remove(&mut self, at: usize) -> Option<u32> {
+        if !self.is_set(at) {
+            return None;
+        }
+        let rank = self.rank(at);
+        if let Some(word) = self.set.get_mut(at / 64) {
+            *word &= !(1 << (at % 64));
+        }
+        Some(self.values.remove(rank))
+    }
+
+    /// The longest match of each of the 32 positions whose upper three bits are `q`; 0 for none.
+    pub(super) fn paint(&self, q: usize) -> [u32; 32] {
+        // At most three bits long: of all 32 alike, the longest counts.
+        let whole = (1..=3).rev().find_map(|depth| self.value(1 << depth | q >> (3 - depth)));
+        let mut painted = [whole.unwrap_or(0); 32];
+        for depth in 4..=usize::from(STRIDE) {
+            let (first, run) = (1 << depth | q << (depth - 3), 1 << (8 - depth));
+            let count = 1_usize << (depth - 3);
+            // `count` divides 64 and `first` is a multiple of it: they lie in one word.
+            let Some(word) = self.set.get(first / 64) else { continue };
+            let mask = if count == 64 { u64::MAX } else { (1 << count) - 1 };
+            let mut here = word >> (first % 64) & mask;
+            if here == 0 {
+                continue;
+            }
+            let mut rank = self.rank(first);
+            while here != 0 {
+                let n = here.trailing_zeros() as usize;
+                here &= here - 1;
+                let value = self.values.get(rank).copied().unwrap_or(0);
+                rank += 1;
+                if let Some(positions) = painted.get_mut(n * run..(n + 1) * run) {
+                    positions.fill(value);
+                }
+            }
+        }
+        painted
+    }
+
+    #[cfg(test)]
+    /// Every prefix with its value: depth, bits in the upper end of a byte, value.
+    fn iter(&self) -> impl Iterator<Item = (u8, u8, u32)> + '_ {
+        let set = (2..512).filter(|at| self.is_set(*at));
+        set.zip(&self.values).map(|(at, value)| {
+            let depth = at.ilog2() as u8;
+            (depth, (at << (STRIDE - depth)) as u8, *value)
+        })
+    }
+
+    /// Bytes of the writer's memory.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + 4 * self.values.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn painting_equals_the_longest_match_of_each_position() {
+        let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+        let mut next = || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed
+        };
+        for _ in 0..200 {
+            let (mut heap, mut list) = (Heap::default(), Vec::new());
+            for n in 1..next() % 60 {
+                let depth = (next() % 8 + 1) as u8;
+                let bits = (next() as u8) & (0xff_u16 << (8 - depth)) as u8;
+                heap.insert(index(depth, bits), n as u32);
+                list.retain(|(d, b, _)| (*d, *b) != (depth, bits));
+                list.push((depth, bits, n as u32));
+            }
+            for _ in 0..next() % 10 {
+                if let Some((depth, bits, value)) = list.pop() {
+                    assert_eq!(heap.remove(index(depth, bits)), Some(value));
+                }
+            }
+            for position in 0..256_usize {
+                let fits = |(d, b, _): &&(u8, u8, u32)| position as u8 >> (8 - d) == b >> (8 - d);
+                let best = list.iter().filter(fits).max_by_key(|(d, ..)| *d);
+                let want = best.map_or(0, |(.., value)| *value);
+                assert_eq!(heap.paint(position / 32)[position % 32], want);
+            }
+            let mut all: Vec<_> = heap.iter().collect();
+            all.sort_unstable();
+            list.sort_unstable();
+            assert_eq!(all, list);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The table against a list that is obviously right, in both families.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, SeqCst},
+};
+
+use floodwall_base::{Address, Instant, Prefix};
+use floodwall_sync::qsbr::{Domain, Moment};
+
+use super::*;
+
+const NOW: Instant = Instant::ORIGIN;
+/// Changes made while another thread looks.
+const CHANGES: u64 = 40_000;
+
+/// A small generator: tests replay.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// An address in a crowded part of the space, so that prefixes nest.
+    fn addr<A: Address>(&mut self) -> A {
+        let mut bits = u128::from(self.next()) << 64 | u128::from(self.next());
+        for at in [8, 16, 24, 32, 40, 48, 64, 96] {
+            if self.below(3) != 0 {
+                bits &= !(0xfe_u128 << (120 - at));
+            }
+        }
+        bits = bits & !(0xfc << 120) | 0x20 << 120;
+        A::from_bits_aligned(bits)
+    }
+
+    fn prefix<A: Address>(&mut self) -> Prefix<A> {
+        let len = match self.below(8) {
+            0 => self.below(17),
+            1 => u64::from(A::BITS),
+            _ => self.below(u64::from(A::BITS) + 1),
+        };
+        Prefix::new(self.addr(), len as u8).unwrap()
+    }
+}
+
+/// The longest match by looking at all.
+fn oracle<A: Address>(list: &BTreeMap<Prefix<A>, u32>, addr: A) -> u32 {
+    let fits = list.iter().filter(|(prefix, _)| prefix.contains(addr));
+    fits.max_by_key(|(prefix, _)| prefix.len()).map_or(0, |(_, value)| *value)
+}
+
+fn small() -> Capacity {
+    Capacity { lines: 20_000, slots: 400_000, directs: 1024, retired: 4096 }
+}
+
+/// Addresses at which an answer may change: the ends of every prefix and their neighbours.
+fn edges<A: Address>(list: &BTreeMap<Prefix<A>, u32>, random: &mut Random) -> Vec<A> {
+    let mut addrs: Vec<A> = (0..300).map(|_| random.addr()).collect();
+    for prefix in list.keys() {
+        let first = prefix.addr().to_bits_aligned();
+        let size = 1_u128.checked_shl(128 - u32::from(prefix.len())).unwrap_or(0);
+        let unit = 1_u128 << (128 - u32::from(A::BITS));
+        for bits in [first, first.wrapping_sub(unit), first.wrapping_add(size)] {
+            addrs.push(A::from_bits_aligned(bits));
+            addrs.push(A::from_bits_aligned(bits.wrapping_sub(unit)));
+        }
+    }
+    addrs
+}
+
+fn equals<A: Family>(
+    lpm: &Lpm<A>,
+    view: View<'_>,
+    list: &BTreeMap<Prefix<A>, u32>,
+    random: &mut Random,
+) {
+    let addrs = edges(list, random);
+    let mut found = vec![u32::MAX; addrs.len()];
+    lpm.lookup_burst(view, &addrs, &mut found);
+    for (addr, found) in addrs.iter().zip(found) {
+        let want = oracle(list, *addr);
+        assert_eq!(lpm.lookup(view, *addr), want, "{addr}");
+        assert_eq!(found, want, "{addr} in a burst");
+    }
+}
+
+fn changes_like_the_list<A: Family>(seed: u64, rounds: usize) {
+    let domain = Domain::new(1);
+    let mut reader = domain.reader().unwrap();
+    let mut writer = LpmWriter::<A>::new(&domain, small());
+    let lpm = writer.reader();
+    let (mut list, mut random) = (BTreeMap::new(), Random(seed));
+    for round in 0..rounds {
+        for _ in 0..random.below(20) {
+            let known = list.keys().nth(random.below(list.len() as u64 + 1) as usize).copied();
+            let prefix = match known {
+                Some(known) if random.below(3) == 0 => known,
+                _ => random.prefix(),
+            };
+            if random.below(5) < 2 || list.len() > 120 {
+                let gone = known.unwrap_or(prefix);
+                assert_eq!(writer.remove(gone, NOW), Ok(list.remove(&gone)), "{gone}");
+            } else {
+                let value = match random.below(3) {
+                    0 => random.below(u64::from(VALUE_MAX)) as u32 + 1,
+                    _ => random.below(5) as u32 + 1,
+                };
+                let before = writer.insert(prefix, value, NOW);
+                assert_eq!(before, Ok(list.insert(prefix, value)), "{prefix}");
+                assert_eq!(writer.exact(prefix), Some(value));
+            }
+        }
+        assert_eq!(writer.len(), list.len());
+        if round % 4 == 0 {
+            equals(&lpm, reader.view(), &list, &mut random);
+        }
+        reader.pass(Moment::RoundEnd, NOW);
+    }
+    for prefix in list.keys() {
+        assert!(writer.remove(*prefix, NOW).unwrap().is_some());
+    }
+    for _ in 0..2000 {
+        reader.pass(Moment::RoundEnd, NOW);
+        let _ = writer.remove(Prefix::all(), NOW);
+    }
+    let empty = LpmWriter::<A>::new(&domain, small()).memory().lookup;
+    assert!(writer.is_empty());
+    assert_eq!(writer.memory().lookup, empty, "every node and slot is free again");
+    assert_eq!(writer.limbo().items, 0);
+}
+
+#[test]
+fn random_changes_leave_what_the_list_has_ipv4() {
+    (1..=6).for_each(|seed| changes_like_the_list::<Ipv4Addr>(seed, 120));
+}
+
+#[test]
+fn random_changes_leave_what_the_list_has_ipv6() {
+    (1..=6).for_each(|seed| changes_like_the_list::<Ipv6Addr>(seed, 120));
+}
+
+fn loads_like_it_inserts<A: Family>() {
+    let domain = Domain::new(1);
+    let reader = domain.reader().unwrap();
+    let mut random = Random(9);
+    let mut list = BTreeMap::new();
+    for n in 0..400 {
+        list.insert(random.prefix::<A>(), n % 7 + 1);
+    }
+    let mut loaded = LpmWriter::<A>::new(&domain, small());
+    loaded.load(list.iter().map(|(p, v)| (*p, *v)), NOW).unwrap();
+    equals(&loaded.reader(), reader.view(), &list, &mut random);
+    assert_eq!(loaded.len(), list.len());
+    let mut inserted = LpmWriter::<A>::new(&domain, small());
+    for (prefix, value) in &list {
+        // With the reader online nothing is freed: the cap must be large enough, or it says so.
+        inserted.insert(*prefix, *value, NOW).unwrap();
+    }
+    assert!(loaded.memory().lookup <= inserted.memory().lookup_high_water);
+}
+
+#[test]
+fn a_loaded_table_answers_like_an_inserted_one_in_both_families() {
+    loads_like_it_inserts::<Ipv4Addr>();
+    loads_like_it_inserts::<Ipv6Addr>();
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let domain = Domain::new(1);
+    let mut reader = domain.reader().unwrap();
+    let tiny = Capacity { lines: 40, slots: 2000, directs: 4, retired: 4096 };
+    let mut writer = LpmWriter::<Ipv6Addr>::new(&domain, tiny);
+    let lpm = writer.reader();
+    let (mut list, mut random) = (BTreeMap::new(), Random(3));
+    let mut refused = 0;
+    for _ in 0..300 {
+        let prefix = random.prefix::<Ipv6Addr>();
+        match writer.insert(prefix, 5, NOW) {
+            Ok(_) => _ = list.insert(prefix, 5),
+            Err(UpdateError::Full) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+        reader.pass(Moment::RoundEnd, NOW);
+    }
+    assert!(refused > 0 && !list.is_empty());
+    equals(&lpm, reader.view(), &list, &mut random);
+}
+
+#[test]
+fn a_worker_that_never_pauses_makes_the_writer_refuse_not_wait() {
+    let domain = Domain::new(1);
+    let stuck = domain.reader().unwrap();
+    let few = Capacity { retired: 64, ..small() };
+    let mut writer = LpmWriter::<Ipv4Addr>::new(&domain, few);
+    let addr = Ipv4Addr::new(10, 0, 0, 1);
+    let mut change = |n| writer.insert(Prefix::host(addr), n, NOW);
+    let refused = (1..1000).find_map(|n| change(n).err());
+    assert_eq!(refused, Some(UpdateError::Pending));
+    let last = writer.exact(Prefix::host(addr)).unwrap();
+    assert_eq!(writer.reader().lookup(stuck.view(), addr), last);
+}
+
+#[test]
+fn numbers_that_are_no_next_hops_are_refused() {
+    let domain = Domain::new(1);
+    let mut writer = LpmWriter::<Ipv4Addr>::new(&domain, small());
+    for value in [0, VALUE_MAX + 1, u32::MAX] {
+        assert_eq!(writer.insert(Prefix::all(), value, NOW), Err(UpdateError::Value(value)));
+    }
+    assert_eq!(writer.insert(Prefix::all(), VALUE_MAX, NOW), Ok(None));
+}
+
+/// Prefixes come and go, one at a time, while another thread looks. A look-up during which at most
+/// one change happened answers with that prefix or without it; one that was held up over several
+/// answers with some prefix that fits.
+fn answers_are_whole<A: Family>() {
+    let domain = Domain::new(1);
+    let mut writer = LpmWriter::<A>::new(&domain, small());
+    let mut random = Random(11);
+    let mut list: BTreeMap<Prefix<A>, u32> = BTreeMap::new();
+    for n in 0..100 {
+        let prefix = random.prefix();
+        list.insert(prefix, n + 1);
+        writer.insert(prefix, n + 1, NOW).unwrap();
+    }
+    let addrs = edges(&list, &mut random);
+    let prefixes: Vec<_> = list.iter().map(|(p, v)| (*p, *v)).collect();
+    let fits = |addr: &A| {
+        let mut fits: Vec<_> = prefixes.iter().filter(|(p, _)| p.contains(*addr)).collect();
+        fits.sort_by_key(|(p, _)| core::cmp::Reverse(p.len()));
+        fits.iter().map(|(_, value)| *value).chain([0]).collect::<Vec<u32>>()
+    };
+    let fits: Vec<Vec<u32>> = addrs.iter().map(fits).collect();
+    let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+    let lpm = writer.reader();
+    let mut reader = domain.reader().unwrap();
+    std::thread::scope(|scope| {
+        let (begun, ended, addrs) = (&begun, &ended, &addrs);
+        let looks = scope.spawn(move || {
+            let (mut found, mut strict) = (vec![0; 16], 0_u64);
+            while ended.load(Acquire) != CHANGES || strict == 0 {
+                for (addrs, fits) in addrs.chunks(16).zip(fits.chunks(16)) {
+                    let before = ended.load(Acquire);
+                    lpm.lookup_burst(reader.view(), addrs, &mut found);
+                    let changes = begun.load(SeqCst) - before;
+                    let allowed = if changes <= 1 { 2 } else { usize::MAX };
+                    strict += u64::from(changes == 1);
+                    for ((addr, fits), found) in addrs.iter().zip(fits).zip(&found) {
+                        let allowed = fits.get(..allowed.min(fits.len())).unwrap();
+                        assert!(allowed.contains(found), "{addr}: {found}, not {allowed:?}");
+                    }
+                    reader.pass(Moment::RoundEnd, NOW);
+                }
+            }
+        });
+        let mut change = |n: u64| {
+            let (prefix, value) = prefixes[(n / 2) as usize % prefixes.len()];
+            begun.store(n + 1, SeqCst);
+            while match n % 2 {
+                0 => writer.remove(prefix, NOW).is_err(),
+                _ => writer.insert(prefix, value, NOW).is_err(),
+            } {
+                std::thread::yield_now();
+            }
+            ended.store(n + 1, SeqCst);
+        };
+        (0..CHANGES).for_each(&mut change);
+        looks.join().unwrap();
+    });
+}
+
+#[test]
+fn answers_are_whole_while_prefixes_come_and_go_ipv4() {
+    answers_are_whole::<Ipv4Addr>();
+}
+
+#[test]
+fn answers_are_whole_while_prefixes_come_and_go_ipv6() {
+    answers_are_whole::<Ipv6Addr>();
+}

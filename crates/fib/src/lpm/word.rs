@@ -1,0 +1,87 @@
+//! A word: 32 positions of a node, as the runs of equal entries among them.
+//!
+//! Called by both sides of `lpm.rs`. Low half: bit j (1 to 31) is set where position j begins a run
+//! other than that of position j - 1. High half: the index of the first run's slot. So the slot of
+//! a position is one popcount away, and storing one word changes all 32 positions at once. Bit 0
+//! is always clear. Not here: what a slot holds (`slots.rs`).
+
+use floodwall_sync::shim::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// Words of a node: 8 bits of the address, 256 positions.
+pub(super) const WORDS: usize = 8;
+/// Positions of a word.
+pub(super) const POSITIONS: usize = 32;
+
+/// A node as readers see it: one cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Line([AtomicU64; WORDS]);
+
+impl Line {
+    pub(super) fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; WORDS])
+    }
+
+    /// The word for the positions whose upper three bits are `q`.
+    #[inline(always)]
+    pub(super) fn word(&self, q: usize) -> Word {
+        // The mask is for the compiler: no index is beyond.
+        Word(self.0.get(q & (WORDS - 1)).map_or(0, |word| word.load(Acquire)))
+    }
+
+    /// Shows another word to readers; what it refers to must have been written before.
+    pub(super) fn publish(&self, q: usize, word: Word) {
+        if let Some(slot) = self.0.get(q) {
+            slot.store(word.0, Release);
+        }
+    }
+
+    /// What the writer stored last.
+    pub(super) fn own(&self, q: usize) -> Word {
+        Word(self.0.get(q).map_or(0, |word| word.load(Relaxed)))
+    }
+}
+
+/// See the file's head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Word(u64);
+
+impl Word {
+    /// Nothing at any position: slot 0.
+    pub(super) const EMPTY: Self = Self(0);
+
+    pub(super) const fn new(starts: u32, base: u32) -> Self {
+        Self(starts as u64 | (base as u64) << 32)
+    }
+
+    /// The index of the first run's slot.
+    #[inline(always)]
+    pub(super) const fn base(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    /// The index of the slot of position `j` (taken modulo 32).
+    #[inline(always)]
+    pub(super) const fn slot(self, j: u32) -> usize {
+        let begun = (self.0 as u32) << (31 - (j & 31));
+        self.base() + begun.count_ones() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_positions_slot_is_that_of_its_run() {
+        let word = Word::new(1 << 3 | 1 << 31, 100);
+        let slots: Vec<usize> = (0..32).map(|j| word.slot(j)).collect();
+        assert!(slots[..3].iter().all(|s| *s == 100));
+        assert!(slots[3..31].iter().all(|s| *s == 101));
+        assert_eq!(slots[31], 102);
+        assert_eq!(Word::EMPTY.slot(17), 0);
+    }
+}
