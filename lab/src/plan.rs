@@ -55,6 +55,30 @@ pub struct Published {
 }
 
 impl Published {
+    /// Whether its rows can stand under those of `table`: the columns are the same.
+    #[must_use]
+    pub fn fits(&self, table: &Table) -> bool {
+        self.columns == table.columns
+    }
+
+    /// `table` with the published row under each row that is named after it.
+    #[must_use]
+    pub fn under(&self, table: &Table) -> Table {
+        let mut both = Table { rows: Vec::new(), ..table.clone() };
+        for row in &table.rows {
+            both.rows.push(row.clone());
+            let name = |row: &Vec<String>| row.first().cloned().unwrap_or_default();
+            if let Some(theirs) = self.rows.iter().find(|r| name(row).starts_with(&name(r))) {
+                let cells = theirs.iter().skip(1).cloned();
+                both.rows.push(core::iter::once("    published".to_owned()).chain(cells).collect());
+            }
+        }
+        let notes = [table.note.as_str(), self.source.as_str()];
+        both.note =
+            notes.into_iter().filter(|n| !n.is_empty()).collect::<Vec<_>>().join("; published: ");
+        both
+    }
+
     /// As a table, with its source as the note.
     #[must_use]
     pub fn table(&self) -> Table {

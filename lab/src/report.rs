@@ -77,9 +77,14 @@ impl core::fmt::Display for Report {
             writeln!(f, "{runs} runs, seeds 1 to {runs}; tables are of seed 1, claims of all")?;
         }
         for table in &self.tables {
-            write!(f, "\n{table}")?;
             let number = table.title.split(':').next().unwrap_or_default();
-            for published in self.published.iter().filter(|p| p.beside == number) {
+            let published = self.published.iter().filter(|p| p.beside == number);
+            let (same, other): (Vec<_>, Vec<_>) = published.partition(|p| p.fits(table));
+            match same.first() {
+                Some(published) => write!(f, "\n{}", published.under(table))?,
+                None => write!(f, "\n{table}")?,
+            }
+            for published in other {
                 write!(f, "\n{}", published.table())?;
             }
         }
@@ -99,5 +104,35 @@ impl core::fmt::Display for Report {
         let held = self.claims.iter().filter(|claim| claim.holds).count();
         let word = if self.passed { "PASS" } else { "FAIL" };
         writeln!(f, "{word}: {held} of {} claims hold", self.claims.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::Published;
+    use crate::table::Table;
+
+    fn table(columns: &[&str], rows: &[&[&str]]) -> Table {
+        let mut table = Table::new("Table 1: x", columns);
+        rows.iter().for_each(|row| table.row(row.iter().map(|cell| (*cell).to_owned())));
+        table
+    }
+
+    #[test]
+    fn published_rows_stand_under_ours_where_the_columns_are_the_same() {
+        let ours = table(&["test", "n"], &[&["(1) mixed", "5"], &["more", "6"]]);
+        let theirs = table(&["test", "n"], &[&["(1)", "7"], &["(2)", "8"]]);
+        let published = Published {
+            beside: "Table 1".to_owned(),
+            title: "x".to_owned(),
+            source: "them".to_owned(),
+            columns: theirs.columns,
+            rows: theirs.rows,
+        };
+        assert!(published.fits(&ours) && !published.fits(&table(&["test", "m"], &[])));
+        let both = published.under(&ours);
+        let want: &[&[&str]] = &[&["(1) mixed", "5"], &["    published", "7"], &["more", "6"]];
+        assert_eq!(both.rows, table(&[], want).rows);
+        assert_eq!(both.note, "them");
     }
 }

@@ -44,6 +44,15 @@ const FORBIDDEN_CODE: &[(&str, &str)] = &[
     ("unimplemented", "finish it, or return an error that says so"),
 ];
 
+/// Historic designs, one file each.
+const BASELINES: &str = "lab/src/baselines/";
+/// What the head of each must have.
+const PROVENANCE: &[(&str, &str)] = &[
+    ("Models:", "Name system, version and file."),
+    ("Simplified:", "Say what was left out, or that nothing was."),
+    ("Serves:", "Name the claim."),
+];
+
 const DROP_REASONS: &str = "crates/base/src/drop_reason.rs";
 const LIMITS: &str = "crates/base/src/limits.rs";
 const THREATS: &str = "docs/threats.md";
@@ -65,6 +74,7 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
         danger(source, &mut report.complaints);
         printing(source, &mut report.complaints);
         words(source, &mut report.complaints);
+        provenance(source, &mut report.complaints);
     }
     reasons_have_tests(&sources, UNTESTED_ALLOWED, &mut report);
     limits_are_threats(&sources, &threats, UNNAMED_LIMITS_ALLOWED, &mut report);
@@ -207,6 +217,21 @@ fn words(source: &Source, out: &mut Vec<String>) {
         if EMPTY_NAMES.contains(&name) {
             let line = source::line_of(&source.code, offset) + 1;
             out.push(format!("{path}:{line}: `mod {name}` says nothing. Name it after its noun."));
+        }
+    }
+}
+
+/// Every historic design says where it comes from.
+fn provenance(source: &Source, out: &mut Vec<String>) {
+    let path = &source.path;
+    if !path.starts_with(BASELINES) {
+        return;
+    }
+    for (part, remedy) in PROVENANCE {
+        let says =
+            |line: &str| line.strip_prefix("//! ").is_some_and(|line| line.starts_with(part));
+        if !source.text.lines().any(says) {
+            out.push(format!("{path}:1: a baseline without a line `//! {part} ...`. {remedy}"));
         }
     }
 }

@@ -9,6 +9,7 @@ fn complaints(path: &str, text: &str) -> Vec<String> {
     danger(&source, &mut out);
     printing(&source, &mut out);
     words(&source, &mut out);
+    provenance(&source, &mut out);
     out
 }
 
@@ -55,6 +56,17 @@ fn danger_stays_in_its_crates_and_says_why() {
 }
 
 #[test]
+fn a_baseline_says_where_it_comes_from() {
+    let file = "lab/src/baselines/old.rs";
+    let whole = "//! Old.\n//!\n//! Models: X 1.\n//! Simplified: no.\n//! Serves: a claim.\n";
+    keeps(file, whole);
+    for part in ["Models:", "Simplified:", "Serves:"] {
+        breaks(file, &whole.replace(part, "It"), part);
+    }
+    keeps("lab/src/run.rs", "//! No baseline.\n");
+}
+
+#[test]
 fn every_other_crate_forbids_danger() {
     breaks("crates/udp/src/lib.rs", "//! A.\n", "forbid(unsafe_code)");
     keeps("crates/udp/src/lib.rs", "//! A.\n#![forbid(unsafe_code)]\n");
@@ -83,7 +95,7 @@ fn the_product_uses_the_glossary() {
     breaks(FILE, "//! A.\nfn f() { todo!() }\n", "`todo`");
     breaks("crates/udp/src/utils.rs", "//! A.\n", "says nothing");
     breaks(FILE, "//! A.\nmod utils {}\n", "says nothing");
-    keeps("lab/src/baselines/pullup.rs", "//! The mbuf of 1998.\n");
+    keeps("lab/src/experiments/old.rs", "//! The mbuf of 1998.\n");
 }
 
 const REASONS: &str = "//! A.\nmacro_rules! drop_reasons {\n    ($($variant:ident = \
