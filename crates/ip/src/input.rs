@@ -7,21 +7,17 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{
-    Address, DropReason, ipv4_source_is_plausible, ipv6_source_is_plausible, limits,
-};
+use floodwall_base::{Address, DropReason, ipv4_source_is_plausible, ipv6_source_is_plausible};
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::ipv4_options::{Ipv4Option, Ipv4Options};
 use floodwall_wire::ipv6_walk::{ExtensionReason, FragmentPlace};
 use floodwall_wire::{
-    ExtensionLimits, ExtensionWalk, IpProtocol, Ipv4Error, Ipv4Header, Ipv6Error, Ipv6Header,
-    WalkEnd, icmpv4, ipv4, ipv6,
+    ExtensionLimits, IpProtocol, Ipv4Error, Ipv4Header, Ipv6Error, Ipv6Header, WalkEnd, icmpv4,
+    ipv4, ipv6,
 };
 
 use crate::action::{IcmpError, Refusal};
-
-/// Bytes of scratch that the longest extension header allowed may need.
-const SCRATCH: usize = limits::EXTENSION_BYTES_MAX;
+use crate::chain;
 
 /// The fixed header of a packet that arrived, checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,22 +93,19 @@ fn ipv4_unusual(
     l3: usize,
     access: &mut AccessCounters,
 ) -> Result<Heading<Ipv4Addr>, Refusal> {
-    let mut scratch = [0; ipv4::HEADER_LEN_MAX];
     let available = packet.len().saturating_sub(l3);
-    let fixed = packet
-        .header(l3, ipv4::HEADER_LEN, &mut scratch, access)
-        .and_then(|bytes| bytes.first_chunk::<{ ipv4::HEADER_LEN }>())
-        .ok_or(DropReason::IpTruncated)?;
-    let header_len = usize::from(fixed[0] & 0x0f) * 4;
-    if fixed[0] == 0x45 {
-        let header = Ipv4Header::parse(fixed, available).map_err(ipv4_reason)?;
-        return Ok(heading_v4(&header));
+    if available < ipv4::HEADER_LEN {
+        return Err(DropReason::IpTruncated.into());
     }
-    if fixed[0] >> 4 != 4 {
+    // Its length first, a byte of it, so that what straddles chunks is copied once.
+    let mut scratch = [0; 1];
+    let first: &[u8; 1] =
+        packet.header_array(l3, &mut scratch, access).ok_or(DropReason::IpTruncated)?;
+    if first[0] >> 4 != 4 {
         return Err(DropReason::IpVersion.into());
     }
+    let wanted = (usize::from(first[0] & 0x0f) * 4).max(ipv4::HEADER_LEN);
     let mut scratch = [0; ipv4::HEADER_LEN_MAX];
-    let wanted = header_len.max(ipv4::HEADER_LEN);
     let bytes =
         packet.header(l3, wanted, &mut scratch, access).ok_or(DropReason::IpHeaderLength)?;
     let header = Ipv4Header::parse(bytes, available).map_err(ipv4_reason)?;
@@ -291,29 +284,17 @@ pub fn ipv6_upper(
         let upper = Upper { protocol, offset, announced_at: 6, fragmented: false };
         return Ok(Layers::Upper(upper));
     }
-    walk(packet, l3, limits, access)
+    walk(packet, l3, heading, limits, access)
 }
 
-#[cold]
 fn walk(
     packet: &PacketBuf,
     l3: usize,
+    heading: &Heading<Ipv6Addr>,
     limits: ExtensionLimits,
     access: &mut AccessCounters,
 ) -> Result<Layers, Refusal> {
-    let mut fixed = [0; ipv6::HEADER_LEN];
-    let available = packet.len().saturating_sub(l3);
-    let bytes =
-        packet.header(l3, ipv6::HEADER_LEN, &mut fixed, access).ok_or(DropReason::IpTruncated)?;
-    let header = Ipv6Header::parse(bytes, available).map_err(ipv6_reason)?;
-    let mut walk = ExtensionWalk::of_packet(&header, available, limits);
-    let mut scratch = [0; SCRATCH];
-    while let Some(want) = walk.wants() {
-        let bytes = packet
-            .header(l3 + want.offset, want.len, &mut scratch, access)
-            .ok_or(DropReason::ExtensionLimit)?;
-        walk.feed(bytes).map_err(|e| Refusal::of_extension(reason(e.reason), e.owed))?;
-    }
+    let walk = chain::walk(packet, l3, heading, limits, access)?;
     let (fragment, end) = (walk.fragment(), walk.end());
     let cut = fragment.filter(|place| !is_atomic(place));
     match (end, cut) {
@@ -340,7 +321,7 @@ const fn is_atomic(place: &FragmentPlace) -> bool {
     place.fields.is_atomic()
 }
 
-const fn reason(reason: ExtensionReason) -> DropReason {
+pub(crate) const fn extension_reason(reason: ExtensionReason) -> DropReason {
     use ExtensionReason as R;
     match reason {
         R::ChainTooLong | R::PaddingTooLong | R::TooManyHeaders | R::TooManyOptions => {

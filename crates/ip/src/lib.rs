@@ -9,6 +9,7 @@
 
 mod action;
 pub mod arp;
+mod chain;
 pub mod dad;
 pub mod fragment;
 pub mod icmp;

@@ -67,15 +67,16 @@ impl Stack {
     /// 6.9), others are not ours.
     #[cold]
     fn unusual(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
-        let mut scratch = [0; LINK_HEADER_MAX];
-        let len = packet.len().min(LINK_HEADER_MAX);
-        let found = packet
-            .header(0, len, &mut scratch, &mut self.stats.access)
-            .and_then(|bytes| EthernetHeader::parse(bytes).ok())
-            .map(|h| {
-                let priority = h.tags().all(|tag| tag.id == 0);
-                (h.dst_addr(), h.src_addr(), h.ether_type(), h.header_len(), priority)
-            });
+        let access = &mut self.stats.access;
+        // Without tags first, so that no more than the header is copied.
+        let mut read = |len: usize| {
+            let mut scratch = [0; LINK_HEADER_MAX];
+            let bytes = packet.header(0, len, &mut scratch, access)?;
+            let h = EthernetHeader::parse(bytes).ok()?;
+            let priority = h.tags().all(|tag| tag.id == 0);
+            Some((h.dst_addr(), h.src_addr(), h.ether_type(), h.header_len(), priority))
+        };
+        let found = read(ethernet::HEADER_LEN).or_else(|| read(packet.len().min(LINK_HEADER_MAX)));
         let Some((dst_addr, src_addr, ether_type, len, priority)) = found else {
             return self.die(packet, DropReason::FrameTruncated);
         };

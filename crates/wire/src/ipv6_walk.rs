@@ -259,9 +259,24 @@ impl ExtensionWalk {
         let next = header.next_header();
         let walk = Self::new(next, HEADER_LEN, header.total_len(), limits);
         if header.payload_len() == 0 && next == IpProtocol::HOP_BY_HOP {
-            return Self { packet_len: buffer_len, jumbo: Jumbo::Required, ..walk };
+            return Self { packet_len: buffer_len, ..walk.of_jumbogram() };
         }
         walk
+    }
+
+    /// The same for a packet whose payload length is zero in front of a hop-by-hop header, which
+    /// must be a jumbogram; its length is then that of the buffer (RFC 2675 section 3).
+    #[inline]
+    #[must_use]
+    pub const fn of_jumbogram(self) -> Self {
+        Self { jumbo: Jumbo::Required, ..self }
+    }
+
+    /// The header that comes next, if the walk goes on.
+    #[inline]
+    #[must_use]
+    pub const fn next_header(&self) -> IpProtocol {
+        self.next
     }
 
     /// The bytes to feed next, or `None` if the walk is over.

@@ -349,3 +349,36 @@ proptest! {
         }
     }
 }
+
+/// Walked on a thread with hardly any stack, with limits that allow everything.
+fn walked_on_a_small_stack(headers: usize) -> usize {
+    let padding = [1, 4, 0, 0, 0, 0];
+    let chain = (0..headers).fold(Build::new(), |build, _| build.destination(&padding));
+    let mut packet = chain.bytes;
+    let len = (packet.len() - 40) as u16;
+    packet[4..6].copy_from_slice(&len.to_be_bytes());
+    let walked = move || {
+        let header = Ipv6Header::parse(&packet, packet.len()).unwrap();
+        let all = ExtensionLimits {
+            headers_max: usize::MAX,
+            options_max: usize::MAX,
+            padding_max: usize::MAX,
+            chain_bytes_max: usize::MAX,
+        };
+        let mut seen = 0;
+        let walk = ExtensionWalk::of_packet(&header, packet.len(), all);
+        let (end, _) = walk.run(&packet, |_, _| seen += 1).unwrap();
+        assert_eq!(end, WalkEnd::NoNextHeader { offset: 40 + 8 * headers });
+        seen
+    };
+    let thread = std::thread::Builder::new().stack_size(16 << 10).spawn(walked).unwrap();
+    thread.join().unwrap()
+}
+
+/// Nothing recurses (CVE-2016-7039): eight thousand headers need no more stack than a hundred.
+#[test]
+fn a_chain_of_a_hundred_or_eight_thousand_headers_needs_no_more_stack_than_one() {
+    for headers in [1, 100, 8_000, 8_191] {
+        assert_eq!(walked_on_a_small_stack(headers), headers);
+    }
+}

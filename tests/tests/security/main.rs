@@ -5,6 +5,7 @@
 //! answer is in the `drops_*` tests; what lies here is what only many packets, or all of a kind,
 //! show.
 
+mod chains;
 mod headers;
 mod icmp;
 mod neighbors;
