@@ -37,6 +37,8 @@ fn any_chain_of_headers_costs_a_bounded_number_of_looks() {
         most = most.max(rig.stats().access.checks() - before);
         assert!(rig.conservation().holds());
     }
+    // Some were fragments, which are given up in time.
+    drop(rig.run_for(std::time::Duration::from_secs(100)));
     assert_eq!(rig.pool.available(), free);
     // Two for each of eight headers, as many steps over what a refused packet carries, and a few.
     assert!(most <= 40, "{most} looks");
