@@ -98,6 +98,7 @@ counters! {
     Icmp6InPktTooBigs = "ICMPv6 packet too big messages that arrived.",
     Icmp6InTimeExcds = "ICMPv6 time exceeded messages that arrived.",
     Icmp6InParmProblems = "ICMPv6 parameter problem messages that arrived.",
+    Icmp6InRedirects = "ICMPv6 redirect messages that arrived.",
     Icmp6InNeighborSolicits = "Neighbour solicitations that arrived.",
     Icmp6InNeighborAdvertisements = "Neighbour advertisements that arrived.",
     Icmp6InRouterAdvertisements = "Router advertisements that arrived.",

@@ -23,6 +23,7 @@ pub mod output;
 pub mod ping;
 pub mod raw;
 pub mod reassembly;
+pub mod redirects;
 pub mod router_discovery;
 pub mod source_address;
 
@@ -34,7 +35,7 @@ pub use iface::{
     AddressOrigin, AddressState, Interface, InterfaceAddress, InterfaceError, LinkMedium,
 };
 pub use input::{Heading, Upper};
-pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RouterSummary};
+pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RedirectSummary, RouterSummary};
 pub use neighbor::{
     AdvertisementFlags, Heard, Neighbor, NeighborCache, NeighborConfig, NeighborEvent,
     NeighborState, Resolution,

@@ -7,7 +7,8 @@
 //! advertisement changes something only where the neighbour is known; nothing is believed about our
 //! own addresses. Read first: RFC 4861 sections 6.1, 7.1, 7.2 and 8.1, RFC 4862 section 5.4, RFC
 //! 6980, RFC 7527. Not here: the states (`neighbor.rs`), what is done about a duplicate (`dad.rs`),
-//! routes and prefixes from routers: a checked advertisement is handed to the caller as it is.
+//! what routers say of routes and prefixes (`router_discovery.rs`) and of better ways
+//! (`redirects.rs`): checked messages of theirs are handed to the caller as they are.
 //!
 //! # Under flood
 //! Reachable by anyone on the link; what comes from further is dropped by its hop limit. It keeps
@@ -95,6 +96,21 @@ impl<'a> RouterSummary<'a> {
     }
 }
 
+/// A redirect, checked (RFC 4861 section 8.1) as far as the message and its addresses tell.
+#[derive(Clone, Copy, Debug)]
+pub struct RedirectSummary<'a> {
+    /// Who says so: a link-local address.
+    pub from: Ipv6Addr,
+    /// The better first hop: a link-local address, or the destination.
+    pub target_addr: Ipv6Addr,
+    /// For packets to whom.
+    pub dst_addr: Ipv6Addr,
+    /// The target's link address, where it is told.
+    pub link_addr: Option<MacAddr>,
+    /// The beginning of the packet that caused it, where it is told: unchecked bytes.
+    pub quote: Option<&'a [u8]>,
+}
+
 /// What a message means to us.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -121,6 +137,8 @@ pub enum NdpVerdict<'a> {
     },
     /// A router speaks.
     Router(RouterSummary<'a>),
+    /// Somebody says that there is a better way.
+    Redirect(RedirectSummary<'a>),
     /// It dies, for this reason.
     Drop(DropReason),
 }
@@ -290,13 +308,28 @@ fn router_solicitation_input(
     Err(DropReason::IcmpTypeUnknown)
 }
 
-/// RFC 4861 section 8.1. No redirect is followed yet.
-fn redirect_input(message: &[u8], heading: &NdpHeading) -> Result<NdpVerdict<'static>, DropReason> {
+/// RFC 4861 section 8.1, as far as the message tells.
+fn redirect_input<'a>(
+    message: &'a [u8],
+    heading: &NdpHeading,
+) -> Result<NdpVerdict<'a>, DropReason> {
     let redirect = Redirect::parse(message).map_err(|_| DropReason::NdpMalformed)?;
     if !heading.src_addr.is_unicast_link_local() || !redirect.fields().is_target_allowed() {
         return Err(DropReason::NdpMalformed);
     }
-    Err(DropReason::IcmpTypeUnknown)
+    let (fields, mut options) = (redirect.fields(), redirect.options());
+    let link_addr = station(options.target_link_addr())?;
+    let quote = options.find_map(|option| match option {
+        NdpOption::RedirectedHeader(bytes) => Some(bytes),
+        _ => None,
+    });
+    Ok(NdpVerdict::Redirect(RedirectSummary {
+        from: heading.src_addr,
+        target_addr: fields.target_addr,
+        dst_addr: fields.dst_addr,
+        link_addr,
+        quote,
+    }))
 }
 
 /// A link address that an option supplies: none, or one that a station can have.

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, limits};
 use floodwall_fib::{Fib, Route, RouteProtocol};
+use floodwall_ip::redirects::Redirects;
 use floodwall_ip::{
     AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
     LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets, Reassembly,
@@ -138,6 +139,9 @@ pub(crate) fn stack(
         paths: Paths::new(config.udp_sockets_max),
         loopback: PacketList::new(),
         stats: Stats::default(),
+        redirects_v4: Redirects::new(random.secret.hash_key()),
+        redirects_v6: Redirects::new(random.secret.hash_key()),
+        follows_redirects: config.accept_redirects,
         routers: Routers::new(config, random, now),
         detects: config.duplicate_address_detection,
         address_deadline: None,

@@ -179,6 +179,9 @@ impl Stack {
             | Icmpv4Message::ParameterProblem { .. }) => {
                 self.error_v4(packet, ascent, l4, message);
             }
+            Icmpv4Message::Redirect { code: 0..=3, gateway } => {
+                self.redirect_v4(cx, packet, ascent, l4, gateway);
+            }
             Icmpv4Message::Unknown { kind: Icmpv4Type::SOURCE_QUENCH, .. } => {
                 self.stats.counters.count(Counter::IcmpInSrcQuenchs);
                 self.die(packet, DropReason::IcmpTypeUnknown);

@@ -18,7 +18,7 @@ use crate::cx::Cx;
 use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
-use crate::tx::{HOP_LIMIT, Outgoing};
+use crate::tx::Outgoing;
 
 /// Which echo requests to many are left without answer, in Linux's words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,7 +137,8 @@ impl Stack {
         packet.clear_offload();
         packet.set_link_group(false);
         let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
-        let (protocol, hop_limit, zone) = (A::ICMP, HOP_LIMIT, Some(ascent.iface));
+        let hop_limit = self.hop_limit_of::<A>(ascent.iface);
+        let (protocol, zone) = (A::ICMP, Some(ascent.iface));
         self.output(cx, Outgoing { packet, ends, protocol, hop_limit, zone });
     }
 }

@@ -11,7 +11,7 @@ use crate::cx::Cx;
 use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
-use crate::tx::{HOP_LIMIT, Outgoing};
+use crate::tx::Outgoing;
 use floodwall_ip::Allow;
 
 impl Stack {
@@ -65,7 +65,7 @@ impl Stack {
             return self.stats.counters.count(A::OUT_DISCARDS);
         };
         A::count_error(self, error);
-        let (protocol, hop_limit) = (A::ICMP, HOP_LIMIT);
+        let (protocol, hop_limit) = (A::ICMP, self.hop_limit_of::<A>(ascent.iface));
         self.output(cx, Outgoing { packet: message, ends, protocol, hop_limit, zone });
     }
 

@@ -25,6 +25,7 @@ mod paths;
 mod ping;
 mod raw;
 mod reassemble;
+mod redirect;
 mod router;
 mod rx;
 pub mod services;

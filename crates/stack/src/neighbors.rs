@@ -135,6 +135,7 @@ impl Stack {
                 self.stats.fates.delivered += 1;
                 if router == Some(false) {
                     self.router_is_none(cx, ascent.iface, addr.into());
+                    self.forget_redirects_to(ascent.iface, addr, true);
                 } else if reachable {
                     self.router_answered(cx, ascent.iface, addr.into());
                 }
@@ -145,6 +146,10 @@ impl Stack {
                 self.conflict(cx, ascent.iface, addr.into(), nonce);
             }
             NdpVerdict::Router(said) => match self.router_input(cx, ascent.iface, &said) {
+                Ok(()) => self.stats.fates.delivered += 1,
+                Err(reason) => self.die(packet, reason),
+            },
+            NdpVerdict::Redirect(said) => match self.redirect_v6(cx, ascent.iface, &said) {
                 Ok(()) => self.stats.fates.delivered += 1,
                 Err(reason) => self.die(packet, reason),
             },
@@ -306,6 +311,7 @@ impl Stack {
                 }
                 NeighborEvent::Unreachable { iface, addr, mut packets } => {
                     self.router_unreachable(cx, iface, addr.to_ip());
+                    self.forget_redirects_to(iface, addr, false);
                     while let Some(packet) = packets.pop_front() {
                         self.stats.pending -= 1;
                         self.tell_unreachable::<A>(&packet);

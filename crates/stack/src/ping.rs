@@ -15,7 +15,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 use crate::tables::{Ends, Tables};
-use crate::tx::{HOP_LIMIT, Outgoing};
+use crate::tx::Outgoing;
 
 /// Hop limit of what goes to a group, unless a socket says otherwise (RFC 1112 section 6.1).
 pub(crate) const GROUP_HOP_LIMIT: u8 = 1;
@@ -111,7 +111,7 @@ impl Sockets<'_> {
         }
         stack.stats.counters.count(A::OUT_ICMP);
         stack.stats.counters.count(A::OUT_ECHOS);
-        let usual = if many { GROUP_HOP_LIMIT } else { HOP_LIMIT };
+        let usual = if many { GROUP_HOP_LIMIT } else { stack.hop_limit_on(path) };
         let hop_limit = settings.hop_limit.unwrap_or(usual);
         let ends = Ends { src_addr, dst_addr };
         let outgoing = Outgoing { packet, ends, protocol: A::ICMP, hop_limit, zone };

@@ -18,7 +18,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 use crate::tables::{Ends, Tables};
-use crate::tx::{HOP_LIMIT, Outgoing};
+use crate::tx::Outgoing;
 
 /// Why a packet was not sent.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +103,8 @@ impl Sockets<'_> {
         let (ends, access) = ((src_addr.to_ip(), to), &mut stack.stats.access);
         let packet = stack.raw.packet(cx.pool, id, ends, payload, access)?;
         let many = dst_addr.is_group() || stack.is_broadcast(to);
-        let hop_limit =
-            settings.hop_limit.unwrap_or(if many { GROUP_HOP_LIMIT } else { HOP_LIMIT });
+        let usual = if many { GROUP_HOP_LIMIT } else { stack.hop_limit_on(path) };
+        let hop_limit = settings.hop_limit.unwrap_or(usual);
         let ends = Ends { src_addr, dst_addr };
         let outgoing = Outgoing { packet, ends, protocol: settings.protocol, hop_limit, zone };
         stack.output_on(cx, outgoing, path, None);

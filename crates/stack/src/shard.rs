@@ -10,6 +10,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::paths::Paths;
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Units, limits};
 use floodwall_fib::Fib;
+use floodwall_ip::redirects::Redirects;
 use floodwall_ip::{
     Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, Reassembly,
     neighbor::NeighborTableFull,
@@ -33,6 +34,9 @@ pub struct Stack {
     pub(crate) neighbors_v4: NeighborCache<Ipv4Addr>,
     pub(crate) neighbors_v6: NeighborCache<Ipv6Addr>,
     pub(crate) dad: Dad,
+    pub(crate) redirects_v4: Redirects<Ipv4Addr>,
+    pub(crate) redirects_v6: Redirects<Ipv6Addr>,
+    pub(crate) follows_redirects: bool,
     /// What routers said, of the interfaces that believe them.
     pub(crate) routers: Routers,
     pub(crate) reassembly_v4: Reassembly<Ipv4Addr>,

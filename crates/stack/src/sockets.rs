@@ -18,7 +18,7 @@ use crate::cx::Cx;
 use crate::paths::Query;
 use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
-use crate::tx::{HOP_LIMIT, Outgoing, Path};
+use crate::tx::{Outgoing, Path};
 
 /// Why an application's socket was not made.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
@@ -301,8 +301,8 @@ impl<'a> Sockets<'a> {
         let packet = stack.udp.output(cx.pool, id, to, src_addr.to_ip(), payload, counters)?;
         let hop_limit = match stack.udp.settings(id) {
             Ok(settings) if dst_addr.is_group() => settings.group_hop_limit,
-            Ok(settings) => settings.hop_limit.unwrap_or(HOP_LIMIT),
-            Err(_) => HOP_LIMIT,
+            Ok(settings) => settings.hop_limit.unwrap_or_else(|| stack.hop_limit_on(path)),
+            Err(_) => stack.hop_limit_on(path),
         };
         let ends = Ends { src_addr, dst_addr };
         let outgoing = Outgoing { packet, ends, protocol: IpProtocol::UDP, hop_limit, zone };

@@ -5,6 +5,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use floodwall_base::{Address, Counter};
 use floodwall_fib::Fib;
 use floodwall_ip::output::{self, HeaderError};
+use floodwall_ip::redirects::Redirects;
 use floodwall_ip::{IcmpError, NeighborCache, icmp};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
@@ -30,6 +31,8 @@ pub(crate) trait Tables: Address {
 
     fn fib(stack: &Stack) -> &Fib<Self>;
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self>;
+    fn redirects(stack: &Stack) -> &Redirects<Self>;
+    fn redirects_mut(stack: &mut Stack) -> &mut Redirects<Self>;
 
     /// Puts the IP header before the upper layer's bytes.
     fn header(
@@ -81,6 +84,12 @@ impl Tables for Ipv4Addr {
     }
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
         &mut stack.neighbors_v4
+    }
+    fn redirects(stack: &Stack) -> &Redirects<Self> {
+        &stack.redirects_v4
+    }
+    fn redirects_mut(stack: &mut Stack) -> &mut Redirects<Self> {
+        &mut stack.redirects_v4
     }
     fn header(
         pool: &Pool,
@@ -134,6 +143,12 @@ impl Tables for Ipv6Addr {
     }
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
         &mut stack.neighbors_v6
+    }
+    fn redirects(stack: &Stack) -> &Redirects<Self> {
+        &stack.redirects_v6
+    }
+    fn redirects_mut(stack: &mut Stack) -> &mut Redirects<Self> {
+        &mut stack.redirects_v6
     }
     fn header(
         pool: &Pool,

@@ -73,7 +73,29 @@ impl Stack {
         if route.kind != RouteKind::Unicast {
             return Err(DropReason::NoRoute);
         }
-        self.via(route.iface, route.gateway.unwrap_or(dst_addr))
+        let next_hop = match route.gateway {
+            None => dst_addr,
+            Some(via) => {
+                let better = A::redirects(self).lookup(dst_addr, route.iface, via, now);
+                better.unwrap_or(via)
+            }
+        };
+        self.via(route.iface, next_hop)
+    }
+
+    /// The hop limit of what leaves on a path, unless somebody wants another: what a router says,
+    /// for IPv6 (RFC 4861 section 6.3.2, CurHopLimit).
+    pub(crate) fn hop_limit_on<A: Tables>(&self, path: Path<A>) -> u8 {
+        match path {
+            Path::Via { iface, .. } => self.hop_limit_of::<A>(iface),
+            Path::Local => HOP_LIMIT,
+        }
+    }
+
+    /// As [`Stack::hop_limit_on`], for what leaves by an interface.
+    pub(crate) fn hop_limit_of<A: Tables>(&self, iface: IfIndex) -> u8 {
+        let interface = self.interfaces.get(usize::from(iface.0));
+        interface.filter(|_| A::FAMILY == Family::V6).map_or(HOP_LIMIT, |i| i.hop_limit)
     }
 
     fn via<A: Tables>(&self, iface: IfIndex, next_hop: A) -> Result<Path<A>, DropReason> {

@@ -10,6 +10,7 @@ mod headers;
 mod icmp;
 mod neighbors;
 mod ports;
+mod redirects;
 mod routers;
 mod udp;
 

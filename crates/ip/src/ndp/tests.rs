@@ -70,7 +70,7 @@ impl World {
             }
             NdpVerdict::DadConflict { addr, nonce } => NdpVerdict::DadConflict { addr, nonce },
             NdpVerdict::Drop(reason) => NdpVerdict::Drop(reason),
-            NdpVerdict::Router(_) => panic!("no router here"),
+            NdpVerdict::Router(_) | NdpVerdict::Redirect(_) => panic!("no router here"),
         }
     }
 
@@ -338,13 +338,17 @@ fn routers_are_heard_if_they_are_on_the_link() {
 }
 
 #[test]
-fn redirects_and_router_solicitations_are_checked_and_not_acted_upon() {
+fn redirects_and_router_solicitations_are_checked() {
     let mut world = World::new();
     let (unknown, malformed) = (DropReason::IcmpTypeUnknown, DropReason::NdpMalformed);
     let mut out = [0; 200];
     let fields = RedirectFields { target_addr: ROUTER, dst_addr: THEM };
-    let len = fields.emit_into(&[], ROUTER, US, &mut out).unwrap();
-    assert_eq!(why(world.hears(&out[..len], &heading(ROUTER, US))), Some(unknown));
+    let options = [AT_PEER, NdpOption::RedirectedHeader(&[6; 8])];
+    let len = fields.emit_into(&options, ROUTER, US, &mut out).unwrap();
+    let verdict = world.hears(&out[..len], &heading(ROUTER, US));
+    let NdpVerdict::Redirect(said) = verdict else { panic!("{verdict:?}") };
+    assert_eq!((said.from, said.target_addr, said.dst_addr), (ROUTER, ROUTER, THEM));
+    assert_eq!((said.link_addr, said.quote), (Some(PEER), Some([6; 8].as_slice())));
     assert_eq!(why(world.hears(&out[..len], &heading(THEM, US))), Some(malformed));
     let fields = RedirectFields { target_addr: THEM, dst_addr: US };
     let len = fields.emit_into(&[], ROUTER, US, &mut out).unwrap();
