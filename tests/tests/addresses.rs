@@ -106,8 +106,9 @@ fn a_new_address_is_probed_first_and_announced_or_used_then() {
         foreign(&mut rig, &ping(family, new.addr()));
         let sent = rig.run_for(Duration::from_secs(12));
         assert_eq!(state(&rig, new.addr()), Some(AddressState::Preferred));
-        // Three probes and two announcements of IPv4; one probe of IPv6.
-        assert_eq!(sent.len(), if family == Family::V4 { 5 } else { 1 }, "{family:?}");
+        // Three probes and two announcements of IPv4; one probe of IPv6, and two reports of the
+        // group in which it is asked for.
+        assert_eq!(sent.len(), if family == Family::V4 { 5 } else { 3 }, "{family:?}");
         assert_eq!(rig.lives("now", &ping(family, new.addr())).len(), 1);
     }
 }

@@ -249,7 +249,7 @@ fn an_ipv4_source_route_dies_whatever_its_pointer_says() {
 #[test]
 fn an_unknown_protocol_dies_and_is_told() {
     // TCP among them, for the present; 4, 41 and 47 would be tunnels (CVE-2020-10136).
-    for protocol in [2, 4, 6, 41, 47, 132, 143, 200, 255] {
+    for protocol in [3, 4, 6, 41, 47, 132, 143, 200, 255] {
         for family in FAMILIES {
             let (from, to) = (addr(family, PEER), addr(family, HOST));
             let inner = hello(Family::V4);

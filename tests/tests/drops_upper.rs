@@ -80,7 +80,7 @@ fn an_icmp_message_of_another_type_dies() {
         let packet = icmp(Family::V4, vec![kind, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5]);
         rig().packet_dies(&format!("{kind}"), &packet, DropReason::IcmpTypeUnknown, None);
     }
-    for kind in [130, 131, 132, 138, 139, 143, 160, 200, 255] {
+    for kind in [138, 139, 160, 200, 255] {
         let packet = icmp(Family::V6, vec![kind, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5]);
         rig().packet_dies(&format!("{kind}"), &packet, DropReason::IcmpTypeUnknown, None);
     }

@@ -193,11 +193,13 @@ fn accounted(end: &End) {
         assert!(lane.is_balanced() && lane.in_flight == 0);
         assert_eq!(lane.sent, from.fates.transmitted);
         assert_eq!(lane.delivered, to.fates.received);
-        // The announcements of addresses are nothing to who has not asked.
-        let announced = [DropReason::ArpNotForUs, DropReason::NdpUnsolicited];
+        // The announcements of addresses are nothing to who has not asked, nor are the reports of
+        // groups to who is no router.
+        let announced =
+            [DropReason::ArpNotForUs, DropReason::IpGroupNotJoined, DropReason::NdpUnsolicited];
         let announced: u64 = announced.map(|reason| to.drops_in.of(reason)).iter().sum();
         let died = to.drops_in.total() - announced;
-        assert!(announced < 20 && died <= lane.corrupted, "{:?}", to.drops_in);
+        assert!(announced < 30 && died <= lane.corrupted, "{:?}", to.drops_in);
     }
 }
 
@@ -216,7 +218,7 @@ fn over_a_good_link_every_question_is_answered_once() {
 /// Of 5,000 questions over the bad link: how many are answered at all, by seed. Whoever changes
 /// what is sent, or how a lane uses its randomness, changes these numbers; nothing else does.
 const ANSWERED: [(Family, u64, usize); 4] =
-    [(Family::V4, 1, 4785), (Family::V4, 2, 4797), (Family::V6, 1, 4787), (Family::V6, 2, 4807)];
+    [(Family::V4, 1, 4783), (Family::V4, 2, 4797), (Family::V6, 1, 4786), (Family::V6, 2, 4807)];
 
 #[test]
 fn over_a_bad_link_every_datagram_is_accounted_for() {

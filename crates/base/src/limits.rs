@@ -108,6 +108,9 @@ pub const UDP_GROUP_SOCKETS_MAX: usize = 64;
 pub const UDP_GROUPS_MAX: usize = 20;
 /// Groups that the programs on one interface may have joined together.
 pub const INTERFACE_GROUPS_MAX: usize = 64;
+/// Sources that one filter of a group names: Linux's `igmp_max_msf` is 10. Whoever needs more hears
+/// everybody.
+pub const GROUP_SOURCES_MAX: usize = 16;
 /// Options of one neighbour discovery message.
 pub const NDP_OPTIONS_MAX: usize = 64;
 /// Bytes that wait in one UDP socket, counted in true bytes: Linux's `rmem_default`.

@@ -213,7 +213,12 @@ const fn ipv6_reason(error: Ipv6Error) -> DropReason {
 /// detection uses it, and nobody else gets anything for it) and is refused for IPv4.
 #[inline]
 pub fn ipv4_addresses(heading: &Heading<Ipv4Addr>) -> Result<(), DropReason> {
-    if !ipv4_source_is_plausible(heading.src_addr) {
+    // Switches ask for groups without having an address, hosts without one answer (RFC 9776
+    // section 4.2.14, RFC 4541).
+    let nameless = heading.src_addr.is_unspecified()
+        && heading.protocol == IpProtocol::IGMP
+        && heading.dst_addr.is_multicast();
+    if !ipv4_source_is_plausible(heading.src_addr) && !nameless {
         return Err(DropReason::IpSourceInvalid);
     }
     let first = heading.dst_addr.octets()[0];

@@ -17,6 +17,7 @@ pub mod icmp_limit;
 pub mod iface;
 mod inbox;
 pub mod input;
+pub mod membership;
 pub mod ndp;
 pub mod neighbor;
 pub mod output;
@@ -36,6 +37,7 @@ pub use iface::{
 };
 pub use input::{Heading, Upper};
 pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RedirectSummary, RouterSummary};
+pub use membership::{Filter, GroupHeading, GroupMessageKind, Membership, SourceSet};
 pub use neighbor::{
     AdvertisementFlags, Heard, Neighbor, NeighborCache, NeighborConfig, NeighborEvent,
     NeighborState, Resolution,

@@ -211,6 +211,7 @@ impl Stack {
         self.paths.forget();
         self.stats.counters.count(Counter::FloodwallChanges);
         self.dhcp_address(iface, addr, now, random);
+        self.groups_changed(iface, now, random);
     }
 
     /// Whether an address may be added.

@@ -16,6 +16,7 @@ use floodwall_udp::{Udp, UdpConfig};
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
+use crate::multicast::Groups;
 use crate::paths::Paths;
 use crate::router::Routers;
 use crate::shard::Stack;
@@ -136,6 +137,7 @@ pub(crate) fn stack(
         udp: Udp::new(&udp, &mut random.secret),
         ping: PingSockets::new(config.ping_sockets_max),
         raw: RawSockets::new(config.raw_sockets_max),
+        groups: Groups::new(config.interfaces.len() + 1),
         paths: Paths::new(config.udp_sockets_max),
         loopback: PacketList::new(),
         stats: Stats::default(),
@@ -152,6 +154,7 @@ pub(crate) fn stack(
     for (i, _) in config.interfaces.iter().enumerate().filter(|(_, c)| c.dhcp) {
         stack.set_dhcp(IfIndex(i as u16 + 1), true, now, random);
     }
+    stack.all_groups_changed(now, random);
     Ok(stack)
 }
 

@@ -42,6 +42,10 @@ impl Stack {
                 self.stats.counters.count(Counter::IpInDelivers);
                 self.icmpv4(cx, packet, ascent, upper);
             }
+            IpProtocol::IGMP => {
+                self.stats.counters.count(Counter::IpInDelivers);
+                self.igmp(cx, packet, ascent, upper);
+            }
             _ if heard => self.overheard(packet, Counter::IpInDelivers),
             _ => self.refuse_protocol(cx, packet, ascent, upper),
         }
@@ -230,6 +234,7 @@ impl Stack {
             }
             // Unknown ones too: they are for the upper layer (RFC 4443 section 2.4 (a)).
             message if kind.is_error() => self.error_v6(packet, ascent, l4, message),
+            _ if kind.is_group_membership() => self.mld(cx, packet, ascent, upper),
             _ if kind.is_neighbor_discovery() => self.ndp(cx, packet, ascent, upper, kind),
             _ => self.die(packet, DropReason::IcmpTypeUnknown),
         }

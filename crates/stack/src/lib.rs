@@ -20,6 +20,7 @@ mod errors;
 mod fate;
 mod host;
 mod link;
+mod multicast;
 mod neighbors;
 mod paths;
 mod ping;
@@ -47,6 +48,7 @@ pub use floodwall_ip::{
 };
 pub use floodwall_wire::IcmpReport;
 pub use host::{Application, Host, HostError};
+pub use multicast::GroupInterface;
 pub use ping::PingSendError;
 pub use raw::RawSendError;
 pub use router::Dns;

@@ -58,6 +58,7 @@ impl Stack {
         }
         self.stats.counters.count(Counter::FloodwallChanges);
         self.dhcp_link(iface, now, random);
+        self.groups_changed(iface, now, random);
     }
 
     /// Forgets what somebody on the link told us.

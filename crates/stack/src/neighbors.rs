@@ -281,6 +281,7 @@ impl Stack {
             spent = spent.plus(self.router_timers(cx, granted.minus(spent)));
             spent = spent.plus(self.reassembly_timers::<Ipv4Addr>(cx, granted.minus(spent)));
             spent = spent.plus(self.reassembly_timers::<Ipv6Addr>(cx, granted.minus(spent)));
+            spent = spent.plus(self.group_timers(cx, granted.minus(spent)));
             left = left.minus(spent);
             if spent.is_zero() || left.is_zero() {
                 return budget.minus(left);

@@ -22,6 +22,7 @@ use floodwall_wire::ExtensionLimits;
 use crate::config::{ConfigError, StackConfig};
 use crate::cx::Cx;
 use crate::echo::EchoRefusals;
+use crate::multicast::Groups;
 use crate::router::Routers;
 use crate::sockets::Sockets;
 use crate::stats::Stats;
@@ -47,6 +48,8 @@ pub struct Stack {
     pub(crate) udp: Udp,
     pub(crate) ping: PingSockets,
     pub(crate) raw: RawSockets,
+    /// What we hear, and whom we told.
+    pub(crate) groups: Groups,
     /// What each socket's last datagram took.
     pub(crate) paths: Paths,
     /// What we sent to ourselves and have not yet received.
@@ -229,6 +232,7 @@ impl Engine for Stack {
             self.reassembly_v4.deadline(),
             self.reassembly_v6.deadline(),
             self.dhcp.deadline(),
+            self.groups.deadline(),
         ];
         all.into_iter().flatten().min()
     }

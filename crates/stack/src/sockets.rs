@@ -8,7 +8,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use floodwall_base::{Address, IfIndex, Instant, Randomness};
 use floodwall_ip::{PingOpenError, RawOpenError};
 use floodwall_udp::{
-    BindError, ConnectError, GroupError, OpenError, Received, ReceivedPacket, RecvError,
+    BindError, ConnectError, OpenError, Received, ReceivedPacket, RecvError,
     SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
 };
 use floodwall_wire::{IcmpReport, IpProtocol};
@@ -128,29 +128,11 @@ impl<'a> Sockets<'a> {
         self.stack.udp.connect(id, remote, src_addr, zone, &mut self.cx.random.secret)
     }
 
-    /// Closes a socket. What waits in it dies.
+    /// Closes a socket, which leaves its groups. What waits in it dies.
     pub fn udp_close(&mut self, id: SocketId) {
+        self.stack.leave_groups(&mut self.cx, id);
         // Closing twice is no harm.
         let _ = self.stack.udp.close(id);
-    }
-
-    /// Joins a group on an interface, for this socket and for the host.
-    ///
-    /// # Errors
-    /// See [`GroupError`].
-    pub fn udp_join(
-        &mut self,
-        id: SocketId,
-        group: IpAddr,
-        iface: IfIndex,
-    ) -> Result<(), GroupError> {
-        self.stack.udp.join(id, group, iface)?;
-        let interface = self.stack.interfaces.get_mut(usize::from(iface.0));
-        if interface.is_none_or(|i| i.join(group).is_err()) {
-            let _ = self.stack.udp.leave(id, group, iface);
-            return Err(GroupError::TooMany);
-        }
-        Ok(())
     }
 
     /// Copies the oldest datagram out.
@@ -278,7 +260,8 @@ impl<'a> Sockets<'a> {
         payload: &[u8],
     ) -> Result<(), SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let Query { id, to, zone, .. } = query;
+        let Query { id, to, .. } = query;
+        let zone = query.zone.or_else(|| stack.group_zone(id, dst_addr));
         let Ok(path) = stack.path(dst_addr, zone, cx.now) else {
             stack.stats.counters.count(A::OUT_NO_ROUTES);
             return Err(SendError::NoRoute(to.ip()));
@@ -306,7 +289,10 @@ impl<'a> Sockets<'a> {
         };
         let ends = Ends { src_addr, dst_addr };
         let outgoing = Outgoing { packet, ends, protocol: IpProtocol::UDP, hop_limit, zone };
-        stack.output_on(cx, outgoing, path, Some((query, flow)));
+        match dst_addr.is_group() {
+            true => stack.output_to_group(cx, id, outgoing, path),
+            false => stack.output_on(cx, outgoing, path, Some((query, flow))),
+        }
         Ok(())
     }
 }

@@ -56,7 +56,8 @@ impl Stack {
         zone: Option<IfIndex>,
         now: Instant,
     ) -> Result<Path<A>, DropReason> {
-        if dst_addr.is_loopback_addr() || self.owns_in(dst_addr, zone) {
+        let here = dst_addr.is_group() && zone == Some(IfIndex::LOOPBACK);
+        if here || dst_addr.is_loopback_addr() || self.owns_in(dst_addr, zone) {
             return Ok(Path::Local);
         }
         let on_link = dst_addr.is_group()
@@ -117,7 +118,7 @@ impl Stack {
         })
     }
 
-    fn first_up(&self) -> Option<IfIndex> {
+    pub(crate) fn first_up(&self) -> Option<IfIndex> {
         self.interfaces.iter().skip(1).find(|i| i.up).map(|i| i.index)
     }
 
@@ -139,7 +140,11 @@ impl Stack {
         dst_addr: A,
         now: Instant,
     ) -> Option<A> {
-        let Path::Via { iface, .. } = path else { return Some(dst_addr) };
+        let iface = match path {
+            Path::Via { iface, .. } => iface,
+            Path::Local if dst_addr.is_group() => IfIndex::LOOPBACK,
+            Path::Local => return Some(dst_addr),
+        };
         let preferred = A::fib(self).lookup(dst_addr, now).and_then(|r| r.src_addr);
         preferred.or_else(|| {
             let found = source_address(dst_addr.to_ip(), iface, &self.interfaces)?;

@@ -171,7 +171,9 @@ impl<I: Intake> Udp<I> {
         let mut refused_zero = false;
         for index in found.into_iter().take(count) {
             let body = self.sockets.get(index as usize).and_then(|s| s.body.as_ref());
-            let Some(body) = body.filter(|b| b.wants_group(probe.local, probe.iface)) else {
+            let Some(body) =
+                body.filter(|b| b.wants_group(probe.local, probe.iface, input.src_addr))
+            else {
                 continue;
             };
             if !header.has_checksum && !tally.v4 && !body.settings.zero_checksum_rx {

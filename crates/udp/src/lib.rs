@@ -18,6 +18,7 @@ mod classify;
 pub mod contract;
 mod demux;
 mod ephemeral;
+mod groups;
 mod icmp_error;
 mod id;
 mod input;
@@ -31,6 +32,7 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 
+pub use groups::GroupFilter;
 pub use icmp_error::{IcmpError, IcmpVerdict, Quote};
 pub use id::{SocketClosed, SocketId};
 pub use input::{Input, Verdict};

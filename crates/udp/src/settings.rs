@@ -5,7 +5,7 @@
 
 use core::ops::RangeInclusive;
 
-use floodwall_base::{Family, limits};
+use floodwall_base::{Family, IfIndex, limits};
 
 /// Ports from which unnamed sockets get theirs (Linux's `ip_local_port_range`).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
@@ -57,6 +57,10 @@ pub struct SocketSettings {
     pub recv_errors: bool,
     /// Takes datagrams to groups that it has not joined itself (Linux's `IP_MULTICAST_ALL`).
     pub all_groups: bool,
+    /// What it sends to a group is heard by this host's own members (`IP_MULTICAST_LOOP`).
+    pub group_loop: bool,
+    /// Where what it sends to a group leaves, unless the destination says (`IP_MULTICAST_IF`).
+    pub group_iface: Option<IfIndex>,
 }
 
 impl SocketSettings {
@@ -78,6 +82,8 @@ impl SocketSettings {
             zero_checksum_rx: false,
             recv_errors: false,
             all_groups: true,
+            group_loop: true,
+            group_iface: None,
         }
     }
 }

@@ -16,12 +16,13 @@ use crate::demux::{
     is_link_scope, zone_of,
 };
 use crate::ephemeral;
+use crate::groups::Joined;
 use crate::icmp_error::{IcmpError, IcmpVerdict, Quote};
 use crate::id::{SocketClosed, SocketId};
 use crate::intake::{Intake, LocalIntake};
 use crate::ready::Ready;
 use crate::settings::{SocketSettings, UdpConfig};
-use floodwall_base::limits::UDP_GROUPS_MAX;
+use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
 
 /// All sockets of one stack.
 ///
@@ -60,7 +61,7 @@ pub(crate) struct Body<I> {
     pub(crate) settings: SocketSettings,
     /// Boxed, for few have any, and a vector's spare values would be taken for the above.
     #[expect(clippy::box_collection, reason = "as said")]
-    groups: Option<Box<Vec<(u128, u32)>>>,
+    pub(crate) groups: Option<Box<Vec<Joined>>>,
     /// The message behind the last error.
     report: Option<IcmpReport>,
 }
@@ -137,6 +138,15 @@ pub enum GroupError {
     /// The socket has joined as many groups as it may.
     #[error("a socket can join {UDP_GROUPS_MAX} groups at most")]
     TooMany,
+    /// There is no such interface, or none is up.
+    #[error("there is no such interface")]
+    NoInterface,
+    /// It is no sender's address of the group's family.
+    #[error("not the address of a sender to this group")]
+    NotSource,
+    /// The filter names as many sources as it may.
+    #[error("a filter can name {GROUP_SOURCES_MAX} sources at most")]
+    TooManySources,
 }
 
 impl From<TableFull> for BindError {
@@ -425,55 +435,6 @@ impl<I: Intake> Udp<I> {
         Ok(self.body(id)?.send.used())
     }
 
-    /// Joins a group on an interface. The caller makes the network layer hear it.
-    ///
-    /// # Errors
-    /// See [`GroupError`].
-    pub fn join(&mut self, id: SocketId, group: IpAddr, iface: IfIndex) -> Result<(), GroupError> {
-        let entry = (bits(canonical(SocketAddr::new(group, 0)).ip()), zone_of(iface));
-        let body = self.body_mut(id)?;
-        if !addr(entry.0).is_multicast() || (body.settings.family == Family::V4 && group.is_ipv6())
-        {
-            return Err(GroupError::NotGroup);
-        }
-        let groups = body.groups.get_or_insert_default();
-        if groups.contains(&entry) {
-            return Err(GroupError::Membership);
-        }
-        if groups.len() == UDP_GROUPS_MAX {
-            return Err(GroupError::TooMany);
-        }
-        groups.push(entry);
-        Ok(())
-    }
-
-    /// Leaves a group.
-    ///
-    /// # Errors
-    /// See [`GroupError`].
-    pub fn leave(&mut self, id: SocketId, group: IpAddr, iface: IfIndex) -> Result<(), GroupError> {
-        let entry = (bits(canonical(SocketAddr::new(group, 0)).ip()), zone_of(iface));
-        let groups = self.body_mut(id)?.groups.get_or_insert_default();
-        let at = groups.iter().position(|g| *g == entry).ok_or(GroupError::Membership)?;
-        groups.swap_remove(at);
-        Ok(())
-    }
-
-    /// The groups that the socket has joined: to leave them in the network layer before closing.
-    ///
-    /// # Errors
-    /// It is closed.
-    pub fn groups(
-        &self,
-        id: SocketId,
-    ) -> Result<impl Iterator<Item = (IpAddr, IfIndex)> + '_, SocketClosed> {
-        let groups = &self.body(id)?.groups;
-        Ok(groups
-            .iter()
-            .flat_map(|groups| groups.iter())
-            .map(|(group, zone)| (addr(*group), IfIndex((zone - 1) as u16))))
-    }
-
     /// Takes an ICMP error about a datagram that may be ours. The caller has parsed the quote and
     /// answers for nothing: only a socket that could have sent it hears of it (RFC 8085 section
     /// 5.2). Connected sockets hear hard errors, others only with `recv_errors`. A later error
@@ -544,14 +505,5 @@ impl<I: Intake> Udp<I> {
             }
             _ => Err(SocketClosed),
         }
-    }
-}
-
-impl<I> Body<I> {
-    /// Whether the socket wants what was sent to this group on this interface.
-    pub(crate) fn wants_group(&self, group: u128, zone: u32) -> bool {
-        self.settings.all_groups
-            || !addr(group).is_multicast()
-            || self.groups.as_ref().is_some_and(|groups| groups.contains(&(group, zone)))
     }
 }

@@ -33,6 +33,15 @@ pub enum Generation {
     Third,
 }
 
+/// Who sends a message to whom: MLD's checksum covers both.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ends<A> {
+    /// Who.
+    pub src_addr: A,
+    /// To whom.
+    pub dst_addr: A,
+}
+
 /// The two protocols, as what their addresses know of them.
 pub trait GroupProtocol: Address {
     /// Where general queries go: every host is in it, and never reports it.
@@ -53,13 +62,16 @@ pub trait GroupProtocol: Address {
     /// and `icmpv6`.
     fn parse(bytes: &[u8]) -> Result<GroupMessage<'_, Self>, GroupMessageError>;
 
-    /// Writes a query; returns its length. `pseudo` is the pseudo-header's sum, zero for IGMP.
+    /// The pseudo-header's sum for a message of `len` bytes: zero for IGMP, which has none.
+    fn pseudo(ends: Ends<Self>, len: usize) -> Sum;
+
+    /// Writes a query; returns its length.
     ///
     /// # Errors
     /// If `out` is too short.
     fn emit_query(
         query: &QueryFields<'_, Self>,
-        pseudo: Sum,
+        ends: Ends<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort>;
 
@@ -71,7 +83,7 @@ pub trait GroupProtocol: Address {
     fn emit_report(
         generation: Generation,
         group: Self,
-        pseudo: Sum,
+        ends: Ends<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort>;
 
@@ -80,7 +92,7 @@ pub trait GroupProtocol: Address {
     ///
     /// # Errors
     /// If `out` is too short.
-    fn emit_leave(group: Self, pseudo: Sum, out: &mut [u8]) -> Result<usize, BufferTooShort>;
+    fn emit_leave(group: Self, ends: Ends<Self>, out: &mut [u8]) -> Result<usize, BufferTooShort>;
 
     /// The type byte of a report with records.
     const REPORT_KIND: u8;
@@ -330,9 +342,9 @@ pub(crate) fn put_addr<A: GroupProtocol>(addr: A, writer: &mut Writer<'_>) {
 
 /// Writes the checksum into a message of `len` bytes at the front of `out`, whose third and fourth
 /// byte it is in both families.
-pub(crate) fn seal(pseudo: Sum, len: usize, out: &mut [u8]) {
+pub(crate) fn seal<A: GroupProtocol>(ends: Ends<A>, len: usize, out: &mut [u8]) {
     let Some(message) = out.get_mut(..len) else { return };
-    let check = floodwall_checksum::sum(message).add(pseudo).finish().to_be_bytes();
+    let check = floodwall_checksum::sum(message).add(A::pseudo(ends, len)).finish().to_be_bytes();
     if let Some(place) = message.get_mut(2..4) {
         place.copy_from_slice(&check);
     }
@@ -380,6 +392,18 @@ impl<'a, A: GroupProtocol> ReportWriter<'a, A> {
         true
     }
 
+    /// Bytes that are left for records.
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        self.out.len() - self.len
+    }
+
+    /// Bytes of a record with so many sources.
+    #[must_use]
+    pub const fn record_len(sources: usize) -> usize {
+        RECORD_HEADER_LEN + A::WIDTH * (1 + sources)
+    }
+
     /// How many records it has.
     #[must_use]
     pub const fn records(&self) -> u16 {
@@ -387,11 +411,12 @@ impl<'a, A: GroupProtocol> ReportWriter<'a, A> {
     }
 
     /// Writes the number of records and the checksum; returns the message's length.
-    pub fn finish(self, pseudo: Sum) -> usize {
+    #[must_use]
+    pub fn finish(self, ends: Ends<A>) -> usize {
         if let Some(place) = self.out.get_mut(6..8) {
             place.copy_from_slice(&self.records.to_be_bytes());
         }
-        seal(pseudo, self.len, self.out);
+        seal(ends, self.len, self.out);
         self.len
     }
 }

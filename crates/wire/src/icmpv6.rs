@@ -59,6 +59,19 @@ impl Icmpv6Type {
         self.0 < 128
     }
 
+    /// Whether the message belongs to MLD: hop limit 1, router alert.
+    #[inline]
+    #[must_use]
+    pub const fn is_group_membership(self) -> bool {
+        matches!(
+            self,
+            Self::LISTENER_QUERY
+                | Self::LISTENER_REPORT_V1
+                | Self::LISTENER_DONE_V1
+                | Self::LISTENER_REPORT_V2
+        )
+    }
+
     /// Whether the message belongs to neighbor discovery: hop limit 255, never fragmented.
     #[inline]
     #[must_use]

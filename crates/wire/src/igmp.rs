@@ -11,7 +11,7 @@ use floodwall_checksum::Sum;
 
 use crate::field::{BufferTooShort, Writer};
 use crate::group::{
-    Generation, GroupMessage, GroupMessageError, GroupProtocol, Query, QueryFields, Records,
+    Ends, Generation, GroupMessage, GroupMessageError, GroupProtocol, Query, QueryFields, Records,
     Sources, decode_8, encode_8, put_addr, seal,
 };
 
@@ -62,9 +62,13 @@ impl GroupProtocol for Ipv4Addr {
         })
     }
 
+    fn pseudo(_: Ends<Self>, _: usize) -> Sum {
+        Sum::ZERO
+    }
+
     fn emit_query(
         query: &QueryFields<'_, Self>,
-        pseudo: Sum,
+        ends: Ends<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         let tenths = query.max_response.as_millis() as u64 / TENTH;
@@ -81,25 +85,25 @@ impl GroupProtocol for Ipv4Addr {
             query.put_tail(&mut writer);
         }
         let len = writer.finish()?;
-        seal(pseudo, len, out);
+        seal(ends, len, out);
         Ok(len)
     }
 
     fn emit_report(
         generation: Generation,
         group: Self,
-        pseudo: Sum,
+        ends: Ends<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         let kind = match generation {
             Generation::First => IgmpType::REPORT_V1,
             _ => IgmpType::REPORT_V2,
         };
-        one_group(kind, group, pseudo, out)
+        one_group(kind, group, ends, out)
     }
 
-    fn emit_leave(group: Self, pseudo: Sum, out: &mut [u8]) -> Result<usize, BufferTooShort> {
-        one_group(IgmpType::LEAVE_V2, group, pseudo, out)
+    fn emit_leave(group: Self, ends: Ends<Self>, out: &mut [u8]) -> Result<usize, BufferTooShort> {
+        one_group(IgmpType::LEAVE_V2, group, ends, out)
     }
 }
 
@@ -138,13 +142,13 @@ fn query(code: u8, group: Ipv4Addr, rest: &[u8]) -> Result<Query<'_, Ipv4Addr>, 
 fn one_group(
     kind: IgmpType,
     group: Ipv4Addr,
-    pseudo: Sum,
+    ends: Ends<Ipv4Addr>,
     out: &mut [u8],
 ) -> Result<usize, BufferTooShort> {
     let mut writer = Writer::new(out);
     writer.put(&[kind.0, 0, 0, 0]);
     put_addr(group, &mut writer);
     let len = writer.finish()?;
-    seal(pseudo, len, out);
+    seal(ends, len, out);
     Ok(len)
 }

@@ -8,14 +8,14 @@
 use core::net::Ipv6Addr;
 use core::time::Duration;
 
-use floodwall_checksum::Sum;
+use floodwall_checksum::{Sum, pseudo_header_v6};
 
-use crate::Icmpv6Type;
 use crate::field::{BufferTooShort, Writer};
 use crate::group::{
-    Generation, GroupMessage, GroupMessageError, GroupProtocol, Query, QueryFields, Records,
+    Ends, Generation, GroupMessage, GroupMessageError, GroupProtocol, Query, QueryFields, Records,
     Sources, addr, decode_8, decode_16, encode_16, put_addr, seal,
 };
+use crate::{Icmpv6Type, IpProtocol};
 
 /// Bytes of a message of the first version.
 pub const HEADER_LEN: usize = 24;
@@ -45,9 +45,14 @@ impl GroupProtocol for Ipv6Addr {
         })
     }
 
+    fn pseudo(ends: Ends<Self>, len: usize) -> Sum {
+        let (kind, len) = (IpProtocol::ICMPV6.0, u32::try_from(len).unwrap_or(u32::MAX));
+        pseudo_header_v6(ends.src_addr, ends.dst_addr, kind, len)
+    }
+
     fn emit_query(
         query: &QueryFields<'_, Self>,
-        pseudo: Sum,
+        ends: Ends<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         let millis = query.max_response.as_millis() as u64;
@@ -64,21 +69,21 @@ impl GroupProtocol for Ipv6Addr {
             query.put_tail(&mut writer);
         }
         let len = writer.finish()?;
-        seal(pseudo, len, out);
+        seal(ends, len, out);
         Ok(len)
     }
 
     fn emit_report(
         _: Generation,
         group: Self,
-        pseudo: Sum,
+        ends: Ends<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
-        one_group(Icmpv6Type::LISTENER_REPORT_V1, group, pseudo, out)
+        one_group(Icmpv6Type::LISTENER_REPORT_V1, group, ends, out)
     }
 
-    fn emit_leave(group: Self, pseudo: Sum, out: &mut [u8]) -> Result<usize, BufferTooShort> {
-        one_group(Icmpv6Type::LISTENER_DONE_V1, group, pseudo, out)
+    fn emit_leave(group: Self, ends: Ends<Self>, out: &mut [u8]) -> Result<usize, BufferTooShort> {
+        one_group(Icmpv6Type::LISTENER_DONE_V1, group, ends, out)
     }
 }
 
@@ -119,13 +124,13 @@ fn query(group: Ipv6Addr, bytes: &[u8]) -> Result<Query<'_, Ipv6Addr>, GroupMess
 fn one_group(
     kind: Icmpv6Type,
     group: Ipv6Addr,
-    pseudo: Sum,
+    ends: Ends<Ipv6Addr>,
     out: &mut [u8],
 ) -> Result<usize, BufferTooShort> {
     let mut writer = Writer::new(out);
     writer.put(&[kind.0, 0, 0, 0, 0, 0, 0, 0]);
     put_addr(group, &mut writer);
     let len = writer.finish()?;
-    seal(pseudo, len, out);
+    seal(ends, len, out);
     Ok(len)
 }

@@ -151,7 +151,7 @@ impl Upper<'_> {
             Icmpv6Message::Unknown { kind, code, .. } => match ndp(kind, self.bytes, f) {
                 Some(Ok(result)) => result,
                 Some(Err(error)) => write!(f, " [{error}]"),
-                None if is_membership(kind) => {
+                None if kind.is_group_membership() => {
                     super::group::message::<Ipv6Addr>(self.bytes, self.len, f)
                 }
                 None => write!(f, " type {} code {code} len {}", kind.0, self.len),
@@ -188,16 +188,6 @@ fn tcp_option(option: TcpOption<'_>, f: &mut Formatter<'_>) -> fmt::Result {
         TcpOption::Timestamps(times) => write!(f, " ts {} ecr {}", times.value, times.echo),
         TcpOption::Unknown { kind, .. } => write!(f, " option {kind}"),
     }
-}
-
-const fn is_membership(kind: Icmpv6Type) -> bool {
-    matches!(
-        kind,
-        Icmpv6Type::LISTENER_QUERY
-            | Icmpv6Type::LISTENER_REPORT_V1
-            | Icmpv6Type::LISTENER_DONE_V1
-            | Icmpv6Type::LISTENER_REPORT_V2
-    )
 }
 
 /// A neighbor discovery message, or `None` if the type is none.

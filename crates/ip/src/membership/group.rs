@@ -1,0 +1,268 @@
+//! One group of one interface: who is heard, what of that has yet to be told, what was asked.
+//!
+//! Called by `membership.rs`, which has the timers. Invariant: a change that cannot be told by its
+//! sources is told by the whole filter. Read first: RFC 9776 sections 5.1 and 5.2.
+
+use floodwall_base::{Address, Instant, limits::GROUP_SOURCES_MAX};
+use floodwall_wire::Generation;
+use floodwall_wire::group::{GroupProtocol, RecordKind, ReportWriter, Sources};
+
+use super::filter::{Filter, SourceSet};
+
+/// What is to be told in answer to a query.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked<A> {
+    /// Nothing.
+    Nothing,
+    /// The group's state.
+    Whole,
+    /// Whether these sources are heard.
+    About(SourceSet<A>),
+}
+
+impl<A: Address> Asked<A> {
+    /// Asked by a query with these sources, none for the whole group. Too many sources to
+    /// remember: the whole group.
+    fn by(sources: Sources<'_, A>) -> Self
+    where
+        A: GroupProtocol,
+    {
+        if sources.is_empty() {
+            return Self::Whole;
+        }
+        SourceSet::of(sources.iter()).map_or(Self::Whole, Self::About)
+    }
+
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, asked) | (asked, Self::Nothing) => asked,
+            (Self::About(a), Self::About(b)) => {
+                SourceSet::of(a.iter().chain(b.iter())).map_or(Self::Whole, Self::About)
+            }
+            _ => Self::Whole,
+        }
+    }
+}
+
+/// See the file's head.
+#[derive(Clone, Debug)]
+pub(super) struct Group<A> {
+    pub(super) addr: A,
+    pub(super) filter: Filter<A>,
+    /// How often the whole filter has yet to be told as a change.
+    filter_left: u8,
+    /// Sources that are heard, or not heard, since lately; how often that has yet to be told.
+    changed: SourceSet<A>,
+    left: [u8; GROUP_SOURCES_MAX],
+    /// The change is to be told now.
+    pub(super) change_due: bool,
+    /// What was asked, and when it is to be answered.
+    asked: Asked<A>,
+    pub(super) answer_at: Option<Instant>,
+    /// What is to be answered now.
+    pub(super) answer: Asked<A>,
+    /// In an old version: we told of the group last, so our leaving matters (RFC 2236 section 6).
+    pub(super) reported_last: bool,
+}
+
+impl<A: GroupProtocol> Group<A> {
+    pub(super) const fn new(addr: A) -> Self {
+        Self {
+            addr,
+            filter: Filter::NOBODY,
+            filter_left: 0,
+            changed: SourceSet::EMPTY,
+            left: [0; GROUP_SOURCES_MAX],
+            change_due: false,
+            asked: Asked::Nothing,
+            answer_at: None,
+            answer: Asked::Nothing,
+            reported_last: false,
+        }
+    }
+
+    pub(super) const fn is_member(&self) -> bool {
+        !self.filter.is_nobody()
+    }
+
+    /// Whether something of the group's changes has yet to be told.
+    pub(super) const fn is_changing(&self) -> bool {
+        self.filter_left > 0 || !self.changed.is_empty()
+    }
+
+    /// Whether nothing has to be remembered of it.
+    pub(super) const fn is_over(&self) -> bool {
+        !self.is_member() && !self.is_changing()
+    }
+
+    /// Takes a new filter; true where something is to be told, `times` times.
+    pub(super) fn change(&mut self, new: Filter<A>, times: u8, generation: Generation) -> bool {
+        let old = core::mem::replace(&mut self.filter, new);
+        if old == new {
+            return false;
+        }
+        if new.is_nobody() {
+            self.forget_question();
+        }
+        if generation < Generation::Third {
+            return self.change_old(old.is_nobody(), times, generation);
+        }
+        let same_mode = matches!(
+            (&old, &new),
+            (Filter::Include(_), Filter::Include(_)) | (Filter::Exclude(_), Filter::Exclude(_))
+        );
+        if !same_mode || self.filter_left > 0 || !self.note(&old, times) {
+            self.tell_all(times);
+        }
+        true
+    }
+
+    /// Old versions know of joining and leaving only; the first not even of leaving.
+    fn change_old(&mut self, joined: bool, times: u8, generation: Generation) -> bool {
+        self.changed = SourceSet::EMPTY;
+        let leaves = self.filter.is_nobody();
+        self.filter_left = match (joined, leaves) {
+            (true, false) => times,
+            (false, true) if self.reported_last && generation == Generation::Second => 1,
+            (false, false) => return false,
+            _ => 0,
+        };
+        if leaves {
+            self.change_due = false;
+        }
+        self.filter_left > 0
+    }
+
+    /// Notes which sources changed; false where they are too many.
+    fn note(&mut self, old: &Filter<A>, times: u8) -> bool {
+        let new = self.filter;
+        let (was, is) = (old.sources(), new.sources());
+        let differ = |s: &A| was.contains(*s) != is.contains(*s);
+        let fresh = was.iter().chain(is.iter()).filter(differ);
+        let Ok(fresh) = SourceSet::of(fresh) else { return false };
+        let Ok(all) = SourceSet::of(self.changed.iter().chain(fresh.iter())) else { return false };
+        let mut left = [0; GROUP_SOURCES_MAX];
+        for (slot, source) in left.iter_mut().zip(all.iter()) {
+            *slot = if fresh.contains(source) { times } else { self.left_of(source) };
+        }
+        (self.changed, self.left) = (all, left);
+        true
+    }
+
+    fn left_of(&self, source: A) -> u8 {
+        self.changed.iter().zip(self.left).find(|(s, _)| *s == source).map_or(0, |(_, left)| left)
+    }
+
+    /// The whole filter is to be told, so often.
+    pub(super) fn tell_all(&mut self, times: u8) {
+        (self.changed, self.filter_left) = (SourceSet::EMPTY, times);
+    }
+
+    /// The version changed: what was to be told and answered is void (RFC 9776 section 7.2.1), but
+    /// that a member that had something to tell tells it once in the new form.
+    pub(super) fn version_changed(&mut self) {
+        let untold = self.is_member() && self.is_changing();
+        self.tell_all(u8::from(untold));
+        self.change_due &= untold;
+        self.forget_question();
+    }
+
+    /// Somebody else told of the group in an old version.
+    pub(super) fn suppress(&mut self) {
+        self.tell_all(0);
+        self.change_due = false;
+        self.forget_question();
+        self.reported_last = false;
+    }
+
+    pub(super) fn forget_question(&mut self) {
+        (self.asked, self.answer, self.answer_at) = (Asked::Nothing, Asked::Nothing, None);
+    }
+
+    /// Rules 3 to 5 of RFC 9776 section 5.2: one pending answer, as early as any asked for.
+    pub(super) fn ask(&mut self, sources: Sources<'_, A>, at: Instant) {
+        let asked = Asked::by(sources);
+        self.asked = if self.answer_at.is_some() { self.asked.and(asked) } else { asked };
+        self.answer_at = Some(self.answer_at.map_or(at, |pending| pending.min(at)));
+    }
+
+    /// The answer's time has come.
+    pub(super) fn answer_now(&mut self) {
+        self.answer_at = None;
+        let asked = core::mem::replace(&mut self.asked, Asked::Nothing);
+        self.answer = self.answer.and(asked);
+    }
+
+    /// Writes what changed; false where it does not fit.
+    pub(super) fn write_change(&mut self, out: &mut ReportWriter<'_, A>) -> bool {
+        if self.filter_left > 0 {
+            let kind = match self.filter {
+                Filter::Include(_) => RecordKind::TO_INCLUDE,
+                Filter::Exclude(_) => RecordKind::TO_EXCLUDE,
+            };
+            if !out.record(kind, self.addr, self.filter.sources().iter()) {
+                return false;
+            }
+            self.filter_left -= 1;
+        } else if !self.write_sources(out) {
+            return false;
+        }
+        self.change_due = false;
+        true
+    }
+
+    /// Both kinds of source change, or none where both do not fit.
+    fn write_sources(&mut self, out: &mut ReportWriter<'_, A>) -> bool {
+        let heard = self.changed.filter(|s| self.filter.passes(s));
+        let not_heard = self.changed.filter(|s| !self.filter.passes(s));
+        let lists = [(RecordKind::ALLOW_NEW, heard), (RecordKind::BLOCK_OLD, not_heard)];
+        let lists = lists.iter().filter(|(_, sources)| !sources.is_empty());
+        let needed: usize =
+            lists.clone().map(|(_, s)| ReportWriter::<A>::record_len(s.len())).sum();
+        if needed > out.room() {
+            return false;
+        }
+        lists.for_each(|(kind, sources)| {
+            out.record(*kind, self.addr, sources.iter());
+        });
+        self.told_sources();
+        true
+    }
+
+    fn told_sources(&mut self) {
+        let rest = self.changed.filter(|s| self.left_of(s) > 1);
+        let mut left = [0; GROUP_SOURCES_MAX];
+        for (slot, source) in left.iter_mut().zip(rest.iter()) {
+            *slot = self.left_of(source) - 1;
+        }
+        (self.changed, self.left) = (rest, left);
+    }
+
+    /// Writes what was asked; false where it does not fit.
+    pub(super) fn write_answer(&mut self, out: &mut ReportWriter<'_, A>) -> bool {
+        let (kind, sources) = match (&self.answer, &self.filter) {
+            (Asked::Whole, Filter::Exclude(sources)) => (RecordKind::IS_EXCLUDE, *sources),
+            (Asked::Whole, Filter::Include(sources)) => (RecordKind::IS_INCLUDE, *sources),
+            (Asked::About(asked), filter) => {
+                (RecordKind::IS_INCLUDE, asked.filter(|s| filter.passes(s)))
+            }
+            (Asked::Nothing, _) => return true,
+        };
+        // "If the resulting Current-State Record has an empty set of source addresses, then no
+        // response is sent", and of a group that is not joined there is nothing to say.
+        let silent = kind == RecordKind::IS_INCLUDE && sources.is_empty();
+        if !silent && !out.record(kind, self.addr, sources.iter()) {
+            return false;
+        }
+        self.answer = Asked::Nothing;
+        true
+    }
+
+    /// An old version's report or leave has been written.
+    pub(super) fn told_old(&mut self) {
+        self.filter_left = self.filter_left.saturating_sub(1);
+        self.change_due = false;
+        self.answer = Asked::Nothing;
+        self.reported_last = self.is_member();
+    }
+}

@@ -1,0 +1,76 @@
+//! What a host knows of the router that asks: which version it speaks, how often, how robustly.
+//!
+//! Called by `membership.rs`. Invariants: what a stranger can teach lies within bounds; an old
+//! version is spoken only while somebody who speaks it was heard lately; no timer decides, moments
+//! are compared. Read first: RFC 9776 sections 7.2.1 and 8, RFC 9777 sections 8.2.1 and 9.
+
+use core::time::Duration;
+
+use floodwall_base::{Family, Instant};
+use floodwall_wire::Generation;
+use floodwall_wire::group::{GroupProtocol, Query};
+
+/// The robustness variable until somebody says otherwise.
+const ROBUSTNESS: u8 = 2;
+/// "SHOULD NOT be one" (RFC 9776 section 8.1).
+const ROBUSTNESS_MIN: u8 = 2;
+/// The query interval until somebody says otherwise.
+const INTERVAL: Duration = Duration::from_secs(125);
+/// The longest query interval believed: it pins us to an old version for so long.
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+/// The longest time to answer believed, in the same sum.
+const RESPONSE_MAX: Duration = Duration::from_secs(3600);
+
+/// See the file's head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Querier {
+    first_until: Instant,
+    second_until: Instant,
+    robustness: u8,
+    interval: Duration,
+}
+
+impl Querier {
+    pub(super) const fn new() -> Self {
+        Self {
+            first_until: Instant::ORIGIN,
+            second_until: Instant::ORIGIN,
+            robustness: ROBUSTNESS,
+            interval: INTERVAL,
+        }
+    }
+
+    /// The oldest version that somebody spoke lately, or the newest.
+    pub(super) fn generation(&self, now: Instant) -> Generation {
+        if now < self.first_until {
+            Generation::First
+        } else if now < self.second_until {
+            Generation::Second
+        } else {
+            Generation::Third
+        }
+    }
+
+    /// How often what changes is told.
+    pub(super) const fn robustness(&self) -> u8 {
+        self.robustness
+    }
+
+    /// Learns from a query that is fit to be believed.
+    pub(super) fn hear<A: GroupProtocol>(&mut self, query: &Query<'_, A>, now: Instant) {
+        // The older version querier present timeout.
+        let response = query.max_response.min(RESPONSE_MAX);
+        let until = now + self.interval * u32::from(self.robustness) + response;
+        match query.generation {
+            // There is no MLD of the first generation.
+            Generation::First if A::FAMILY == Family::V4 => self.first_until = until,
+            Generation::First | Generation::Second => self.second_until = until,
+            Generation::Third => {
+                let said = Some(query.robustness).filter(|r| *r > 0).unwrap_or(ROBUSTNESS);
+                self.robustness = said.max(ROBUSTNESS_MIN);
+                let said = Some(query.interval).filter(|i| !i.is_zero()).unwrap_or(INTERVAL);
+                self.interval = said.min(INTERVAL_MAX);
+            }
+        }
+    }
+}

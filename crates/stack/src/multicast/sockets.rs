@@ -1,0 +1,412 @@
+//! Groups as programs see them: joining, leaving, choosing senders, and what a program sends to a
+//! group that is heard here.
+//!
+//! Called by applications through [`Sockets`], whose words are those of `std::net::UdpSocket`, and
+//! by `sockets.rs` when a datagram goes to a group. Invariant: an interface is in a group for
+//! exactly as many sockets as joined it there; a socket that closes leaves. Reading: RFC 9776
+//! section 2 (the interface to programs) and section 3.2, RFC 3678.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Address, Counter, DropReason, Family, IfIndex};
+use floodwall_ip::{Filter, SourceSet};
+use floodwall_packet::{ChecksumState, PacketBuf};
+use floodwall_udp::{
+    GroupError, GroupFilter, Input, SocketClosed, SocketId, SocketSettings, Udp, Verdict,
+};
+use floodwall_wire::IpProtocol;
+use floodwall_wire::group::GroupProtocol;
+
+use crate::cx::Cx;
+use crate::shard::Stack;
+use crate::sockets::Sockets;
+use crate::tables::{Ends, Tables};
+use crate::tx::{Outgoing, Path};
+
+/// How a program names the interface on which it joins a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupInterface {
+    /// The one that the routes to the group lead to, else the first that is up.
+    Any,
+    /// The one that has this address.
+    Address(Ipv4Addr),
+    /// This one.
+    Index(IfIndex),
+}
+
+impl Sockets<'_> {
+    /// Joins a group on an interface, for this socket and for the host: everybody is heard.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn udp_join(
+        &mut self,
+        id: SocketId,
+        group: IpAddr,
+        iface: IfIndex,
+    ) -> Result<(), GroupError> {
+        self.stack.udp.join(id, group, iface)?;
+        let interface = self.stack.interfaces.get_mut(usize::from(iface.0));
+        match interface.map(|i| i.join(group.to_canonical())) {
+            Some(Ok(_)) => {}
+            refused => {
+                // It was joined a moment ago.
+                let _ = self.stack.udp.leave(id, group, iface);
+                let unknown = refused.is_none();
+                return Err(if unknown { GroupError::NoInterface } else { GroupError::TooMany });
+            }
+        }
+        self.stack.groups_changed(iface, self.cx.now, self.cx.random);
+        Ok(())
+    }
+
+    /// Leaves a group on an interface.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn udp_leave(
+        &mut self,
+        id: SocketId,
+        group: IpAddr,
+        iface: IfIndex,
+    ) -> Result<(), GroupError> {
+        let filter = self.stack.udp.group_filter(id, group, iface)?;
+        self.stack.groups.filtered -= usize::from(!filter.is_everybody());
+        self.stack.udp.leave(id, group, iface)?;
+        if let Some(interface) = self.stack.interfaces.get_mut(usize::from(iface.0)) {
+            interface.leave(group.to_canonical());
+        }
+        self.stack.groups_changed(iface, self.cx.now, self.cx.random);
+        Ok(())
+    }
+
+    /// Says whom the socket hears in a group that it has joined (RFC 9776 section 2, RFC 3678's
+    /// full-state form). A filter that hears nobody is not a way to leave.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn udp_set_group_filter(
+        &mut self,
+        id: SocketId,
+        group: IpAddr,
+        iface: IfIndex,
+        filter: &GroupFilter,
+    ) -> Result<(), GroupError> {
+        let before = self.stack.udp.set_group_filter(id, group, iface, filter)?;
+        let filtered = &mut self.stack.groups.filtered;
+        *filtered += usize::from(!filter.is_everybody());
+        *filtered -= usize::from(!before.is_everybody());
+        self.stack.groups_changed(iface, self.cx.now, self.cx.random);
+        Ok(())
+    }
+
+    /// Joins a group for one sender, or one sender more (source-specific multicast, RFC 4607).
+    ///
+    /// # Errors
+    /// See [`GroupError`]; also where the socket hears all but some in the group.
+    pub fn udp_join_source(
+        &mut self,
+        id: SocketId,
+        source: IpAddr,
+        group: IpAddr,
+        iface: IfIndex,
+    ) -> Result<(), GroupError> {
+        match self.stack.udp.group_filter(id, group, iface) {
+            Ok(filter) if filter.exclude => Err(GroupError::Membership),
+            Ok(mut filter) => {
+                filter.add(source)?;
+                self.udp_set_group_filter(id, group, iface, &filter)
+            }
+            Err(GroupError::Membership) => {
+                let mut filter = GroupFilter::nobody();
+                filter.add(source)?;
+                self.udp_join_filtered(id, group, iface, &filter)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Joins with a filter: nobody is told in between that everybody is heard, for timed work
+    /// comes later.
+    fn udp_join_filtered(
+        &mut self,
+        id: SocketId,
+        group: IpAddr,
+        iface: IfIndex,
+        filter: &GroupFilter,
+    ) -> Result<(), GroupError> {
+        self.udp_join(id, group, iface)?;
+        self.udp_set_group_filter(id, group, iface, filter).inspect_err(|_| {
+            let _ = self.udp_leave(id, group, iface);
+        })
+    }
+
+    /// Hears a sender no more that [`Sockets::udp_join_source`] joined; the last one's leaving
+    /// leaves the group.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn udp_leave_source(
+        &mut self,
+        id: SocketId,
+        source: IpAddr,
+        group: IpAddr,
+        iface: IfIndex,
+    ) -> Result<(), GroupError> {
+        let mut filter = self.stack.udp.group_filter(id, group, iface)?;
+        if filter.exclude || !filter.remove(source) {
+            return Err(GroupError::Membership);
+        }
+        match filter.sources().len() {
+            0 => self.udp_leave(id, group, iface),
+            _ => self.udp_set_group_filter(id, group, iface, &filter),
+        }
+    }
+
+    /// `std::net::UdpSocket::join_multicast_v4`: the interface by its address, or unspecified for
+    /// any.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn udp_join_multicast_v4(
+        &mut self,
+        id: SocketId,
+        group: Ipv4Addr,
+        interface: Ipv4Addr,
+    ) -> Result<(), GroupError> {
+        let iface = self.group_interface(by_address(interface))?;
+        self.udp_join(id, group.into(), iface)
+    }
+
+    /// `std::net::UdpSocket::leave_multicast_v4`.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn udp_leave_multicast_v4(
+        &mut self,
+        id: SocketId,
+        group: Ipv4Addr,
+        interface: Ipv4Addr,
+    ) -> Result<(), GroupError> {
+        let iface = self.group_interface(by_address(interface))?;
+        self.udp_leave(id, group.into(), iface)
+    }
+
+    /// `std::net::UdpSocket::join_multicast_v6`: the interface by its number, or 0 for any.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn udp_join_multicast_v6(
+        &mut self,
+        id: SocketId,
+        group: Ipv6Addr,
+        interface: u32,
+    ) -> Result<(), GroupError> {
+        let iface = self.group_interface(by_number(interface))?;
+        self.udp_join(id, group.into(), iface)
+    }
+
+    /// `std::net::UdpSocket::leave_multicast_v6`.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn udp_leave_multicast_v6(
+        &mut self,
+        id: SocketId,
+        group: Ipv6Addr,
+        interface: u32,
+    ) -> Result<(), GroupError> {
+        let iface = self.group_interface(by_number(interface))?;
+        self.udp_leave(id, group.into(), iface)
+    }
+
+    /// Which interface a program means.
+    ///
+    /// # Errors
+    /// `NoInterface`.
+    pub fn group_interface(&self, wanted: GroupInterface) -> Result<IfIndex, GroupError> {
+        let mut all = self.stack.interfaces.iter();
+        let found = match wanted {
+            GroupInterface::Any => self.stack.first_up(),
+            GroupInterface::Address(addr) => {
+                all.find(|i| i.owns_v4(addr).is_some()).map(|i| i.index)
+            }
+            GroupInterface::Index(iface) => all.find(|i| i.index == iface).map(|i| i.index),
+        };
+        found.ok_or(GroupError::NoInterface)
+    }
+
+    /// Changes what a socket was told: hop limit to groups, loop, outgoing interface and the like.
+    /// What is fixed stays (see `floodwall_udp`).
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn udp_set(
+        &mut self,
+        id: SocketId,
+        change: impl FnOnce(&mut SocketSettings),
+    ) -> Result<(), SocketClosed> {
+        let mut settings = self.stack.udp.settings(id)?.clone();
+        change(&mut settings);
+        self.stack.udp.set_settings(id, settings)?;
+        self.stack.paths.forget();
+        Ok(())
+    }
+
+    /// `std::net::UdpSocket::set_multicast_ttl_v4`; the hop limit of IPv6 groups too.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn udp_set_multicast_ttl(&mut self, id: SocketId, ttl: u8) -> Result<(), SocketClosed> {
+        self.udp_set(id, |settings| settings.group_hop_limit = ttl)
+    }
+
+    /// `std::net::UdpSocket::set_multicast_loop_v4` and `set_multicast_loop_v6`: whether what the
+    /// socket sends to a group is heard by this host's own members.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn udp_set_multicast_loop(&mut self, id: SocketId, on: bool) -> Result<(), SocketClosed> {
+        self.udp_set(id, |settings| settings.group_loop = on)
+    }
+
+    /// The interface on which the socket's datagrams to groups leave, unless the destination names
+    /// one (`IP_MULTICAST_IF`, `IPV6_MULTICAST_IF`).
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn udp_set_multicast_interface(
+        &mut self,
+        id: SocketId,
+        iface: Option<IfIndex>,
+    ) -> Result<(), SocketClosed> {
+        self.udp_set(id, |settings| settings.group_iface = iface)
+    }
+}
+
+const fn by_address(addr: Ipv4Addr) -> GroupInterface {
+    if addr.is_unspecified() { GroupInterface::Any } else { GroupInterface::Address(addr) }
+}
+
+const fn by_number(number: u32) -> GroupInterface {
+    match number {
+        0 => GroupInterface::Any,
+        1..=0xffff => GroupInterface::Index(IfIndex(number as u16)),
+        // No interface has it.
+        _ => GroupInterface::Index(IfIndex(u16::MAX)),
+    }
+}
+
+/// Replaces the filters of an interface's groups by what its sockets want together (RFC 9776
+/// section 3.2). One pass over all sockets.
+pub(super) fn merge_filters<A: GroupProtocol>(
+    udp: &Udp,
+    iface: IfIndex,
+    groups: &mut [Option<(A, Filter<A>)>],
+) {
+    for (group, filter) in groups.iter_mut().flatten() {
+        let mut merged = Filter::NOBODY;
+        udp.filters_of(group.to_ip(), iface, |wanted| merged = merged.merge(&converted(wanted)));
+        *filter = merged;
+    }
+}
+
+/// A socket's filter as the network layer writes it. More sources than that knows: everybody.
+fn converted<A: Address>(filter: &GroupFilter) -> Filter<A> {
+    match SourceSet::of(filter.sources().iter().filter_map(|s| A::from_ip(*s))) {
+        Ok(sources) if filter.exclude => Filter::Exclude(sources),
+        Ok(sources) => Filter::Include(sources),
+        Err(_) => Filter::EVERYBODY,
+    }
+}
+
+impl Stack {
+    /// Leaves every group of a socket that is to be closed.
+    pub(crate) fn leave_groups(&mut self, cx: &mut Cx<'_>, id: SocketId) {
+        loop {
+            let Ok(mut joined) = self.udp.groups(id) else { return };
+            let Some((group, iface)) = joined.next() else { return };
+            drop(joined);
+            let filter = self.udp.group_filter(id, group, iface);
+            if filter.is_ok_and(|filter| !filter.is_everybody()) {
+                self.groups.filtered -= 1;
+            }
+            if self.udp.leave(id, group, iface).is_err() {
+                return;
+            }
+            if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
+                interface.leave(group);
+            }
+            self.groups_changed(iface, cx.now, cx.random);
+        }
+    }
+
+    /// The interface on which a socket's datagrams to a group leave, where it said so.
+    pub(crate) fn group_zone<A: Address>(&self, id: SocketId, dst_addr: A) -> Option<IfIndex> {
+        let settings = self.udp.settings(id).ok().filter(|_| dst_addr.is_group());
+        settings.and_then(|settings| settings.group_iface)
+    }
+
+    /// Sends a datagram to a group: to the link, and to our own members unless the socket does not
+    /// want that. With hop limit 0 it does not leave this host (RFC 1112 section 6.1).
+    #[cold]
+    pub(crate) fn output_to_group<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: SocketId,
+        outgoing: Outgoing<A>,
+        path: Path<A>,
+    ) {
+        if let Path::Via { iface, .. } = path {
+            if self.udp.settings(id).is_ok_and(|settings| settings.group_loop) {
+                self.loop_to_members(cx, &outgoing.packet, iface, outgoing.ends);
+            }
+            if outgoing.hop_limit == 0 {
+                self.originate::<A>(outgoing.packet.len() + A::HEADER_LEN);
+                self.stats.fates.transmitted += 1;
+                return;
+            }
+        }
+        self.output_on(cx, outgoing, path, None);
+    }
+
+    /// A datagram of ours to a group is heard by our own members too: a copy goes to them now.
+    /// `packet` begins with its UDP header.
+    fn loop_to_members<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: &PacketBuf,
+        iface: IfIndex,
+        ends: Ends<A>,
+    ) {
+        let (src_addr, dst_addr) = (ends.src_addr.to_ip(), ends.dst_addr.to_ip());
+        let interface = self.interfaces.get(usize::from(iface.0));
+        if interface.is_none_or(|i| !i.is_member(dst_addr)) {
+            return;
+        }
+        self.stats.fates.received += 1;
+        let (receives, delivers) = match A::FAMILY {
+            Family::V4 => (Counter::IpInReceives, Counter::IpInDelivers),
+            Family::V6 => (Counter::Ip6InReceives, Counter::Ip6InDelivers),
+        };
+        self.stats.counters.count(receives);
+        // Readers look at the network header for the sender.
+        let copy = cx.pool.packet_from_chunks(packet.chunks());
+        let copy = copy.and_then(|c| A::header(cx.pool, c, ends, IpProtocol::UDP, 1).ok());
+        let Some(mut copy) = copy else {
+            return self.stats.drops_in.count(DropReason::NoBuffer);
+        };
+        self.stats.counters.count(delivers);
+        copy.set_checksum_state(ChecksumState::Verified);
+        let (l4, len) = (A::HEADER_LEN, packet.len());
+        let input = Input { src_addr, dst_addr, iface, l3: 0, l4, len, group: true };
+        let stats = &mut self.stats;
+        match self.udp.input(&input, copy, cx.pool, &mut stats.counters, &mut stats.access) {
+            Verdict::Delivered { .. } | Verdict::DeliveredToGroup { .. } => {
+                stats.fates.delivered += 1;
+            }
+            Verdict::Dropped(copy, reason) => self.die(copy, reason),
+            Verdict::PortUnreachable(copy) => self.die(copy, DropReason::UdpNoPort),
+        }
+    }
+}
