@@ -35,6 +35,7 @@ fn main() -> io::Result<()> {
     }
     sequences(folder)?;
     programs(folder)?;
+    fragments(folder)?;
     let mut random = Seeded::new(7);
     for len in (8..=256).step_by(8) {
         let program: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
@@ -183,6 +184,23 @@ fn readdress(frame: &mut [u8]) {
         }
         _ => {}
     }
+}
+
+/// Fragments of few datagrams, close together: in order, in disorder, overlapping, with pauses.
+fn fragments(folder: &Path) -> io::Result<()> {
+    let mut random = Seeded::new(13);
+    for number in 0..24_u8 {
+        let mut program = vec![number];
+        for step in 0..random.below(40) as u8 + 4 {
+            let (offset, units) = if number < 8 { (step % 6, 1) } else { (random.next() as u8, 0) };
+            let len = if units == 1 { 1 } else { random.next() as u8 & 0x3f };
+            let more = u8::from(step % 6 != 5);
+            let pause = if number >= 16 { random.next() as u8 } else { 0 };
+            program.extend([step / 6 % 3, offset % 24, 0, len, more, pause]);
+        }
+        write(folder, "reassembly", &program)?;
+    }
+    Ok(())
 }
 
 fn write(folder: &Path, target: &str, seed: &[u8]) -> io::Result<()> {

@@ -7,6 +7,8 @@
 mod canary;
 mod pulldown;
 #[cfg(feature = "stack")]
+mod reassembly;
+#[cfg(feature = "stack")]
 mod sequence;
 #[cfg(feature = "stack")]
 mod stack_frame;
@@ -14,6 +16,8 @@ mod wire;
 
 pub use canary::canary;
 pub use pulldown::pulldown;
+#[cfg(feature = "stack")]
+pub use reassembly::reassembly;
 #[cfg(feature = "stack")]
 pub use sequence::sequence;
 #[cfg(feature = "stack")]
@@ -36,4 +40,6 @@ pub const ALL: &[Body] = &[
     Body { name: "stack_frame", run: stack_frame },
     #[cfg(feature = "stack")]
     Body { name: "sequence", run: sequence },
+    #[cfg(feature = "stack")]
+    Body { name: "reassembly", run: reassembly },
 ];

@@ -122,3 +122,64 @@ impl Header {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    use floodwall_packet::PoolConfig;
+    use floodwall_wire::Ipv4Fields;
+
+    use super::*;
+
+    fn packet_v4(pool: &Pool, options: &[u8], len: usize) -> PacketBuf {
+        let (from, to) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let total_len = (ipv4::HEADER_LEN + options.len() + len) as u16;
+        let fields = Ipv4Fields::new(from, to, IpProtocol::UDP, 64, total_len);
+        let mut header = [0; ipv4::HEADER_LEN_MAX];
+        let header_len = fields.emit_with_options(options, &mut header).unwrap();
+        let payload: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let parts = [&header[..header_len], &payload[..len / 2], &payload[len / 2..]];
+        pool.packet_from_chunks(parts).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_cut_is_given_back() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let free = pool.available();
+        for (options, mtu) in [(&[1, 1, 1, 0][..], 576), (&[], 27)] {
+            let packet = packet_v4(&pool, options, 1000);
+            let len = packet.len();
+            let (packet, reason) = cut::<Ipv4Addr>(&pool, packet, mtu, 1).unwrap_err();
+            assert_eq!((packet.len(), reason), (len, DropReason::PacketTooBig));
+        }
+        let mut bytes = [0; ipv6::HEADER_LEN];
+        let (from, to) = (Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+        let hop = IpProtocol::HOP_BY_HOP;
+        floodwall_wire::Ipv6Fields::new(from, to, hop, 64, 1400).emit(&mut bytes);
+        let packet = pool.packet_from_chunks([&bytes[..], &[0; 1400]]).unwrap();
+        let (_, reason) = cut::<Ipv6Addr>(&pool, packet, 1280, 1).unwrap_err();
+        assert_eq!(reason, DropReason::PacketTooBig);
+        assert_eq!(pool.available(), free);
+    }
+
+    #[test]
+    fn the_payload_is_shared_and_each_fragment_has_its_header() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let packet = packet_v4(&pool, &[], 1500);
+        let frames = pool.available().frames;
+        let fragments = cut::<Ipv4Addr>(&pool, packet, 576, 0x1_2345).unwrap();
+        assert_eq!(pool.available().frames, frames, "no frame was taken");
+        let mut all = Vec::new();
+        for fragment in fragments.iter() {
+            let bytes: Vec<u8> = fragment.chunks().flatten().copied().collect();
+            let header = Ipv4Header::parse(&bytes, bytes.len()).unwrap();
+            assert_eq!((header.id(), header.fragment_offset()), (0x2345, all.len()));
+            assert!(!header.dont_fragment() && bytes.len() <= 576);
+            all.extend_from_slice(&bytes[ipv4::HEADER_LEN..]);
+            assert_eq!(header.more_fragments(), all.len() < 1500);
+        }
+        assert!(all.iter().enumerate().all(|(n, byte)| *byte == n as u8));
+        assert_eq!((all.len(), fragments.len()), (1500, 3));
+    }
+}

@@ -255,16 +255,18 @@ impl<A: Address> Reassembly<A> {
             let within = start <= span.0 && span.1 <= end;
             let last = datagram.total == Some(span.1);
             let again = datagram.end_of(span.0, end) == Some(span.1) && last != piece.more;
-            return match (strict, within) {
-                (true, _) if again => Err(Verdict::Newcomer(DropReason::FragmentDuplicate)),
-                (true, _) => Err(Verdict::quarrel(strict)),
-                (false, true) => Err(Verdict::Newcomer(DropReason::FragmentDuplicate)),
-                (false, false) => Ok(place),
-            };
+            match (strict, within) {
+                (true, true) if again => {
+                    return Err(Verdict::Newcomer(DropReason::FragmentDuplicate));
+                }
+                (true, _) => return Err(Verdict::quarrel(strict)),
+                (false, true) => return Err(Verdict::Newcomer(DropReason::FragmentDuplicate)),
+                (false, false) => {}
+            }
         }
+        let apart = overlapped.is_none() && runs.is_apart(&place, span.0, span.1);
         let full = datagram.fragments >= limits::REASSEMBLY_FRAGMENTS_MAX
-            || datagram.chain.count >= limits::REASSEMBLY_RUNS_MAX
-                && runs.is_apart(&place, span.0, span.1);
+            || (apart && datagram.chain.count >= limits::REASSEMBLY_RUNS_MAX);
         if full { Err(Verdict::All(DropReason::FragmentTooMany)) } else { Ok(place) }
     }
 

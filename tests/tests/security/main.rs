@@ -6,6 +6,7 @@
 //! show.
 
 mod chains;
+mod fragments;
 mod headers;
 mod icmp;
 mod neighbors;
