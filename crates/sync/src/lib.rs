@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`spsc`] | one thread hands values, in order and bounded, to one other thread |
 //! | [`take_all`] | any threads hand intrusive nodes to one, which takes all of them at once |
+//! | [`mailbox`], [`Credit`] | a connection's ends give each other chunks, and leave to send |
 //! | [`snapshot`] | one thread shows its counters, whole, to any number of readers |
 //! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it later |
 //! | [`Per`] | nobody: one value each, on lines of its own |
@@ -39,6 +40,8 @@
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod cache_padded;
+mod credit;
+pub mod mailbox;
 mod per;
 pub mod qsbr;
 mod rcu_cell;
@@ -48,5 +51,7 @@ pub mod spsc;
 pub mod take_all;
 
 pub use cache_padded::CachePadded;
+pub use credit::Credit;
+pub use mailbox::Mailbox;
 pub use per::{Per, Place};
 pub use rcu_cell::{RcuCell, Retired};
