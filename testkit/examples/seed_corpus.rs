@@ -34,6 +34,7 @@ fn main() -> io::Result<()> {
         }
     }
     sequences(folder)?;
+    neighbor_programs(folder)?;
     programs(folder)?;
     fragments(folder)?;
     let mut random = Seeded::new(7);
@@ -159,6 +160,33 @@ fn programs(folder: &Path) -> io::Result<()> {
     ];
     for steps in neighbors {
         write(folder, "sequence", &steps.concat())?;
+    }
+    Ok(())
+}
+
+/// Programs for the body `ndp`: the neighbour and router messages of each capture, with time and
+/// datagrams of ours between them.
+fn neighbor_programs(folder: &Path) -> io::Result<()> {
+    for path in captures::vendored() {
+        let mut program = Vec::new();
+        for (number, captured) in captures::read(&path)?.iter().enumerate() {
+            let Some(frame) = captured.frame() else { continue };
+            let (Some([0x86, 0xdd]), Some(58)) = (frame.get(12..14), frame.get(20)) else {
+                continue;
+            };
+            let (Some(kind @ 133..=137), Some(body)) = (frame.get(54), frame.get(58..)) else {
+                continue;
+            };
+            if body.len() <= 250 && program.len() < 1200 {
+                let to = if *kind == 135 { 1 } else { 0 };
+                program.extend([kind - 133, number as u8 & 63, to, body.len() as u8]);
+                program.extend(body);
+                program.extend([6, 10 + number as u8 % 20, 7, number as u8 & 63]);
+            }
+        }
+        if !program.is_empty() {
+            write(folder, "ndp", &program)?;
+        }
     }
     Ok(())
 }

@@ -5,6 +5,8 @@
 //! wrong, and leaves nothing behind for the next one.
 
 mod canary;
+#[cfg(feature = "stack")]
+mod ndp;
 mod pulldown;
 #[cfg(feature = "stack")]
 mod reassembly;
@@ -15,6 +17,8 @@ mod stack_frame;
 mod wire;
 
 pub use canary::canary;
+#[cfg(feature = "stack")]
+pub use ndp::ndp;
 pub use pulldown::pulldown;
 #[cfg(feature = "stack")]
 pub use reassembly::reassembly;
@@ -42,4 +46,6 @@ pub const ALL: &[Body] = &[
     Body { name: "sequence", run: sequence },
     #[cfg(feature = "stack")]
     Body { name: "reassembly", run: reassembly },
+    #[cfg(feature = "stack")]
+    Body { name: "ndp", run: ndp },
 ];
