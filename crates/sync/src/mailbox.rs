@@ -143,8 +143,8 @@ impl<N: Node> Mailbox<N> {
     }
 
     /// Gives the nodes from `first` to `last`, linked newest first, with flags. Clears
-    /// [`Bits::WAIT`]; the flags before say whom to wake and whether to ring. One exchange if nobody
-    /// interferes.
+    /// [`Bits::WAIT`]; the flags before say whom to wake and whether to ring. One exchange if
+    /// nobody interferes.
     ///
     /// # Safety
     ///

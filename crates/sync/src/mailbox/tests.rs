@@ -82,12 +82,12 @@ mod threads {
     fn nothing_is_lost_between_two_threads_that_sleep() {
         const LETTERS: u32 = 200_000;
         let mailbox = Mailbox::new();
-        let (wake, woken) = std::sync::mpsc::channel();
+        let woken = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
                 for text in 0..LETTERS {
                     if push(&mailbox, text, Bits::NONE).has(Bits::WAIT) {
-                        wake.send(()).unwrap();
+                        woken.store(true, std::sync::atomic::Ordering::Release);
                     }
                 }
             });
@@ -98,7 +98,9 @@ mod threads {
                     next += 1;
                 }
                 if next < LETTERS && mailbox.park(Bits::NONE) {
-                    woken.recv().unwrap();
+                    while !woken.swap(false, std::sync::atomic::Ordering::AcqRel) {
+                        std::thread::yield_now();
+                    }
                 }
             }
             sender.join().unwrap();
