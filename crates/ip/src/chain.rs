@@ -10,31 +10,30 @@
 //! As in `wire/ipv6_walk.rs`, whose limits hold here. Worst work per packet: one look at each
 //! header, and where the packet is in pieces one copy of each and a look at its length.
 
-use core::net::Ipv6Addr;
-
 use floodwall_base::{DropReason, limits};
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::ipv6_ext::{self, HEADER_LEN_MIN};
 use floodwall_wire::{ExtensionError, ExtensionLimits, ExtensionWalk, IpProtocol, ipv6};
 
 use crate::action::Refusal;
-use crate::input::{Heading, extension_reason};
+use crate::input::extension_reason;
 
 /// Bytes of scratch that the longest extension header allowed may need.
 const SCRATCH: usize = limits::EXTENSION_BYTES_MAX;
 
-/// Walks the headers behind the IPv6 header at `l3` to their end.
+/// Walks the headers behind the IPv6 header at `l3` to their end: `start` is the protocol of the
+/// first and the length of the packet from `l3`.
 ///
 /// # Errors
 /// A refusal, with what is owed for it.
 pub(crate) fn walk(
     packet: &PacketBuf,
     l3: usize,
-    heading: &Heading<Ipv6Addr>,
+    start: (IpProtocol, usize),
     limits: ExtensionLimits,
     access: &mut AccessCounters,
 ) -> Result<ExtensionWalk, Refusal> {
-    let (first, len) = (heading.protocol, heading.total_len);
+    let (first, len) = start;
     let mut walk = ExtensionWalk::new(first, ipv6::HEADER_LEN, len, limits);
     if first == IpProtocol::HOP_BY_HOP && has_no_length(packet, l3, access) {
         walk = walk.of_jumbogram();

@@ -173,18 +173,29 @@ pub fn ipv6(
     l3: usize,
     access: &mut AccessCounters,
 ) -> Result<Heading<Ipv6Addr>, Refusal> {
-    let scratch;
-    let fixed: &[u8; ipv6::HEADER_LEN] = match packet.first_array(l3) {
-        Some(fixed) => {
-            access.borrow();
-            fixed
-        }
-        None => {
-            scratch = packet.array_in_pieces(l3, access).ok_or(DropReason::IpTruncated)?;
-            &scratch
-        }
+    let Some(fixed) = packet.first_array(l3) else {
+        return ipv6_in_pieces(packet, l3, access);
     };
-    let available = packet.len().saturating_sub(l3);
+    access.borrow();
+    heading_v6(fixed, packet.len().saturating_sub(l3))
+}
+
+#[cold]
+#[inline(never)]
+fn ipv6_in_pieces(
+    packet: &PacketBuf,
+    l3: usize,
+    access: &mut AccessCounters,
+) -> Result<Heading<Ipv6Addr>, Refusal> {
+    let fixed = packet.array_in_pieces(l3, access).ok_or(DropReason::IpTruncated)?;
+    heading_v6(&fixed, packet.len().saturating_sub(l3))
+}
+
+#[inline(always)]
+fn heading_v6(
+    fixed: &[u8; ipv6::HEADER_LEN],
+    available: usize,
+) -> Result<Heading<Ipv6Addr>, Refusal> {
     let header = Ipv6Header::parse(fixed, available).map_err(ipv6_reason)?;
     let jumbo = header.payload_len() == 0 && header.next_header() == IpProtocol::HOP_BY_HOP;
     Ok(Heading {
@@ -289,17 +300,20 @@ pub fn ipv6_upper(
         let upper = Upper { protocol, offset, announced_at: 6, fragmented: false };
         return Ok(Layers::Upper(upper));
     }
-    walk(packet, l3, heading, limits, access)
+    walk(packet, l3, (heading.protocol, heading.total_len), limits, access)
 }
 
+/// Takes the first header and the packet's length by value: who has no headers keeps the heading in
+/// registers then.
+#[inline(never)]
 fn walk(
     packet: &PacketBuf,
     l3: usize,
-    heading: &Heading<Ipv6Addr>,
+    start: (IpProtocol, usize),
     limits: ExtensionLimits,
     access: &mut AccessCounters,
 ) -> Result<Layers, Refusal> {
-    let walk = chain::walk(packet, l3, heading, limits, access)?;
+    let walk = chain::walk(packet, l3, start, limits, access)?;
     let (fragment, end) = (walk.fragment(), walk.end());
     let cut = fragment.filter(|place| !is_atomic(place));
     match (end, cut) {

@@ -14,7 +14,7 @@ use floodwall_wire::IpProtocol;
 
 use crate::rig;
 
-/// CVE-2020-13984, CVE-2020-17445, CVE-2016-7039, CVE-2024-38063: header chains that loop, recurse,
+/// Row 52, CVE-2020-13984, CVE-2020-17445, CVE-2016-7039, CVE-2024-38063: header chains that loop, recurse,
 /// or cost quadratic time. Whatever the chain, a packet costs a bounded number of looks.
 #[test]
 fn any_chain_of_headers_costs_a_bounded_number_of_looks() {
@@ -44,7 +44,7 @@ fn any_chain_of_headers_costs_a_bounded_number_of_looks() {
     assert!(most <= 40, "{most} looks");
 }
 
-/// The longest chain there is: 8,172 headers of eight bytes in 64 KiB.
+/// Row 52: the longest chain there is: 8,172 headers of eight bytes in 64 KiB.
 #[test]
 fn a_chain_of_eight_thousand_headers_costs_no_more_than_one_of_nine() {
     let padding = [0, 0, 1, 4, 0, 0, 0, 0];
@@ -60,7 +60,7 @@ fn a_chain_of_eight_thousand_headers_costs_no_more_than_one_of_nine() {
     assert!(all <= nine + 16, "{nine} and {all}");
 }
 
-/// CVE-2007-2242: routing headers of type 0 make a packet go to and fro (RFC 5095).
+/// Row 53, CVE-2007-2242: routing headers of type 0 make a packet go to and fro (RFC 5095).
 #[test]
 fn a_routing_header_is_never_followed() {
     for addrs in [1, 2, 10, 80] {
@@ -85,7 +85,7 @@ fn a_routing_header_is_never_followed() {
     }
 }
 
-/// CVE-2020-10136, CVE-2020-11896, CVE-2024-7595, CVE-2025-23018: packets within packets, unasked.
+/// Row 55, CVE-2020-10136, CVE-2020-11896, CVE-2024-7595, CVE-2025-23018: packets within packets, unasked.
 /// What is inside is neither unwrapped, nor answered, nor passed on.
 #[test]
 fn no_tunnel_is_unwrapped_unasked() {
@@ -115,7 +115,7 @@ fn no_tunnel_is_unwrapped_unasked() {
     }
 }
 
-/// CVE-2019-12256, CVE-2021-24074: every kind of IPv4 option with every length.
+/// Row 56, CVE-2019-12256, CVE-2021-24074: every kind of IPv4 option with every length.
 #[test]
 fn ipv4_options_of_any_kind_and_length_do_no_harm() {
     let mut rig = rig();
@@ -160,7 +160,7 @@ fn ipv4_options_of_any_kind_and_length_do_no_harm() {
     assert_eq!(rig.pool.available(), free);
 }
 
-/// CVE-2020-11897, CVE-2020-17441: lengths that lie, of every size, for packets cut at every byte.
+/// Row 57, CVE-2020-11897, CVE-2020-17441: lengths that lie, of every size, for packets cut at every byte.
 #[test]
 fn a_length_of_any_value_in_a_packet_cut_anywhere_does_no_harm() {
     for family in FAMILIES {
@@ -193,7 +193,7 @@ fn a_length_of_any_value_in_a_packet_cut_anywhere_does_no_harm() {
     }
 }
 
-/// CVE-2019-14899: a packet for the address of another interface comes from who should not know
+/// Row 60, CVE-2019-14899: a packet for the address of another interface comes from who should not know
 /// of it. The strong host model (RFC 1122 section 3.3.4.2) answers to an address where it is.
 #[test]
 fn an_address_is_reached_through_its_own_interface_alone() {
@@ -222,7 +222,7 @@ fn an_address_is_reached_through_its_own_interface_alone() {
     }
 }
 
-/// Martians (RFC 1812 section 5.3.7, RFC 6890, RFC 4291): no packet from or to what cannot be.
+/// Row 60: martians (RFC 1812 section 5.3.7, RFC 6890, RFC 4291): no packet from or to what cannot be.
 #[test]
 fn martians_die_silently() {
     let sources = [
@@ -259,7 +259,7 @@ fn martians_die_silently() {
     }
 }
 
-/// CVE-2011-2699, CVE-2019-10638, CVE-2020-36516: counters that strangers can read. What we send is
+/// Row 59, CVE-2011-2699, CVE-2019-10638, CVE-2020-36516: counters that strangers can read. What we send is
 /// atomic, so that its identification says nothing (RFC 6864), and carries no flow label.
 #[test]
 fn identifications_say_nothing() {

@@ -7,12 +7,13 @@ use floodwall_base::{DropReason, Family, MacAddr};
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute};
 use floodwall_testkit::Seeded;
 use floodwall_tests::craft::{
-    FAMILIES, HOST, PEER, addr, echo, frame, from_peer, icmp_of, ip, ipv4_fields,
-    ipv4_with_options, ipv6_chain, mac, options_header, port_unreachable, udp,
+    FAMILIES, HOST, PEER, addr, echo, fragment_header, frame, from_peer, icmp_of, icmpv4, icmpv6,
+    ip, ipv4_fields, ipv4_with_options, ipv6_chain, mac, options_header, port_unreachable, udp,
+    udp_to_port, v4, v6,
 };
 use floodwall_tests::{Rig, Sent, ethernet_config};
 use floodwall_udp::SocketSettings;
-use floodwall_wire::{EtherType, IpProtocol};
+use floodwall_wire::{EtherType, Icmpv4Message, Icmpv6Message, IpProtocol};
 
 use crate::rig;
 
@@ -40,7 +41,7 @@ fn stranger(family: Family, network: u8, n: u16) -> IpAddr {
     }
 }
 
-/// CVE-2020-25705 (SAD DNS): an attacker spends the limit of errors with probes in a victim's
+/// Row 36, CVE-2020-25705 (SAD DNS): an attacker spends the limit of errors with probes in a victim's
 /// name, then asks in its own; an answer told it that one of its probes had hit an open port. It
 /// chooses how many probes to send, and must not guess better than in 55 of 100 tries.
 #[test]
@@ -113,7 +114,7 @@ fn errors_to_all_peers_together_are_limited() {
     }
 }
 
-/// CVE-2018-4407, CVE-2020-22283: errors about packets with the longest headers, of any length, in
+/// Row 38, CVE-2018-4407, CVE-2020-22283: errors about packets with the longest headers, of any length, in
 /// any number of pieces, were built beyond their memory.
 #[test]
 fn an_error_about_a_packet_of_any_shape_keeps_within_its_size() {
@@ -152,7 +153,7 @@ fn an_error_about_a_packet_of_any_shape_keeps_within_its_size() {
     }
 }
 
-/// CVE-2020-7469, CVE-2026-23398, CVE-2020-11898: what an error quotes is a stranger's, its
+/// Row 39, CVE-2020-7469, CVE-2026-23398, CVE-2020-11898: what an error quotes is a stranger's, its
 /// lengths, headers and protocols too.
 #[test]
 fn a_quote_of_any_bytes_does_no_harm() {
@@ -190,7 +191,7 @@ fn a_quote_of_any_bytes_does_no_harm() {
     }
 }
 
-/// CVE-1999-0513 (smurf), rsmurf, RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e): whatever is
+/// Row 40, CVE-1999-0513 (smurf), rsmurf, RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e): whatever is
 /// wrong with a packet, there is no answer to, from or about many.
 #[test]
 fn nothing_to_or_from_many_is_ever_answered() {
@@ -268,4 +269,146 @@ fn an_error_is_never_answered_by_an_error_whatever_its_code() {
             }
         }
     }
+}
+
+/// Row 37, CVE-2021-20322: an error that claims a smaller MTU, forged for an open port, a connected
+/// one and a closed one: nobody outside sees a difference, and nothing is stored for any.
+#[test]
+fn a_forged_error_shows_nobody_whether_a_socket_exists() {
+    for family in FAMILIES {
+        let too_big = |quoted: &[u8]| match family {
+            Family::V4 => {
+                let code = floodwall_wire::icmpv4::UnreachableCode::FRAGMENTATION_NEEDED;
+                let message = Icmpv4Message::DestinationUnreachable { code, next_hop_mtu: 600 };
+                icmpv4(v4(PEER), v4(HOST), message, quoted)
+            }
+            Family::V6 => {
+                icmpv6(v6(PEER), v6(HOST), Icmpv6Message::PacketTooBig { mtu: 1280 }, quoted)
+            }
+        };
+        let mut rig = rig();
+        let any = |port| SocketAddr::new("::".parse().expect("an address"), port);
+        let settings = || SocketSettings::new(Family::V6);
+        rig.sockets(|s| s.udp_bind(any(5000), settings())).0.expect("a socket");
+        let to = SocketAddr::new(addr(family, PEER), 9);
+        rig.sockets(|s| {
+            let id = s.udp_bind(any(5001), settings()).expect("a socket");
+            s.udp_connect(id, to).expect("a peer");
+        });
+        let free = rig.pool.available();
+        let mut seen = Vec::new();
+        for port in [5000, 5001, 5002] {
+            let quoted = udp((addr(family, HOST), port).into(), to, b"never sent");
+            let told = rig.frame(&from_peer(&too_big(&quoted)));
+            // What the forger sees next: an error of its own, and how many it may have.
+            let own = udp((addr(family, PEER), 4000).into(), (addr(family, HOST), 1).into(), b"");
+            rig.run_for(Duration::from_secs(2));
+            let after = rig.frame(&from_peer(&own)).len();
+            seen.push((told.len(), after));
+            assert_eq!(rig.pool.available(), free, "nothing is kept");
+        }
+        assert_eq!(seen, [(0, 1); 3]);
+    }
+}
+
+/// Row 38 again: each error that there is, about packets of every shape that calls for it.
+#[test]
+fn every_error_keeps_within_its_size_whatever_it_is_about() {
+    let unknown = options_header(&[1, 0, 0x9e, 2, 0, 0]);
+    let padding = options_header(&[1, 4, 0, 0, 0, 0]);
+    let route = [0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let many = vec![(IpProtocol::DESTINATION_OPTIONS, &padding[..]); 9];
+    let mut rig = rig();
+    for len in (1..2000).step_by(13) {
+        let payload = vec![0x77; len];
+        let v6_chain =
+            |headers: &[(IpProtocol, &[u8])]| ipv6_chain(headers, IpProtocol(200), &payload);
+        let with =
+            |options: &[u8]| ipv4_with_options(ipv4_fields(IpProtocol::UDP), options, &payload);
+        let port = |family| udp_to_port(family, 9, &payload);
+        for packet in [
+            v6_chain(&[(IpProtocol::HOP_BY_HOP, &unknown)]),
+            v6_chain(&[(IpProtocol::ROUTING, &route)]),
+            v6_chain(&many),
+            v6_chain(&[(IpProtocol::DESTINATION_OPTIONS, &padding), (IpProtocol(0), &padding)]),
+            port(Family::V6),
+            with(&[130, 0, 0, 0]),
+            with(&[[1; 39].as_slice(), &[130]].concat()),
+            port(Family::V4),
+        ] {
+            rig.run_for(Duration::from_millis(100));
+            let chunks = packet.chunks(len.div_ceil(40).max(37));
+            let frame = from_peer(&packet);
+            let cut = std::iter::once(&frame[..14]).chain(chunks);
+            let whole = rig.pool.packet_from_chunks(cut).expect("room");
+            let answers = rig.arrive(vec![whole]);
+            assert_eq!(answers.len(), 1, "{len}");
+            let most = if packet[0] >> 4 == 4 { 576 } else { 1280 };
+            let sent = Sent::of(&answers[0]);
+            assert!(sent.len <= most && sent.icmp().body == packet[..sent.icmp().body.len()]);
+        }
+    }
+}
+
+/// Row 39 again: behind extension headers, in a quote that RFC 4884 extends, of a protocol that
+/// nobody speaks, cut at every byte.
+#[test]
+fn a_quoted_chain_is_stepped_over_and_read_as_far_as_it_goes() {
+    let mut rig = rig();
+    let local: SocketAddr = (v6(HOST), 4000).into();
+    let to: SocketAddr = (v6(PEER), 9).into();
+    let id = rig.sockets(|s| {
+        let any = SocketAddr::new("::".parse().expect("an address"), 4000);
+        let id = s.udp_bind(any, SocketSettings::new(Family::V6)).expect("a socket");
+        s.udp_connect(id, to).expect("a peer");
+        id
+    });
+    let id = id.0;
+    let datagram = udp(local, to, b"hello")[40..].to_vec();
+    let quoted = |headers: &[(IpProtocol, &[u8])], last| {
+        let mut packet = ipv6_chain(headers, last, &datagram);
+        packet[8..24].copy_from_slice(&v6(HOST).octets());
+        packet[24..40].copy_from_slice(&v6(PEER).octets());
+        packet
+    };
+    let padding = options_header(&[1, 4, 0, 0, 0, 0]);
+    let first = fragment_header(0, true);
+    let later = fragment_header(100, true);
+    let options = (IpProtocol::DESTINATION_OPTIONS, &padding[..]);
+    let told = |rig: &mut Rig, quote: &[u8]| {
+        let answers = rig.frame(&from_peer(&port_unreachable(Family::V6, quote)));
+        assert!(answers.is_empty());
+        rig.sockets(|s| s.udp_recv(id, &mut [0; 9]))
+            .0
+            .is_err_and(|e| matches!(e, floodwall_udp::RecvError::Icmp(_)))
+    };
+    for (headers, last, is_told) in [
+        (vec![(IpProtocol::FRAGMENT, &first[..])], IpProtocol::UDP, true),
+        (vec![options, (IpProtocol::FRAGMENT, &first[..])], IpProtocol::UDP, true),
+        (vec![options; 8], IpProtocol::UDP, true),
+        (vec![options; 9], IpProtocol::UDP, false),
+        (vec![options; 150], IpProtocol::UDP, false),
+        (vec![(IpProtocol::FRAGMENT, &later[..])], IpProtocol::UDP, false),
+        (vec![options], IpProtocol(200), false),
+        (vec![options], IpProtocol::NO_NEXT_HEADER, false),
+    ] {
+        let quote = quoted(&headers, last);
+        let before = rig.stats().access.checks();
+        assert_eq!(told(&mut rig, &quote), is_told, "{} headers", headers.len());
+        assert!(rig.stats().access.checks() - before < 40);
+        let ports = quote.len() - datagram.len() + 4;
+        for len in (0..quote.len()).step_by(1 + headers.len() / 20 * 7) {
+            assert_eq!(told(&mut rig, &quote[..len]), is_told && len >= ports, "cut at {len}");
+        }
+        // RFC 4884: 128 bytes of quote, then an extension of our type of harm.
+        let mut extended = quote.clone();
+        extended.resize(extended.len().max(128), 0);
+        extended.extend([0x20, 0, 0, 0, 0, 8, 1, 1, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(told(&mut rig, &extended), is_told);
+    }
+    // Who it was and what it said is told with it.
+    assert!(told(&mut rig, &udp(local, to, b"hello")));
+    let report = rig.sockets(|s| s.udp_last_error(id)).0.expect("a report");
+    assert_eq!((report.offender, report.kind, report.code), (v6(PEER).into(), 1, 4));
+    assert_eq!((report.dst_addr, report.mtu()), (v6(PEER).into(), None));
 }

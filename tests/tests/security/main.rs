@@ -3,7 +3,8 @@
 //!
 //! Floods are counted, not timed: `drill` measures them. That each death has its name and its
 //! answer is in the `drops_*` tests; what lies here is what only many packets, or all of a kind,
-//! show.
+//! show. A "row" in their words is the number of the mistake in the project's list of seventy; row
+//! 58, packets in pieces, is also `captures.rs`.
 
 mod chains;
 mod fragments;
