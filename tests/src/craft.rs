@@ -346,3 +346,25 @@ pub fn fragments(packet: &[u8], id: u32, step: usize) -> Vec<Vec<u8>> {
         .map(|from| fragment(packet, id, from, total.min(from + step), from + step < total))
         .collect()
 }
+
+/// A membership message in its IP packet, as routers and hosts of the link send it: hop limit 1 and
+/// the router alert option.
+///
+/// # Panics
+/// The families differ.
+#[must_use]
+pub fn group_packet(from: IpAddr, to: IpAddr, message: &[u8]) -> Vec<u8> {
+    match (from, to) {
+        (IpAddr::V4(src_addr), IpAddr::V4(dst_addr)) => {
+            let fields = Ipv4Fields::new(src_addr, dst_addr, IpProtocol::IGMP, 1, 0);
+            ipv4_with_options(fields, &[148, 4, 0, 0], message)
+        }
+        (IpAddr::V6(src_addr), IpAddr::V6(dst_addr)) => {
+            let len = (8 + message.len()) as u16;
+            let mut out = [0; ipv6::HEADER_LEN];
+            Ipv6Fields::new(src_addr, dst_addr, IpProtocol::HOP_BY_HOP, 1, len).emit(&mut out);
+            [&out[..], &[IpProtocol::ICMPV6.0, 0, 5, 2, 0, 0, 1, 0], message].concat()
+        }
+        _ => panic!("{from} and {to} are of two families"),
+    }
+}

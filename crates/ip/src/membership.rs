@@ -16,8 +16,8 @@
 //! joined ones and one for each of `ADDRESSES_MAX` addresses; `GROUP_SOURCES_MAX` sources a group.
 //! Strangers add none. Worst work per packet: one pass over the groups, and over one query's
 //! sources until they are too many to remember. A flood of queries makes at most one answer wait
-//! for each group, and one for all; no answer is earlier than [`RESPONSE_DELAY_MIN`], even where the
-//! query says at once, and no two messages of ours are closer than [`REPORT_GAP`]: what is due waits
+//! for each group, and one for all; no answer is earlier than [`RESPONSE_DELAY_MIN`], even where
+//! the query says at once, no two of our messages are closer than [`REPORT_GAP`]: what is due stays
 //! in place. Nobody is evicted. Honest routers lose nothing: a later question is answered by the
 //! pending answer. A station that speaks an old version silences the sources of our reports, and by
 //! reports of its own even those, which is why nothing here is to be relied on for more than

@@ -1,6 +1,6 @@
 //! The groups of one socket: where it joined them, and whom it hears there.
 //!
-//! Called by `sockets.rs` (joining and leaving) and `input.rs` (who wants a datagram). Invariants: a
+//! Called by `sockets.rs` (joining, leaving) and `input.rs` (who wants a datagram). Invariants: a
 //! socket has [`UDP_GROUPS_MAX`] groups at most, none twice on one interface, and for each
 //! [`GROUP_SOURCES_MAX`] sources at most: memory that programs take, never strangers. Read first:
 //! RFC 9776 section 2, RFC 3678. Not here: what the network layer makes of it.

@@ -8,6 +8,7 @@
 
 mod chains;
 mod fragments;
+mod groups;
 mod headers;
 mod icmp;
 mod neighbors;

@@ -1,7 +1,7 @@
 //! Which senders to a group are heard: the source filters of RFC 9776 section 3, both families.
 //!
-//! Called by `membership.rs`, by `iface.rs` (what the programs on an interface want together) and by
-//! `stack` for its sockets. Invariants: a set holds [`GROUP_SOURCES_MAX`] sources at most, sorted,
+//! Called by `membership.rs`, and by `stack` for what the programs on an interface want together.
+//! Invariants: a set holds [`GROUP_SOURCES_MAX`] sources at most, sorted,
 //! none twice; a filter that would need more hears more instead, never less.
 
 use core::fmt;

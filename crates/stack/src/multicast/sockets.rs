@@ -45,17 +45,33 @@ impl Sockets<'_> {
         group: IpAddr,
         iface: IfIndex,
     ) -> Result<(), GroupError> {
+        self.udp_join_filtered(id, group, iface, &GroupFilter::everybody())
+    }
+
+    /// Joins with a filter, of which the link is told as of one change.
+    fn udp_join_filtered(
+        &mut self,
+        id: SocketId,
+        group: IpAddr,
+        iface: IfIndex,
+        filter: &GroupFilter,
+    ) -> Result<(), GroupError> {
         self.stack.udp.join(id, group, iface)?;
+        if let Err(error) = self.stack.udp.set_group_filter(id, group, iface, filter) {
+            // It was joined a moment ago, as below.
+            let _ = self.stack.udp.leave(id, group, iface);
+            return Err(error);
+        }
         let interface = self.stack.interfaces.get_mut(usize::from(iface.0));
         match interface.map(|i| i.join(group.to_canonical())) {
             Some(Ok(_)) => {}
             refused => {
-                // It was joined a moment ago.
                 let _ = self.stack.udp.leave(id, group, iface);
                 let unknown = refused.is_none();
                 return Err(if unknown { GroupError::NoInterface } else { GroupError::TooMany });
             }
         }
+        self.stack.groups.filtered += usize::from(!filter.is_everybody());
         self.stack.groups_changed(iface, self.cx.now, self.cx.random);
         Ok(())
     }
@@ -124,21 +140,6 @@ impl Sockets<'_> {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Joins with a filter: nobody is told in between that everybody is heard, for timed work
-    /// comes later.
-    fn udp_join_filtered(
-        &mut self,
-        id: SocketId,
-        group: IpAddr,
-        iface: IfIndex,
-        filter: &GroupFilter,
-    ) -> Result<(), GroupError> {
-        self.udp_join(id, group, iface)?;
-        self.udp_set_group_filter(id, group, iface, filter).inspect_err(|_| {
-            let _ = self.udp_leave(id, group, iface);
-        })
     }
 
     /// Hears a sender no more that [`Sockets::udp_join_source`] joined; the last one's leaving
