@@ -2,7 +2,7 @@
 //! and what they ask is answered.
 //!
 //! Called by `deliver.rs` with IGMP and MLD messages, by `addresses.rs` and `link.rs` when
-//! addresses or links change, by `multicast/sockets.rs` when programs join and leave, for timed work.
+//! addresses or links change, by `multicast/sockets.rs` when programs join and leave, for timers.
 //! Invariant: after [`Stack::groups_changed`] the two engines of an interface know exactly the
 //! groups that its programs joined and that its addresses need; nobody else tells them. Reading:
 //! RFC 9776, RFC 9777, RFC 3590 (the source of a report), RFC 4862 section 5.4.2 (a tentative
