@@ -3,7 +3,7 @@
 
 use floodwall_device::{Device, Fault, FaultConfig};
 use floodwall_stack::services::{ServiceKind, UdpService};
-use floodwall_stack::{Application, StackConfig};
+use floodwall_stack::{Application, InterfaceConfig, StackConfig};
 
 use crate::link::{self, Kind};
 use crate::namespace::inside;
@@ -34,6 +34,15 @@ impl Bench {
     pub(crate) fn set_up(kind: Kind, offload: bool, fault: Option<FaultConfig>) -> Option<Self> {
         let echo = UdpService::new(ServiceKind::Echo, ECHO_PORT);
         Self::with(kind, offload, fault, vec![Box::new(echo)])
+    }
+
+    /// With an echo service, on a link with packets of at most `mtu` bytes.
+    pub(crate) fn with_mtu(kind: Kind, mtu: u32) -> Option<Self> {
+        let device = link::open_with(kind, kind.usual_offload(), mtu)?;
+        let echo = UdpService::new(ServiceKind::Echo, ECHO_PORT);
+        let running = start_with(link::interface(kind, mtu), device, vec![Box::new(echo)]);
+        running.wait_for_addresses();
+        Some(Self { kind, running })
     }
 
     /// The same with these applications.
@@ -70,7 +79,15 @@ pub(crate) fn start(
     device: Box<dyn Device>,
     applications: Vec<Box<dyn Application>>,
 ) -> Running {
-    let interfaces = vec![link::interface(kind)];
+    start_with(link::interface(kind, link::MTU), device, applications)
+}
+
+fn start_with(
+    interface: InterfaceConfig,
+    device: Box<dyn Device>,
+    applications: Vec<Box<dyn Application>>,
+) -> Running {
+    let interfaces = vec![interface];
     let config = StackConfig { interfaces, udp_sockets_max: 64, ..StackConfig::default() };
     Running::start(config, device, applications)
 }

@@ -5,10 +5,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::namespace::{skip, until};
 
 /// No command may take longer.
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long a command that was asked to end may take for that, before it is not asked any more.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// What a command said.
 pub(crate) struct Said {
@@ -18,6 +22,14 @@ pub(crate) struct Said {
     pub(crate) text: String,
     /// Its complaints.
     pub(crate) complaint: String,
+}
+
+impl Said {
+    /// Whether a line of its output has just these words, however far apart.
+    pub(crate) fn has_words(&self, line: &str) -> bool {
+        let words = || line.split(' ');
+        self.text.lines().any(|line| line.split_whitespace().eq(words()))
+    }
 }
 
 /// Ends the process when dropped, unless it has ended.
@@ -30,33 +42,69 @@ impl Drop for Bounded {
     }
 }
 
-/// Runs a command in the calling thread's namespace; `None`, and said so, where it is missing.
-pub(crate) fn run(program: &str, words: &str, input: &[u8]) -> Option<Said> {
-    let mut command = Command::new(program);
-    command.args(words.split_whitespace()).env("LC_ALL", "C");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => Bounded(child),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            skip(&format!("the command `{program}` is missing"));
-            return None;
+/// A command that is under way, at the latest until dropped.
+pub(crate) struct Process {
+    name: String,
+    child: Bounded,
+    text: thread::JoinHandle<String>,
+    complaint: thread::JoinHandle<String>,
+}
+
+impl Process {
+    /// Starts a command in the calling thread's namespace; `None`, and said so, where it is
+    /// missing.
+    pub(crate) fn start(program: &str, words: &str, input: &[u8]) -> Option<Self> {
+        let mut command = Command::new(program);
+        command.args(words.split_whitespace()).env("LC_ALL", "C");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => Bounded(child),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                skip(&format!("the command `{program}` is missing"));
+                return None;
+            }
+            Err(error) => panic!("{program}: {error}"),
+        };
+        let mut stdin = child.0.stdin.take().unwrap();
+        // Who does not listen has ended already.
+        let _ = stdin.write_all(input);
+        drop(stdin);
+        let text = read(child.0.stdout.take().unwrap());
+        let complaint = read(child.0.stderr.take().unwrap());
+        Some(Self { name: format!("{program} {words}"), child, text, complaint })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.0.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its own end.
+    pub(crate) fn wait(mut self, limit: Duration) -> Said {
+        assert!(until(limit, || self.has_ended()), "`{}` takes longer than {limit:?}", self.name);
+        self.said()
+    }
+
+    /// Asks it to end, as Ctrl-C does; one that will not is ended all the same.
+    pub(crate) fn end(mut self) -> Said {
+        if !self.has_ended() {
+            let pid = Pid::from_raw(self.id().cast_signed()).unwrap();
+            let _ = kill_process(pid, Signal::INT);
+            if !until(GRACE, || self.has_ended()) {
+                let _ = self.child.0.kill();
+            }
         }
-        Err(error) => panic!("{program}: {error}"),
-    };
-    let mut stdin = child.0.stdin.take().unwrap();
-    // Who does not listen has ended already.
-    let _ = stdin.write_all(input);
-    drop(stdin);
-    let text = read(child.0.stdout.take().unwrap());
-    let complaint = read(child.0.stderr.take().unwrap());
-    let mut status = None;
-    let has_ended = until(LIMIT, || {
-        status = child.0.try_wait().unwrap();
-        status.is_some()
-    });
-    assert!(has_ended, "`{program} {words}` takes longer than {LIMIT:?}");
-    let (text, complaint) = (text.join().unwrap(), complaint.join().unwrap());
-    Some(Said { status: status.unwrap(), text, complaint })
+        self.said()
+    }
+
+    fn said(mut self) -> Said {
+        let status = self.child.0.wait().unwrap();
+        let (text, complaint) = (self.text.join().unwrap(), self.complaint.join().unwrap());
+        Said { status, text, complaint }
+    }
 }
 
 fn read(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
@@ -66,6 +114,11 @@ fn read(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
         String::from_utf8_lossy(&bytes).into_owned()
     });
     reader.unwrap()
+}
+
+/// Runs a command in the calling thread's namespace; `None`, and said so, where it is missing.
+pub(crate) fn run(program: &str, words: &str, input: &[u8]) -> Option<Said> {
+    Process::start(program, words, input).map(|process| process.wait(LIMIT))
 }
 
 /// Runs one `ip` command; whether it did what it was asked to.

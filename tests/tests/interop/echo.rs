@@ -17,7 +17,7 @@ fn payload(len: usize) -> Vec<u8> {
 
 /// Sends a payload of this length and gets it back.
 pub(crate) fn there_and_back(socket: &UdpSocket, to: SocketAddr, len: usize) {
-    let (sent, mut room) = (payload(len), [0; 2048]);
+    let (sent, mut room) = (payload(len), vec![0; len + 1]);
     assert_eq!(socket.send_to(&sent, to).unwrap(), len);
     let (received, from) = socket.recv_from(&mut room).unwrap_or_else(|error| {
         panic!("{len} bytes to {to} did not come back: {error}");

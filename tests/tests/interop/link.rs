@@ -14,7 +14,7 @@ pub(crate) const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x77, 2]);
 /// The kernel's interface, unless it is one end of a cable whose other end is ours.
 pub(crate) const NAME: &str = "fw0";
 /// Our end of the cable.
-const OTHER_END: &str = "fw1";
+pub(crate) const OTHER_END: &str = "fw1";
 /// What every link here carries.
 pub(crate) const MTU: u32 = 1500;
 
@@ -58,13 +58,21 @@ pub(crate) fn ends() -> [Ends; 2] {
     [pair("10.77.0.1", "10.77.0.2"), pair("fd77::1", "fd77::2")]
 }
 
+/// Those of them that a link with such packets carries (RFC 8200 section 5).
+pub(crate) fn ends_at(mtu: u32) -> Vec<Ends> {
+    ends().into_iter().filter(|ends| ends.ours.is_ipv4() || mtu >= 1280).collect()
+}
+
 /// Our interface on such a link.
-pub(crate) fn interface(kind: Kind) -> InterfaceConfig {
+pub(crate) fn interface(kind: Kind, mtu: u32) -> InterfaceConfig {
+    let ours = ends_at(mtu).into_iter().map(|Ends { ours, .. }| ours);
+    let with_length =
+        ours.map(|addr| if addr.is_ipv4() { format!("{addr}/24") } else { format!("{addr}/64") });
     InterfaceConfig {
         name: NAME.to_owned(),
         medium: kind.medium(),
-        mtu: MTU,
-        addresses: ["10.77.0.2/24", "fd77::2/64"].iter().map(|a| a.parse().unwrap()).collect(),
+        mtu,
+        addresses: with_length.map(|addr| addr.parse().unwrap()).collect(),
         gateways: Vec::new(),
         ..InterfaceConfig::default()
     }
@@ -73,25 +81,34 @@ pub(crate) fn interface(kind: Kind) -> InterfaceConfig {
 /// Lays the cable, gives the kernel its addresses, and opens our end. `None`, and said so, where
 /// this machine cannot.
 pub(crate) fn open(kind: Kind, offload: bool) -> Option<Box<dyn Device>> {
+    open_with(kind, offload, MTU)
+}
+
+/// The same, with packets of at most `mtu` bytes.
+pub(crate) fn open_with(kind: Kind, offload: bool, mtu: u32) -> Option<Box<dyn Device>> {
     let device: Box<dyn Device> = match kind {
-        Kind::Tap => Box::new(open_tun(TunKind::Tap, offload)?),
-        Kind::Tun => Box::new(open_tun(TunKind::Tun, offload)?),
+        Kind::Tap => Box::new(open_tun(TunKind::Tap, offload, mtu)?),
+        Kind::Tun => Box::new(open_tun(TunKind::Tun, offload, mtu)?),
         Kind::Packet => {
-            assert!(ip(&format!("link add {NAME} type veth peer name {OTHER_END}")));
-            set(&format!("net/ipv6/conf/{OTHER_END}/disable_ipv6"), "1");
+            let ends = format!("{NAME} mtu {mtu} type veth peer name {OTHER_END} mtu {mtu}");
+            assert!(ip(&format!("link add {ends}")));
+            if mtu >= 1280 {
+                set(&format!("net/ipv6/conf/{OTHER_END}/disable_ipv6"), "1");
+            }
             assert!(ip(&format!("link set {OTHER_END} up")) && ip(&format!("link set {NAME} up")));
             let config = AfPacketConfig { offload, ..AfPacketConfig::default() };
             Box::new(available(AfPacket::open(OTHER_END, &config))?)
         }
     };
     assert!(ip(&format!("addr add 10.77.0.1/24 dev {NAME}")));
-    assert!(ip(&format!("addr add fd77::1/64 dev {NAME} nodad")));
+    // Below 1280 the kernel has no IPv6 there.
+    assert!(mtu < 1280 || ip(&format!("addr add fd77::1/64 dev {NAME} nodad")));
     Some(device)
 }
 
 /// A queue that was closed a moment ago may be held by a child process that is just being made.
-fn open_tun(kind: TunKind, offload: bool) -> Option<Tun> {
-    let config = TunConfig { kind, queues: 1, vnet_header: offload, up: true, mtu: Some(MTU) };
+fn open_tun(kind: TunKind, offload: bool, mtu: u32) -> Option<Tun> {
+    let config = TunConfig { kind, queues: 1, vnet_header: offload, up: true, mtu: Some(mtu) };
     let mut opened = Tun::open(NAME, &config);
     until(std::time::Duration::from_secs(5), || {
         if opened.is_err() {

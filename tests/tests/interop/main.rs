@@ -9,18 +9,24 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
+mod attacks;
 mod bench;
+mod binary;
 mod client;
 mod command;
 mod echo;
+mod fragments;
+mod instance;
 mod life;
 mod link;
 mod lossy;
 mod namespace;
 mod neighbor;
+mod path;
 mod ping;
 mod refusal;
 mod running;
+mod site;
 
 /// One test a scenario and kind of device.
 macro_rules! over_every_link {
@@ -41,11 +47,14 @@ over_every_link! {
     pings_of_every_size_are_answered_without_loss = crate::ping::every_size,
     a_thousand_pings_at_a_millisecond_are_answered = crate::ping::a_thousand,
     our_link_local_address_answers_and_groups_are_silent = crate::ping::link_local_and_groups,
+    pings_in_fragments_are_answered_in_fragments = crate::fragments::pings,
+    datagrams_in_fragments_come_back_in_fragments = crate::fragments::datagrams,
     datagrams_of_every_size_come_back = crate::echo::every_size,
     a_dual_stack_socket_of_the_kernel_gets_its_datagrams_back = crate::echo::dual_stack,
     netcat_gets_its_lines_back = crate::echo::netcat,
     a_closed_port_is_a_refused_connection = crate::refusal::closed_port,
     an_unknown_protocol_is_refused_by_name = crate::refusal::unknown_protocol,
+    tracepath_ends_at_us_and_finds_the_links_mtu = crate::path::tracepath,
     traceroute_ends_at_us = crate::refusal::traceroute,
     each_side_knows_the_other = crate::neighbor::each_side_knows_the_other,
     the_kernel_asks_again_and_is_answered = crate::neighbor::the_kernel_asks_again,

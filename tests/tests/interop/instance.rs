@@ -1,0 +1,164 @@
+//! `floodwall run` as a process of its own, as whoever runs it sees it: by what `floodwall stat`
+//! shows, by what the system says of the process, by how it ends.
+//!
+//! Invariant: when it ends it says that every packet has one fate, each drop has a name, and the
+//! exit code is 0; or the test fails.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::binary::floodwall;
+use crate::command::{Process, Said, ip, run, shown_by_ip};
+use crate::link::{Kind, NAME, OTHER_END};
+use crate::namespace::until;
+use crate::site::Site;
+
+/// How long it may take on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A folder that goes with the test.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("floodwall-interop-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// The path of a file in it. None of them has a blank.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// See the file's head.
+pub(crate) struct Instance {
+    binary: &'static Path,
+    process: Process,
+    socket: String,
+    _folder: Folder,
+}
+
+impl Instance {
+    /// Starts one with these flags, plugged into the site; `None`, and said so, where this machine
+    /// cannot.
+    pub(crate) fn start(site: &Site, kind: Kind, flags: &str) -> Option<Self> {
+        let (binary, folder) = (floodwall()?, Folder::new());
+        let socket = folder.file("control");
+        let device = match kind {
+            Kind::Tap => format!("tap:{NAME}"),
+            Kind::Tun => panic!("a TUN is no station"),
+            Kind::Packet => {
+                assert!(ip(&format!("link add {NAME} type veth peer name {OTHER_END}")));
+                site.plug(NAME);
+                assert!(ip(&format!("link set {OTHER_END} mtu {} up", site.mtu)));
+                format!("packet:{OTHER_END}")
+            }
+        };
+        let words = format!("run --device {device} --socket {socket} {flags}");
+        let process = Process::start(binary.to_str()?, &words, b"")?;
+        let mut instance = Self { binary, process, socket, _folder: folder };
+        if kind == Kind::Tap {
+            let is_there = || shown_by_ip(&format!("link show dev {NAME}")).contains(NAME);
+            assert!(until(PATIENCE, || is_there() || instance.process.has_ended()));
+            site.plug(NAME);
+        }
+        let answers =
+            |instance: &mut Self| instance.look().is_some() || instance.process.has_ended();
+        assert!(until(PATIENCE, || answers(&mut instance)), "it never answers");
+        Some(instance)
+    }
+
+    /// Runs another command of ours on it: words like `address show`.
+    pub(crate) fn command(&self, words: &str) -> Said {
+        let words = format!("{words} --socket {}", self.socket);
+        run(self.binary.to_str().unwrap(), &words, b"").unwrap()
+    }
+
+    fn look(&self) -> Option<Value> {
+        let said = self.command("stat --json");
+        said.status.success().then(|| serde_json::from_str(&said.text).unwrap())
+    }
+
+    /// The whole of `stat --json`.
+    pub(crate) fn stat(&self) -> Value {
+        self.look().expect("it answers")
+    }
+
+    /// Waits until it has nothing more to take from its device.
+    pub(crate) fn wait_until_idle(&self) -> Value {
+        let mut before = 0;
+        let idle = until(PATIENCE, || {
+            let arrived = arrived(&self.stat());
+            let same = arrived <= before + 3;
+            before = arrived;
+            crate::namespace::pause(Duration::from_millis(100));
+            same
+        });
+        assert!(idle, "packets go on coming");
+        self.stat()
+    }
+
+    /// Packets that the way to it has lost for want of room: the kernel's queue, or the device's
+    /// own ring.
+    pub(crate) fn lost_on_the_way(&self) -> u64 {
+        let shown = shown_by_ip(&format!("-s -j link show dev {NAME}"));
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let stats = &self.stat()["devices"][0]["stats"];
+        let of = |name: &str| stats[name].as_u64().unwrap();
+        let queue = shown[0]["stats64"]["tx"]["dropped"].as_u64().unwrap();
+        queue + of("rx_ring_full") + of("rx_no_buffer")
+    }
+
+    /// Memory that it holds, in KiB.
+    pub(crate) fn resident(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(path).expect("it is alive");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Ends it, and it ends well; its last `stat`, and what it said.
+    pub(crate) fn end(self) -> (Value, String) {
+        let stat = self.stat();
+        assert_lawful(&stat);
+        let said = self.process.end();
+        let last = said.complaint.lines().last().unwrap_or_default();
+        assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
+        assert!(last.ends_with("every packet has one fate"), "{}", said.complaint);
+        (stat, said.complaint)
+    }
+}
+
+/// Packets that have arrived, whether they held anything or not.
+pub(crate) fn arrived(stat: &Value) -> u64 {
+    stat["conservation"]["arrived"].as_u64().unwrap()
+}
+
+/// Every packet has one fate, and each one that died has a reason with a name and a sentence.
+pub(crate) fn assert_lawful(stat: &Value) {
+    let law = &stat["conservation"];
+    assert_eq!(law["holds"], true, "{law}");
+    for (direction, dead) in [("in", "dropped_in"), ("out", "dropped_out")] {
+        let drops = stat["drops"].as_array().unwrap().iter();
+        let named = drops.filter(|drop| drop["direction"] == direction).map(|drop| {
+            assert!(!drop["reason"].as_str().unwrap().is_empty(), "{drop}");
+            assert!(!drop["sentence"].as_str().unwrap().is_empty(), "{drop}");
+            drop["count"].as_u64().unwrap()
+        });
+        assert_eq!(named.sum::<u64>(), law[dead].as_u64().unwrap(), "{law}");
+    }
+}

@@ -1,0 +1,124 @@
+//! One link with several stations: a bridge in the test's own namespace, and hosts with a
+//! namespace each.
+//!
+//! Used where a stranger, an honest client, a router or a DHCP server must be somebody else.
+//! Invariant: nobody but us changes what passes. The bridge does not snoop, floods what it must,
+//! and has no address; no host believes an advertisement or a redirect. The namespaces have no
+//! names and go with their descriptors.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use crate::command::{ip, run};
+use crate::namespace::set;
+
+/// The bridge.
+const BRIDGE: &str = "br0";
+/// A host's interface.
+pub(crate) const ETH: &str = "eth0";
+
+/// See the file's head.
+pub(crate) struct Site {
+    pub(crate) mtu: u32,
+}
+
+impl Site {
+    /// Makes the bridge in the calling thread's namespace.
+    pub(crate) fn new(mtu: u32) -> Self {
+        for conf in ["all", "default"] {
+            set(&format!("net/ipv6/conf/{conf}/disable_ipv6"), "1");
+        }
+        assert!(ip(&format!("link add {BRIDGE} type bridge mcast_snooping 0 forward_delay 0")));
+        assert!(ip(&format!("link set {BRIDGE} mtu {mtu} up")));
+        Self { mtu }
+    }
+
+    /// Plugs in an interface of this namespace.
+    pub(crate) fn plug(&self, name: &str) {
+        assert!(ip(&format!("link set {name} master {BRIDGE} mtu {} up", self.mtu)), "{name}");
+    }
+
+    /// A host with the addresses 10.77.0.`number` and fd77::`number`.
+    pub(crate) fn host(&self, number: u8) -> Host {
+        let host = Host { namespace: make_namespace() };
+        let (near, far) = (format!("h{number}"), format!("e{number}"));
+        assert!(ip(&format!("link add {near} type veth peer name {far}")));
+        let file = format!("/proc/{}/fd/{}", std::process::id(), host.namespace.as_raw_fd());
+        assert!(ip(&format!("link set {far} netns {file}")));
+        self.plug(&near);
+        // Hosts do not meet each other, only us: what one of them loses, it loses by us.
+        assert!(ip(&format!("link set {near} type bridge_slave isolated on")));
+        let mtu = self.mtu;
+        host.inside(|| {
+            assert!(ip("link set lo up"));
+            assert!(ip(&format!("link set {far} name {ETH} mtu {mtu}")));
+            for conf in ["all", "default", ETH] {
+                for switch in ["accept_dad", "router_solicitations", "accept_ra"] {
+                    set(&format!("net/ipv6/conf/{conf}/{switch}"), "0");
+                }
+                set(&format!("net/ipv6/conf/{conf}/accept_redirects"), "0");
+            }
+            assert!(ip(&format!("link set {ETH} up")));
+            assert!(ip(&format!("addr add 10.77.0.{number}/24 dev {ETH}")));
+            assert!(ip(&format!("addr add fd77::{number:x}/64 dev {ETH} nodad")));
+        });
+        host
+    }
+}
+
+/// A station of its own on the link.
+pub(crate) struct Host {
+    namespace: File,
+}
+
+impl Host {
+    /// Does something in the host's namespace, on a thread of its own; so do the processes that it
+    /// starts.
+    pub(crate) fn inside<R: Send>(&self, what: impl FnOnce() -> R + Send) -> R {
+        thread::scope(|scope| {
+            let name = thread::current().name().unwrap_or("test").to_owned();
+            let entered = thread::Builder::new().name(name).spawn_scoped(scope, || {
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(self.namespace.as_fd(), kind).unwrap();
+                what()
+            });
+            match entered.unwrap().join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    /// Lets the host send so many packets a second, however large, and makes whoever sends faster
+    /// wait; false, and said so, where the kernel or `tc` cannot.
+    pub(crate) fn pace(&self, packets_per_second: u32) -> bool {
+        // A packet counts as much as the largest one (`mpu`), so that bytes are packets.
+        let bits = u64::from(packets_per_second) * 1514 * 8;
+        let words =
+            format!("qdisc replace dev {ETH} root tbf rate {bits}bit burst 64k limit 20m mpu 1514");
+        self.inside(|| run("tc", &words, b"").is_some_and(|said| said.status.success()))
+    }
+
+    /// What the host's interface counts under this name.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.inside(|| {
+            let shown = crate::command::shown_by_ip(&format!("-s -j link show dev {ETH}"));
+            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            let (side, name) = name.split_once('_').unwrap();
+            shown[0]["stats64"][side][name].as_u64().unwrap_or_else(|| panic!("{shown}"))
+        })
+    }
+}
+
+/// A namespace that is there as long as its descriptor.
+fn make_namespace() -> File {
+    let made = thread::Builder::new().spawn(|| {
+        #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]
+        rustix::thread::unshare(UnshareFlags::NEWNET).unwrap();
+        File::open("/proc/thread-self/ns/net").unwrap()
+    });
+    made.unwrap().join().unwrap()
+}
