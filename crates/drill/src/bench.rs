@@ -80,6 +80,9 @@ pub(crate) trait Bench {
     /// What time it is.
     fn now(&self) -> Instant;
 
+    /// How long the host is left in peace at the end, at most, for its memory to come back.
+    fn patience(&self) -> Duration;
+
     /// In which words the report speaks of it.
     fn describe(&self) -> &'static str;
 }

@@ -1,19 +1,22 @@
 //! `Crowd`: everybody at the other end of the host's cable, honest and not.
 //!
-//! One engine that holds the honest client of each family and one flood, so that all share one
+//! One engine that holds the honest clients, the link's router and one flood, so that all share one
 //! wire as they would in life, in real time (`wire.rs`) and in virtual time (`sim.rs`) alike. It
-//! hands what arrives to the station whose link address it bears, and groups' frames to all.
+//! hands what arrives to the station whose link address it bears, groups' frames to all, and what
+//! the router is sent to whom it is for behind it.
 
+use core::net::IpAddr;
 use core::time::Duration;
 
 use floodwall_base::{Family, Instant, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Round, Triage};
-use floodwall_pktgen::Honest;
+use floodwall_pktgen::{Blast, Honest};
 
 use crate::error::DrillError;
 use crate::flood::{Flood, Flooding};
 use crate::honest::{Asked, Asking};
-use crate::scene;
+use crate::router;
+use crate::scene::{self, Party};
 
 /// One stretch of a drill: what honest clients do, and what floods meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,38 +33,90 @@ impl Stretch {
     }
 }
 
+/// What became of each party's questions, by family, IPv4 first.
+pub(crate) type AskedBy = [[Asked; 2]; Party::ALL.len()];
+
 /// What a crowd saw of its stretch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// By family, IPv4 first.
-    pub(crate) asked: [Asked; 2],
+    /// In the order of [`Party::ALL`].
+    pub(crate) asked: AskedBy,
     /// Flood packets that were sent.
     pub(crate) flooded: u64,
-    /// Packets that came back to the attackers.
+    /// Packets that came back to the attackers, or to the router for nobody honest.
     pub(crate) returned: u64,
+}
+
+/// An honest client and what arrived for it.
+struct Member {
+    party: Party,
+    family: Family,
+    honest: Honest,
+    inbox: Burst,
+}
+
+impl Member {
+    /// Whether a frame to this station is for it.
+    fn wants(&self, to: MacAddr, packet: &PacketBuf) -> bool {
+        if to.is_group() {
+            return true;
+        }
+        let ours = to == scene::client_mac(self.party, self.family);
+        ours && (self.party != Party::Far || is_far(self.family, packet))
+    }
+}
+
+/// Whether a packet is for an honest client of a family behind the router.
+fn is_far(family: Family, packet: &PacketBuf) -> bool {
+    let bytes = packet.first();
+    let to = match (family, bytes.get(12..14)) {
+        (Family::V4, Some([8, 0])) => {
+            bytes.get(30..34).and_then(|b| b.first_chunk::<4>()).map(|b| IpAddr::from(*b))
+        }
+        (Family::V6, Some([0x86, 0xdd])) => {
+            bytes.get(38..54).and_then(|b| b.first_chunk::<16>()).map(|b| IpAddr::from(*b))
+        }
+        _ => None,
+    };
+    to.is_some_and(|to| scene::is_client(Party::Far, to))
 }
 
 /// See the file's head.
 #[derive(Default)]
 pub(crate) struct Crowd {
-    /// None, or one of each family in the order of [`scene::FAMILIES`].
-    honest: Vec<(Family, Honest)>,
+    /// None, or all of a stretch.
+    members: Vec<Member>,
+    /// Once it is there it stays.
+    router: Option<Blast>,
     flooding: Option<Flooding>,
-    /// What arrived for each of the honest, and for the attackers.
-    inboxes: [Burst; 3],
+    /// What arrived for the router, and for the attackers.
+    inboxes: [Burst; 2],
+    /// What had come back to the router when the stretch began.
+    returned_before: u64,
 }
 
 impl Crowd {
-    /// Forgets the last stretch and prepares the next, which begins with the next call.
-    pub(crate) fn begin(&mut self, stretch: &Stretch) -> Result<(), DrillError> {
-        self.honest.clear();
-        for family in scene::FAMILIES {
+    /// Forgets the last stretch and prepares the next, which begins with the next call; with or
+    /// without its own clients on the link.
+    pub(crate) fn begin(&mut self, stretch: &Stretch, with_near: bool) -> Result<(), DrillError> {
+        self.members.clear();
+        if self.router.is_none() {
+            self.router = Some(router::router()?);
+        }
+        let parties = Party::ALL.into_iter().filter(|party| with_near || *party != Party::Near);
+        for (party, family) in parties.flat_map(|party| scene::FAMILIES.map(|f| (party, f))) {
             if let Some(asking) = &stretch.asking {
-                self.honest.push((family, asking.client(family)?));
+                let (honest, inbox) = (asking.client(party, family)?, Burst::new());
+                self.members.push(Member { party, family, honest, inbox });
             }
         }
         self.flooding = stretch.flood.as_ref().map(Flooding::new).transpose()?;
+        self.returned_before = self.returned_to_router();
         Ok(())
+    }
+
+    fn returned_to_router(&self) -> u64 {
+        self.router.as_ref().map_or(0, |router| router.returned().total())
     }
 
     /// Holds the flood back, or lets it go on; honest clients go on in any case.
@@ -74,52 +129,64 @@ impl Crowd {
     /// Whether every question is answered or lost, and the flood is over.
     pub(crate) fn is_finished(&self) -> bool {
         let over = self.flooding.as_ref().is_none_or(|flooding| flooding.deadline().is_none());
-        over && self.honest.iter().all(|(_, honest)| honest.is_finished())
+        over && self.members.iter().all(|member| member.honest.is_finished())
     }
 
     /// What it saw so far.
     pub(crate) fn seen(&self) -> Seen {
         let mut seen = Seen::default();
-        for (asked, (_, honest)) in seen.asked.iter_mut().zip(&self.honest) {
-            *asked = Asked::of(honest.stats(), honest.latency());
+        for Member { party, family, honest, .. } in &self.members {
+            let place =
+                seen.asked.get_mut(*party as usize).and_then(|by| by.get_mut(*family as usize));
+            if let Some(place) = place {
+                *place = Asked::of(honest.stats(), honest.latency());
+            }
         }
+        seen.returned = self.returned_to_router() - self.returned_before;
         if let Some(flooding) = &self.flooding {
-            (seen.flooded, seen.returned) = (flooding.frames(), flooding.returned());
+            seen.flooded = flooding.frames();
+            seen.returned += flooding.returned();
         }
         seen
     }
 
     /// Questions asked and answered so far, for a progress line.
     pub(crate) fn tally(&self) -> (u64, u64, u64) {
-        let sums = self.honest.iter().fold((0, 0), |(asked, answered), (_, honest)| {
-            let stats = honest.stats();
+        let sums = self.members.iter().fold((0, 0), |(asked, answered), member| {
+            let stats = member.honest.stats();
             (asked + stats.intended, answered + stats.answered)
         });
         (sums.0, sums.1, self.flooding.as_ref().map_or(0, Flooding::frames))
     }
 
-    /// Which inboxes a frame is for.
-    fn receivers(packet: &PacketBuf) -> [bool; 3] {
-        let Some(to) = packet.first().first_chunk().map(|b| MacAddr(*b)) else { return [false; 3] };
-        let [v4, v6] = scene::FAMILIES.map(scene::client_mac);
-        if to.is_group() { [true; 3] } else { [to == v4, to == v6, to == scene::FLOOD_MAC] }
-    }
-
-    /// Puts a frame into the inboxes of its receivers: the last gets it, others get copies.
+    /// Puts a frame into the inboxes of its receivers: one gets it, others get copies.
     fn sort(&mut self, packet: PacketBuf, round: &Round<'_>) {
-        let receivers = Self::receivers(&packet);
-        let Some(last) = receivers.iter().rposition(|wanted| *wanted) else { return };
-        for (at, inbox) in self.inboxes.iter_mut().enumerate().take(last) {
-            if receivers.get(at) == Some(&true)
-                && let Some(copy) = packet.share(round.pool, 0, packet.len())
-            {
-                // An inbox is as large as the burst that is sorted.
-                let _ = inbox.push(copy);
+        let Some(to) = packet.first().first_chunk().map(|b| MacAddr(*b)) else { return };
+        let [router, flood] = &mut self.inboxes;
+        let mut receivers = 0;
+        let mut give = |inbox: &mut Burst| {
+            receivers += 1;
+            // An inbox is as large as the burst that is sorted.
+            let _ = packet.share(round.pool, 0, packet.len()).map(|copy| inbox.push(copy));
+        };
+        for member in &mut self.members {
+            if member.wants(to, &packet) {
+                give(&mut member.inbox);
             }
         }
-        if let Some(inbox) = self.inboxes.get_mut(last) {
-            let _ = inbox.push(packet);
+        if to.is_group() {
+            give(router);
+            give(flood);
         }
+        if receivers > 0 {
+            return;
+        }
+        let inbox = match to {
+            scene::ROUTER_MAC => router,
+            scene::FLOOD_MAC => flood,
+            _ => return,
+        };
+        let _ = inbox.push(packet);
     }
 }
 
@@ -128,39 +195,44 @@ impl Engine for Crowd {
         let mut arrived = core::mem::take(round.arrived);
         arrived.drain().for_each(|packet| self.sort(packet, round));
         let mut spent = Units(1);
-        let [v4, v6, flood] = &mut self.inboxes;
-        for (inbox, family) in [(v4, Family::V4), (v6, Family::V6)] {
-            let client = self.honest.iter_mut().find(|(of, _)| *of == family);
-            if let Some((_, honest)) = client.filter(|_| !inbox.is_empty()) {
+        for Member { honest, inbox, .. } in &mut self.members {
+            if !inbox.is_empty() {
                 spent = spent.plus(honest.round(&mut with(round, inbox)));
             }
             inbox.drain().for_each(drop);
         }
-        if let Some(flooding) = self.flooding.as_mut().filter(|_| !flood.is_empty()) {
-            spent = spent.plus(flooding.input(&mut with(round, flood)));
+        let [to_router, to_flood] = &mut self.inboxes;
+        if let Some(router) = self.router.as_mut().filter(|_| !to_router.is_empty()) {
+            spent = spent.plus(router.round(&mut with(round, to_router)));
         }
-        flood.drain().for_each(drop);
+        if let Some(flooding) = self.flooding.as_mut().filter(|_| !to_flood.is_empty()) {
+            spent = spent.plus(flooding.input(&mut with(round, to_flood)));
+        }
+        self.inboxes.iter_mut().for_each(|inbox| inbox.drain().for_each(drop));
         spent
     }
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
-        let mut spent = Units(1);
-        for (_, honest) in &mut self.honest {
-            if honest.deadline().is_some_and(|deadline| deadline <= round.now) {
+        let (mut spent, now) = (Units(1), round.now);
+        let is_due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        if let Some(router) = self.router.as_mut().filter(|router| is_due(router.deadline())) {
+            spent = spent.plus(router.work(round));
+        }
+        for Member { honest, .. } in &mut self.members {
+            if is_due(honest.deadline()) {
                 spent = spent.plus(honest.work(round));
             }
         }
-        if let Some(flooding) = &mut self.flooding
-            && flooding.deadline().is_some_and(|deadline| deadline <= round.now)
-        {
+        if let Some(flooding) = self.flooding.as_mut().filter(|flood| is_due(flood.deadline())) {
             spent = spent.plus(flooding.work(round));
         }
         spent
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let honest = self.honest.iter().filter_map(|(_, honest)| honest.deadline());
-        honest.chain(self.flooding.as_ref().and_then(Flooding::deadline)).min()
+        let honest = self.members.iter().filter_map(|member| member.honest.deadline());
+        let router = self.router.as_ref().and_then(Engine::deadline);
+        honest.chain(router).chain(self.flooding.as_ref().and_then(Flooding::deadline)).min()
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {

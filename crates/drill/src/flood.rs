@@ -83,13 +83,8 @@ pub(crate) struct Flood {
 
 impl Flood {
     fn plan(&self) -> Plan {
-        let claims = [scene::ROUTER_V4.into(), scene::ROUTER_V6.into()];
-        let host = |addr: core::net::IpAddr| {
-            floodwall_base::IpCidr::new(addr, if addr.is_ipv4() { 32 } else { 128 })
-        };
         let station = StationConfig {
             mac: scene::FLOOD_MAC,
-            addrs: claims.into_iter().filter_map(host).collect(),
             peer: Peer::Link(scene::SERVER_MAC),
             ..StationConfig::default()
         };

@@ -9,10 +9,12 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-use crate::report::{Conservation, Memory, PhaseReport, WorkerReport};
+use crate::report::{Conservation, HonestReport, Memory, PhaseReport, WorkerReport};
 
 /// The least share of honest questions that is answered, in each phase and family.
 pub const ANSWERED_MIN: f64 = 0.99;
+/// The least share of honest questions in fragments that is answered, in each phase and family.
+pub const FRAGMENTED_MIN: f64 = 0.9;
 /// The longest that recovery may take.
 pub const RECOVERY_MAX: Duration = Duration::from_secs(1);
 /// The longest that a worker may run without a break.
@@ -32,6 +34,10 @@ pub enum Floor {
     Answered,
     /// Every packet has exactly one fate, at every snapshot.
     Conservation,
+    /// Who is behind the router is answered, through the router that is honest.
+    Far,
+    /// Honest questions in fragments are put together and answered.
+    Fragmented,
     /// Memory is back to its former use.
     Memory,
     /// No packet died without a name.
@@ -49,6 +55,8 @@ impl fmt::Display for Floor {
         f.pad(match self {
             Self::Answered => "honest answered",
             Self::Conservation => "conservation",
+            Self::Far => "router kept",
+            Self::Fragmented => "large answered",
             Self::Memory => "memory",
             Self::NamedDrops => "named drops",
             Self::Offered => "floods offered",
@@ -91,6 +99,8 @@ pub struct Evidence<'a> {
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
     vec![
         answered(evidence.phases),
+        share(Floor::Fragmented, FRAGMENTED_MIN, evidence.phases, |phase| &phase.fragmented),
+        share(Floor::Far, ANSWERED_MIN, evidence.phases, |phase| &phase.far),
         offered(evidence.phases),
         conservation(evidence.conservation),
         named_drops(evidence.conservation),
@@ -101,13 +111,23 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
 }
 
 fn answered(phases: &[PhaseReport]) -> Verdict {
-    let rows = phases.iter().flat_map(|phase| phase.honest.iter().map(move |row| (phase, row)));
+    share(Floor::Answered, ANSWERED_MIN, phases, |phase| &phase.honest)
+}
+
+/// The least share of questions that is answered, of these rows.
+fn share(
+    floor: Floor,
+    least: f64,
+    phases: &[PhaseReport],
+    rows: impl Fn(&PhaseReport) -> &[HonestReport],
+) -> Verdict {
+    let rows = phases.iter().flat_map(|phase| rows(phase).iter().map(move |row| (phase, row)));
     let worst = rows.min_by(|a, b| a.1.share().total_cmp(&b.1.share()));
     let share = worst.map_or(0.0, |(_, row)| row.share());
     Verdict {
-        floor: Floor::Answered,
-        passed: share >= ANSWERED_MIN,
-        promised: format!("at least {:.0} % in each phase and family", ANSWERED_MIN * 100.0),
+        floor,
+        passed: share >= least,
+        promised: format!("at least {:.0} % in each phase and family", least * 100.0),
         measured: match worst {
             Some((phase, row)) => {
                 format!("{:.2} % at worst ({}, {})", share * 100.0, phase.name, row.family)
@@ -168,7 +188,14 @@ fn memory(memory: &Memory) -> Verdict {
         floor: Floor::Memory,
         passed: host == 0 && crowd == 0,
         promised: "packet memory back to its former use".to_owned(),
-        measured: format!("{host} packets missing at the host, {crowd} at the clients"),
+        measured: match memory.host_waiting {
+            waiting if waiting > 0 && !memory.outlasted => format!(
+                "{host} packets missing at the host, {crowd} at the clients; {waiting} more \
+                 wait for their time to end (fragments have 30 or 60 s), which a simulated drill \
+                 outlasts"
+            ),
+            _ => format!("{host} packets missing at the host, {crowd} at the clients"),
+        },
     }
 }
 
@@ -205,13 +232,18 @@ fn worker_run(worker: &WorkerReport) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::HonestReport;
     use crate::server::Free;
 
     /// Evidence of a drill without blame.
     fn good() -> (Vec<PhaseReport>, Conservation, Memory, WorkerReport) {
         let row = HonestReport { asked: 100, answered: 99, ..HonestReport::default() };
-        let phase = PhaseReport { honest: vec![row.clone(), row], ..PhaseReport::default() };
+        let rows = || vec![row.clone(), row.clone()];
+        let phase = PhaseReport {
+            honest: rows(),
+            fragmented: rows(),
+            far: rows(),
+            ..PhaseReport::default()
+        };
         let law = Conservation { snapshots: 5, named: 7, ..Conservation::default() };
         let worker = WorkerReport { run_nanos: 1_000_000, ..WorkerReport::default() };
         (vec![phase], law, Memory::default(), worker)
@@ -243,7 +275,16 @@ mod tests {
         assert_eq!(failed(&e, second), [Floor::Answered]);
         let mut e = good();
         e.0.clear();
-        assert_eq!(failed(&e, second), [Floor::Answered], "who asked nothing proved nothing");
+        let nobody = [Floor::Answered, Floor::Fragmented, Floor::Far];
+        assert_eq!(failed(&e, second), nobody, "who asked nothing proved nothing");
+        let mut e = good();
+        e.0[0].fragmented[0].answered = 90;
+        assert_eq!(failed(&e, second), []);
+        e.0[0].fragmented[0].answered = 89;
+        assert_eq!(failed(&e, second), [Floor::Fragmented]);
+        let mut e = good();
+        e.0[0].far[1].answered = 98;
+        assert_eq!(failed(&e, second), [Floor::Far]);
         let mut e = good();
         (e.0[0].planned_pps, e.0[0].offered_pps) = (100, 50);
         assert_eq!(failed(&e, second), []);
@@ -264,6 +305,10 @@ mod tests {
         e.2.host_before = Free { small: 2, frames: 1, references: 1 };
         e.2.host_after = Free { small: 1, frames: 1, references: 1 };
         assert_eq!(failed(&e, second), [Floor::Memory]);
+        e.2.host_waiting = 1;
+        assert_eq!(failed(&e, second), [], "a fragment may wait for a while");
+        e.2.outlasted = true;
+        assert_eq!(failed(&e, second), [Floor::Memory], "but not for ever");
         let late = Some(RECOVERY_MAX + Duration::from_nanos(1));
         assert_eq!(failed(&good(), late), [Floor::Recovery]);
         assert_eq!(failed(&good(), None), [Floor::Recovery]);

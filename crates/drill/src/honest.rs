@@ -1,4 +1,5 @@
-//! The honest clients: one of each family, who ask the echo service on a schedule of their own.
+//! The honest clients, who ask the echo service on a schedule of their own: on the link, with
+//! datagrams that come in fragments, and behind the router; of each one for each family.
 //!
 //! Made by `crowd.rs` for each stretch of a drill. Invariant: latency counts from the moment at
 //! which a question was meant to leave (`floodwall_pktgen::Honest`), and a stretch is over when
@@ -10,15 +11,22 @@ use floodwall_base::Family;
 use floodwall_pktgen::{Honest, HonestConfig, HonestStats, Latency, Pace, Peer, StationConfig};
 
 use crate::error::DrillError;
-use crate::scene;
+use crate::scene::{self, Party};
 
 /// How long an answer is waited for: as long as a client's first retransmission would take.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Bytes of a large question: three fragments, and as many of its answer.
+const LARGE: usize = 4000;
+/// Bytes of IP payload in each of them.
+const PIECE: usize = 1440;
+/// How much less often than the others the large and the far ask.
+const SELDOM: u64 = 5;
+
 /// What honest clients of one stretch do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asking {
-    /// Questions a second, each family.
+    /// Questions a second, each family, of those on the link.
     pub(crate) rate: u64,
     /// For how long.
     pub(crate) length: Duration,
@@ -29,37 +37,47 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// How many questions each family asks.
-    pub(crate) fn count(&self) -> u64 {
-        let count = self.length.as_nanos() * u128::from(self.rate) / 1_000_000_000;
+    /// Questions a second of a party's client.
+    fn rate_of(&self, party: Party) -> u64 {
+        if party == Party::Near { self.rate } else { (self.rate / SELDOM).max(1) }
+    }
+
+    /// How many questions each family's client asks.
+    pub(crate) fn count(&self, party: Party) -> u64 {
+        let count = self.length.as_nanos() * u128::from(self.rate_of(party)) / 1_000_000_000;
         u64::try_from(count).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The client of a family.
-    pub(crate) fn client(&self, family: Family) -> Result<Honest, DrillError> {
-        let peer = if self.discover {
+    /// The client of a party and family.
+    pub(crate) fn client(&self, party: Party, family: Family) -> Result<Honest, DrillError> {
+        let peer = if self.discover && party != Party::Far {
             Peer::Addr(scene::server_addr(family))
         } else {
             Peer::Link(scene::SERVER_MAC)
         };
         let station = StationConfig {
-            mac: scene::client_mac(family),
-            addrs: scene::client_addrs(family),
+            mac: scene::client_mac(party, family),
+            addrs: scene::client_addrs(party, family),
             peer,
             ..StationConfig::default()
         };
         // The families take turns, so that what one sees is not what the other sees.
-        let half_gap = Duration::from_nanos(500_000_000 / self.rate.max(1));
+        let half_gap = Duration::from_nanos(500_000_000 / self.rate_of(party).max(1));
         let start_after = if family == Family::V6 { half_gap } else { Duration::ZERO };
+        let large = party == Party::Large;
+        let id = self.id << 3 | (party as u32) << 1 | u32::from(family == Family::V6);
+        let defaults = HonestConfig::default();
         Ok(Honest::new(HonestConfig {
             station,
             start_after,
-            id: self.id << 1 | u32::from(family == Family::V6),
+            id,
+            payload: if large { LARGE } else { defaults.payload },
+            fragment_bytes: large.then_some(PIECE),
             servers: vec![scene::service(family)],
-            pace: Pace::per_second(self.rate),
-            count: Some(self.count()),
+            pace: Pace::per_second(self.rate_of(party)),
+            count: Some(self.count(party)),
             timeout: TIMEOUT,
-            ..HonestConfig::default()
+            ..defaults
         })?)
     }
 }

@@ -121,7 +121,8 @@ fn pick<T: Copy + Default>(of: &[T], random: &mut PublicRandom) -> T {
 
 /// An address of an honest client, by chance.
 fn client(family: Family, random: &mut PublicRandom) -> core::net::IpAddr {
-    let addrs: Vec<_> = scene::client_addrs(family).into_iter().map(Some).collect();
+    let addrs: Vec<_> =
+        scene::client_addrs(scene::Party::Near, family).into_iter().map(Some).collect();
     pick(&addrs, random).map_or(scene::server_addr(family), |cidr| cidr.addr())
 }
 

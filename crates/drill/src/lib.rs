@@ -21,6 +21,7 @@ mod honest;
 mod hostile;
 mod progress;
 mod report;
+mod router;
 mod run;
 mod scene;
 mod server;
@@ -34,8 +35,8 @@ use core::time::Duration;
 pub use error::DrillError;
 pub use floodwall_world::CostTable;
 pub use floors::{
-    ANSWERED_MIN, Evidence, Floor, OFFERED_MAX, OFFERED_MIN, RECOVERY_MAX, RUN_MAX, Verdict,
-    WAITED_EXCUSE, judge,
+    ANSWERED_MIN, Evidence, FRAGMENTED_MIN, Floor, OFFERED_MAX, OFFERED_MIN, RECOVERY_MAX, RUN_MAX,
+    Verdict, WAITED_EXCUSE, judge,
 };
 pub use progress::{Progress, Silent, to_stderr};
 pub use report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};

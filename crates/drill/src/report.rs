@@ -80,8 +80,12 @@ pub struct PhaseReport {
     pub ring_full_honest: u64,
     /// Flood packets that found the receive ring full.
     pub ring_full_flood: u64,
-    /// By family.
+    /// Clients on the link, by family.
     pub honest: Vec<HonestReport>,
+    /// Clients whose questions come, and are answered, in fragments, by family.
+    pub fragmented: Vec<HonestReport>,
+    /// Clients behind the router, by family: their answers leave by the router that is right.
+    pub far: Vec<HonestReport>,
 }
 
 /// Packets that died for one reason.
@@ -155,6 +159,11 @@ pub struct Memory {
     pub host_before: Free,
     /// The host's, when it was left in peace again.
     pub host_after: Free,
+    /// Packets that waited at the host then: fragments for others (30 s for IPv4, 60 s for IPv6),
+    /// and what is for a neighbour that does not answer (three questions, up to 10 s apart).
+    pub host_waiting: u64,
+    /// Whether the host was left in peace for longer than that, so that none may wait any more.
+    pub outlasted: bool,
     /// The most packets of the host's that were seen in use.
     pub host_in_use_max: u64,
     /// The clients', before.
@@ -166,13 +175,15 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// How many packets are missing: the host's, the clients'.
+    /// How many packets are missing: the host's, and the clients'; those apart that may still wait
+    /// (a memory wire hands packets over, so what waits may be of either's memory).
     #[must_use]
     pub const fn missing(&self) -> (u64, u64) {
-        (
-            self.host_after.in_use_since(&self.host_before),
-            self.crowd_after.in_use_since(&self.crowd_before),
-        )
+        let may_wait = if self.outlasted { 0 } else { self.host_waiting };
+        let host = self.host_after.in_use_since(&self.host_before);
+        let crowd = self.crowd_after.in_use_since(&self.crowd_before);
+        let (host_left, may_wait) = (host.saturating_sub(may_wait), may_wait.saturating_sub(host));
+        (host_left, crowd.saturating_sub(may_wait))
     }
 }
 
@@ -274,7 +285,7 @@ impl Report {
     fn fmt_phases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<15}{:>10}{:>11}{:>7}{:>12}  {:<5}{:>8}{:>9}{:>8}{:>9}{:>9}{:>9}",
+            "{:<15}{:>10}{:>11}{:>7}{:>12}  {:<5}{:>8}{:>9}{:>8}{:>9}{:>9}{:>9}{:>9}{:>8}",
             "phase",
             "flood/s",
             "takes/s",
@@ -286,7 +297,9 @@ impl Report {
             "%",
             "p50",
             "p99",
-            "max"
+            "max",
+            "large %",
+            "far %"
         )?;
         for phase in &self.phases {
             let mut left = format!("{:<15}{:>10}{:>11}{:>7}{:>12}", phase.name, "-", "-", "-", "-");
@@ -302,17 +315,22 @@ impl Report {
                     grouped(phase.offered)
                 );
             }
-            for row in &phase.honest {
+            for (at, row) in phase.honest.iter().enumerate() {
+                let share = |rows: &[HonestReport]| {
+                    rows.get(at).map_or("-".to_owned(), |row| format!("{:.1}", row.share() * 100.0))
+                };
                 writeln!(
                     f,
-                    "{left}  {:<5}{:>8}{:>9}{:>8.2}{:>9}{:>9}{:>9}",
+                    "{left}  {:<5}{:>8}{:>9}{:>8.2}{:>9}{:>9}{:>9}{:>9}{:>8}",
                     row.family,
                     row.asked,
                     row.answered,
                     row.share() * 100.0,
                     time(row.p50_ns),
                     time(row.p99_ns),
-                    time(row.max_ns)
+                    time(row.max_ns),
+                    share(&phase.fragmented),
+                    share(&phase.far)
                 )?;
                 left = " ".repeat(left.len());
             }

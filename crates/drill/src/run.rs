@@ -9,7 +9,7 @@ use core::time::Duration;
 use floodwall_base::Family;
 
 use crate::bench::{Bench, Look, Watch, rate};
-use crate::crowd::Stretch;
+use crate::crowd::{AskedBy, Stretch};
 use crate::error::DrillError;
 use crate::flood::{Flood, FloodKind};
 use crate::floors::{Evidence, judge};
@@ -23,8 +23,11 @@ use crate::server::Free;
 /// The part of the measured capacity that floods offer.
 const LOAD: f64 = 0.6;
 const _: () = assert!(LOAD < crate::floors::OFFERED_MAX, "floors are promised below that");
-/// How long memory has to come back: the timers of neighbours who do not answer, and then some.
+/// How long the first looks may take.
 const SETTLE: Duration = Duration::from_secs(8);
+/// No packet may wait for longer: a fragment for 60 s (RFC 8200 section 4.5), and what is then said
+/// to its sender for a neighbour who does not answer.
+const WAIT_MAX: Duration = Duration::from_secs(100);
 /// How long service is measured at a time after the last flood.
 const RECOVERY_STEP: Duration = Duration::from_millis(100);
 /// How much slower than before the fast tenth may be that counts as before.
@@ -131,14 +134,14 @@ impl Run<'_> {
     }
 
     /// Honest clients alone.
-    fn baseline(&mut self) -> Result<[Asked; 2], DrillError> {
+    fn baseline(&mut self) -> Result<AskedBy, DrillError> {
         let (name, what) = ("baseline", "honest clients alone");
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
         let stretch = Stretch { asking: Some(self.asking(length)), flood: None };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
-        phase.honest = rows(&outcome.seen.asked);
+        phase.take(&outcome.seen.asked);
         phase.ring_full_honest = outcome.ring_full.0;
         self.close(phase);
         Ok(outcome.seen.asked)
@@ -177,7 +180,7 @@ impl Run<'_> {
         let (ring_full_honest, ring_full_flood) = outcome.ring_full;
         self.ring_full += ring_full_flood;
         let offered = outcome.seen.flooded;
-        self.close(PhaseReport {
+        let mut phase = PhaseReport {
             name,
             what,
             capacity_pps: Some(capacity),
@@ -189,19 +192,21 @@ impl Run<'_> {
             returned: outcome.seen.returned,
             ring_full_honest,
             ring_full_flood,
-            honest: rows(&outcome.seen.asked),
-        });
+            ..PhaseReport::default()
+        };
+        phase.take(&outcome.seen.asked);
+        self.close(phase);
         Ok(())
     }
 
     /// Honest clients alone again, step by step. Returns how long it took until a step was as
     /// good as the baseline.
-    fn recovery(&mut self, before: &[Asked; 2]) -> Result<Option<Duration>, DrillError> {
+    fn recovery(&mut self, before: &AskedBy) -> Result<Option<Duration>, DrillError> {
         let (name, what) = ("recovery", "honest clients alone again");
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
         let started = self.bench.now();
-        let (mut all, mut recovered) = (<[Asked; 2]>::default(), None);
+        let (mut all, mut recovered) = (AskedBy::default(), None);
         let mut ring_full_honest = 0;
         loop {
             let stretch = Stretch { asking: Some(self.asking(RECOVERY_STEP)), flood: None };
@@ -209,17 +214,21 @@ impl Run<'_> {
             ring_full_honest += outcome.ring_full.0;
             let elapsed = self.bench.now() - started;
             let asked = &outcome.seen.asked;
-            if recovered.is_none() && before.iter().zip(asked).all(|(b, now)| is_as_before(b, now))
-            {
+            // Of those on the link: the others are too few in so short a time.
+            let near = before.iter().zip(asked).take(1);
+            let mut near = near.flat_map(|(before, now)| before.iter().zip(now));
+            if recovered.is_none() && near.all(|(before, now)| is_as_before(before, now)) {
                 recovered = Some(elapsed);
             }
-            all.iter_mut().zip(asked).for_each(|(sum, step)| sum.merge(step));
+            let sums = all.iter_mut().flatten().zip(asked.iter().flatten());
+            sums.for_each(|(sum, step)| sum.merge(step));
             if elapsed >= length {
                 break;
             }
         }
-        let honest = rows(&all);
-        self.close(PhaseReport { name, what, honest, ring_full_honest, ..PhaseReport::default() });
+        let mut phase = PhaseReport { name, what, ring_full_honest, ..PhaseReport::default() };
+        phase.take(&all);
+        self.close(phase);
         Ok(recovered)
     }
 }
@@ -234,9 +243,17 @@ fn is_as_before(before: &Asked, now: &Asked) -> bool {
     now.share() >= crate::floors::ANSWERED_MIN && !slower
 }
 
-fn rows(asked: &[Asked; 2]) -> Vec<HonestReport> {
-    let families: [Family; 2] = scene::FAMILIES;
-    families.iter().zip(asked).map(|(family, asked)| HonestReport::new(*family, asked)).collect()
+impl PhaseReport {
+    /// Takes over what became of everybody's questions.
+    fn take(&mut self, asked: &AskedBy) {
+        let rows = |asked: &[Asked; 2]| {
+            let families: [Family; 2] = scene::FAMILIES;
+            let row = |(family, asked): (&Family, _)| HonestReport::new(*family, asked);
+            families.iter().zip(asked).map(row).collect()
+        };
+        let [near, large, far] = asked;
+        (self.honest, self.fragmented, self.far) = (rows(near), rows(large), rows(far));
+    }
 }
 
 /// Runs all phases on a bench.
@@ -273,12 +290,15 @@ pub(crate) fn run(
             && look.view.free.in_use_since(&start.view.free) == 0
             && look.crowd_free.in_use_since(&start.crowd_free) == 0
     };
-    let end = run.bench.settle(SETTLE, &mut run.log, &is_back)?;
+    let patience = run.bench.patience();
+    let end = run.bench.settle(patience, &mut run.log, &is_back)?;
     let settled = run.bench.now() - peace;
     let took = run.bench.now() - started;
     let memory = Memory {
         host_before: start.view.free,
         host_after: end.view.free,
+        host_waiting: end.view.stats.held + end.view.stats.pending,
+        outlasted: patience > WAIT_MAX,
         host_in_use_max: run.log.in_use_max,
         crowd_before: start.crowd_free,
         crowd_after: end.crowd_free,

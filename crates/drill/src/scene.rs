@@ -1,8 +1,8 @@
 //! Who is where: the addresses of the drill's host, its honest clients and its attackers.
 //!
 //! Read by everything here. All of them belong to the ranges for benchmarks (RFC 2544, RFC 5180),
-//! so that nothing of the drill could ever mean a machine outside. The attackers are also the
-//! link's router: what is answered to a spoofed source goes back to them.
+//! so that nothing of the drill could ever mean a machine outside. What is answered to a spoofed
+//! source goes to the link's router, which is honest.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -18,22 +18,22 @@ pub(crate) const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 0
 pub(crate) const SERVICE_PORT: u16 = 7001;
 /// A port that nobody listens on, and those behind it.
 pub(crate) const CLOSED_PORTS: (u16, u16) = (20_000, 29_999);
-/// The attackers, and the router.
+/// The attackers.
 pub(crate) const FLOOD_MAC: MacAddr = MacAddr([2, 0xf1, 0, 0, 0, 0xff]);
-/// The router's addresses.
+/// The router, and everybody behind it.
+pub(crate) const ROUTER_MAC: MacAddr = MacAddr([2, 0xf1, 0, 0, 0, 0xfe]);
+/// The router's IPv4 address, which the host is told of.
 pub(crate) const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
-/// See [`ROUTER_V4`].
-pub(crate) const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 0, 0xffff);
-/// Sources behind the router.
-pub(crate) const STRANGERS: [&str; 2] = ["198.19.0.0/16", "2001:2:0:13::/64"];
+/// The router's IPv6 address, which it advertises.
+pub(crate) const ROUTER_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xffff);
+/// Sources behind the router, with nobody honest among them.
+pub(crate) const STRANGERS: [&str; 2] = ["198.19.0.0/17", "2001:2:0:13::/64"];
 /// Sources that claim to be on the link.
 pub(crate) const NEIGHBORS: [&str; 2] = ["198.18.0.0/16", "2001:2:0:12::/64"];
 /// Sources that claim to be on the link, with nobody honest among them.
 pub(crate) const CLAIMANTS: [&str; 2] = ["198.18.64.0/18", "2001:2:0:12:8000::/65"];
 /// Sources that claim to be routers, with nobody honest among them.
 pub(crate) const FALSE_ROUTERS: [&str; 2] = ["198.18.64.0/18", "fe80::8000:0:0:0/65"];
-/// The router's link-local address.
-pub(crate) const ROUTER_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xffff);
 /// How many addresses each honest client has.
 const CLIENT_ADDRS: u16 = 4;
 
@@ -48,9 +48,30 @@ pub(crate) const fn family_name(family: Family) -> &'static str {
     }
 }
 
+/// Who is honest, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Party {
+    /// On the link.
+    Near,
+    /// On the link, with datagrams so large that they come, and are answered, in fragments.
+    Large,
+    /// Behind the router.
+    Far,
+}
+
+impl Party {
+    /// All, in the order of every table here.
+    pub(crate) const ALL: [Self; 3] = [Self::Near, Self::Large, Self::Far];
+}
+
 /// The link address of the honest client of a family.
-pub(crate) const fn client_mac(family: Family) -> MacAddr {
-    MacAddr([2, 0xf1, 0, 0, 0, if matches!(family, Family::V4) { 0xa4 } else { 0xa6 }])
+pub(crate) const fn client_mac(party: Party, family: Family) -> MacAddr {
+    let last = match party {
+        Party::Near => 0xa4,
+        Party::Large => 0xb4,
+        Party::Far => return ROUTER_MAC,
+    };
+    MacAddr([2, 0xf1, 0, 0, 0, if matches!(family, Family::V4) { last } else { last + 2 }])
 }
 
 /// The server's address of a family.
@@ -66,12 +87,31 @@ pub(crate) const fn service(family: Family) -> SocketAddr {
     SocketAddr::new(server_addr(family), SERVICE_PORT)
 }
 
-/// The addresses of the honest client of a family.
-pub(crate) fn client_addrs(family: Family) -> Vec<IpCidr> {
+/// What the addresses of a party's client of each family begin with: all but the last part.
+const fn client_prefix(party: Party) -> ([u8; 3], [u16; 7]) {
+    match party {
+        Party::Near => ([198, 18, 1], [0x2001, 2, 0, 0x12, 0, 0, 1]),
+        Party::Large => ([198, 18, 2], [0x2001, 2, 0, 0x12, 0, 0, 2]),
+        Party::Far => ([198, 19, 200], [0x2001, 2, 0, 0x14, 0, 0, 1]),
+    }
+}
+
+/// The addresses of the honest client of a party and family.
+pub(crate) fn client_addrs(party: Party, family: Family) -> Vec<IpCidr> {
+    let ([a, b, c], [s0, s1, s2, s3, s4, s5, s6]) = client_prefix(party);
     let nth = |n: u16| match family {
-        Family::V4 => IpAddr::from([198, 18, 1, n as u8]),
-        Family::V6 => IpAddr::from([0x2001, 2, 0, 0x12, 0, 0, 1, n]),
+        Family::V4 => IpAddr::from([a, b, c, n as u8]),
+        Family::V6 => IpAddr::from([s0, s1, s2, s3, s4, s5, s6, n]),
     };
     let len = if family == Family::V4 { 32 } else { 128 };
     (1..=CLIENT_ADDRS).filter_map(|n| IpCidr::new(nth(n), len)).collect()
+}
+
+/// Whether an address is one of a party's clients'.
+pub(crate) fn is_client(party: Party, addr: IpAddr) -> bool {
+    let (v4, v6) = client_prefix(party);
+    match addr {
+        IpAddr::V4(addr) => addr.octets().starts_with(&v4),
+        IpAddr::V6(addr) => addr.segments().starts_with(&v6),
+    }
 }

@@ -33,6 +33,12 @@ pub struct ServerConfig {
     pub small: usize,
     /// True bytes that may wait in a socket.
     pub udp_receive_bytes: usize,
+    /// Whether routers that advertise themselves are believed.
+    pub accept_ra: bool,
+    /// True bytes that incomplete datagrams of each family may hold.
+    pub reassembly_bytes: u64,
+    /// Incomplete datagrams of each family.
+    pub reassembly_datagrams: usize,
 }
 
 impl Default for ServerConfig {
@@ -42,6 +48,9 @@ impl Default for ServerConfig {
             frames: 4096,
             small: 8192,
             udp_receive_bytes: StackConfig::default().udp_receive_bytes,
+            accept_ra: true,
+            reassembly_bytes: StackConfig::default().reassembly.bytes,
+            reassembly_datagrams: StackConfig::default().reassembly.datagrams,
         }
     }
 }
@@ -51,18 +60,24 @@ impl ServerConfig {
     pub(crate) fn stack(&self) -> StackConfig {
         let on_link = |addr, len| IpCidr::new(addr, len);
         let [v4, v6] = scene::FAMILIES.map(scene::server_addr);
+        let mut reassembly = StackConfig::default().reassembly;
+        (reassembly.bytes, reassembly.datagrams) =
+            (self.reassembly_bytes, self.reassembly_datagrams);
         StackConfig {
             interfaces: vec![InterfaceConfig {
                 name: "drill0".to_owned(),
                 medium: LinkMedium::Ethernet(scene::SERVER_MAC),
                 mtu: 1500,
                 addresses: [on_link(v4, 16), on_link(v6, 64)].into_iter().flatten().collect(),
-                gateways: vec![scene::ROUTER_V4.into(), scene::ROUTER_V6.into()],
-                ..InterfaceConfig::default()
+                // The other family's advertises itself.
+                gateways: vec![scene::ROUTER_V4.into()],
+                accept_ra: self.accept_ra,
+                autoconf: self.accept_ra,
             }],
             udp_sockets_max: 64,
             udp_receive_bytes: self.udp_receive_bytes,
             duplicate_address_detection: false,
+            reassembly,
             ..StackConfig::default()
         }
     }

@@ -18,6 +18,10 @@ use crate::server::{Free, Served, ServerConfig};
 const STEP: Duration = Duration::from_millis(1);
 /// One way between the crowd and the host.
 const DELAY: Duration = Duration::from_micros(20);
+/// How long memory has to come back: longer than fragments may wait (60 s, RFC 8200 section 4.5),
+/// and what is then said to their senders for neighbours that are not there (three questions, up to
+/// 10 s apart where a router says so).
+const PATIENCE: Duration = Duration::from_secs(110);
 /// Packets of the host's receive ring.
 const RING: usize = 4096;
 
@@ -72,7 +76,7 @@ impl SimBench {
     }
 
     fn begin(&mut self, stretch: &Stretch) -> Result<(), DrillError> {
-        self.world.node::<Crowd>(self.crowd).map_or(Ok(()), |crowd| crowd.begin(stretch))
+        self.world.node::<Crowd>(self.crowd).map_or(Ok(()), |crowd| crowd.begin(stretch, true))
     }
 }
 
@@ -112,9 +116,11 @@ impl Bench for SimBench {
         done: &dyn Fn(&Look) -> bool,
     ) -> Result<Look, DrillError> {
         self.begin(&Stretch { asking: None, flood: None })?;
-        let end = self.world.now() + at_most;
+        let (start, end) = (self.world.now(), self.world.now() + at_most);
         loop {
-            self.world.run_for(STEP);
+            // What has not come back at once comes back by timers of seconds.
+            let patient = self.world.now() - start > 100 * STEP;
+            self.world.run_for(if patient { 50 * STEP } else { STEP });
             let look = self.look();
             watch.look(&look);
             if done(&look) || look.at >= end {
@@ -125,6 +131,10 @@ impl Bench for SimBench {
 
     fn now(&self) -> Instant {
         self.world.now()
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
     }
 
     fn describe(&self) -> &'static str {

@@ -177,13 +177,16 @@ mod tests {
 
     #[test]
     fn nobody_claims_to_be_an_honest_client_or_the_router() {
-        let honest = scene::FAMILIES.into_iter().flat_map(scene::client_addrs);
+        let parties = scene::Party::ALL.into_iter();
+        let honest = parties.flat_map(|party| {
+            scene::FAMILIES.into_iter().flat_map(move |family| scene::client_addrs(party, family))
+        });
         let known: Vec<IpAddr> = honest
             .map(|cidr| cidr.addr())
-            .chain([scene::ROUTER_V4.into(), scene::ROUTER_V6.into()])
+            .chain([scene::ROUTER_V4.into(), scene::ROUTER_LINK_LOCAL.into()])
             .collect();
         let claims = Content::Forged(Forgery::NeighborClaims);
-        for prefix in scene::CLAIMANTS {
+        for prefix in [scene::CLAIMANTS, scene::FALSE_ROUTERS, scene::STRANGERS].concat() {
             let prefix: floodwall_base::IpCidr = prefix.parse().unwrap();
             assert!(known.iter().all(|addr| !prefix.contains(*addr)), "{prefix}");
         }

@@ -133,7 +133,7 @@ fn ip(words: &[&str]) -> Result<(), DrillError> {
 
 /// The kernel's address of a family.
 fn client_addr(family: Family, port: u16) -> SocketAddr {
-    let addr = scene::client_addrs(family).first().map(|cidr| cidr.addr());
+    let addr = scene::client_addrs(scene::Party::Near, family).first().map(|cidr| cidr.addr());
     SocketAddr::new(addr.unwrap_or(scene::server_addr(family)), port)
 }
 
@@ -222,7 +222,7 @@ impl Client {
     fn run(&self) -> Result<Asked, io::Error> {
         let socket = UdpSocket::bind(client_addr(self.family, 0))?;
         socket.connect(scene::service(self.family))?;
-        let (clock, count) = (Clock::new(), self.asking.count());
+        let (clock, count) = (Clock::new(), self.asking.count(scene::Party::Near));
         let gap = Duration::from_nanos(1_000_000_000 / self.asking.rate.max(1));
         let started = clock.now();
         let intended = |seq: u64| started + gap * u32::try_from(seq).unwrap_or(u32::MAX);

@@ -38,6 +38,9 @@ const CROWD_PACKETS: (usize, usize) = (RING + RING / 2, RING / 4);
 pub(crate) const RATE_MAX: u64 = RING as u64 * 20;
 /// The least time between two rings of the bell.
 const MODERATION: Duration = Duration::from_micros(20);
+/// How long memory has to come back: the timers of neighbours who do not answer, and then some.
+/// Fragments may wait for longer than anybody likes to wait for a drill.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// How long the crowd's thread rests at a time.
 const PAUSE: Duration = Duration::from_micros(200);
 /// How often a snapshot is looked at.
@@ -146,11 +149,10 @@ impl WireBench {
 
     /// Prepares a stretch, its honest part with the outsiders where there are some.
     fn begin(&mut self, stretch: &Stretch) -> Result<(), DrillError> {
-        let Some(outsiders) = &mut self.outsiders else { return self.crowd.begin(stretch) };
-        if let Some(asking) = &stretch.asking {
+        if let Some((outsiders, asking)) = self.outsiders.as_mut().zip(stretch.asking.as_ref()) {
             outsiders.begin(asking)?;
         }
-        self.crowd.begin(&Stretch { asking: None, ..*stretch })
+        self.crowd.begin(stretch, self.outsiders.is_none())
     }
 
     fn is_finished(&self) -> bool {
@@ -170,7 +172,8 @@ impl WireBench {
     fn seen(&mut self, stretch: &Stretch) -> Result<Seen, DrillError> {
         let mut seen = self.crowd.seen();
         if let Some(outsiders) = self.outsiders.as_mut().filter(|_| stretch.asking.is_some()) {
-            seen.asked = outsiders.end()?;
+            let [near, ..] = &mut seen.asked;
+            *near = outsiders.end()?;
         }
         Ok(seen)
     }
@@ -289,7 +292,7 @@ impl Bench for WireBench {
         watch: &mut dyn Watch,
         done: &dyn Fn(&Look) -> bool,
     ) -> Result<Look, DrillError> {
-        self.crowd.begin(&Stretch { asking: None, flood: None })?;
+        self.crowd.begin(&Stretch { asking: None, flood: None }, true)?;
         let end = self.clock.now() + at_most;
         let mut look_at = Instant::ORIGIN;
         loop {
@@ -311,6 +314,10 @@ impl Bench for WireBench {
 
     fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
     }
 
     fn describe(&self) -> &'static str {

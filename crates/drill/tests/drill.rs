@@ -66,7 +66,8 @@ fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
 fn without_its_service_the_host_fails() {
     let server = ServerConfig { service: false, ..ServerConfig::default() };
     let report = run(&Options { server, ..short(Options::simulated(1)) });
-    assert_eq!(failed(&report), [Floor::Answered, Floor::Recovery], "{report}");
+    let all = [Floor::Answered, Floor::Fragmented, Floor::Far, Floor::Recovery];
+    assert_eq!(failed(&report), all, "{report}");
     assert!(report.phases.iter().all(|phase| phase.honest.iter().all(|row| row.answered == 0)));
     assert!(!report.passed);
 }
@@ -78,6 +79,36 @@ fn with_a_handful_of_packets_honest_clients_lose_their_share() {
     assert!(failed(&report).contains(&Floor::Answered), "{report}");
     assert!(!failed(&report).contains(&Floor::Conservation), "what is lost is still counted");
     assert!(!failed(&report).contains(&Floor::NamedDrops));
+}
+
+#[test]
+fn without_a_reassembly_store_large_questions_are_not_answered() {
+    // Too small for the fragments of one question; too large for the host's memory.
+    let (small, large) = (2000, u64::MAX);
+    let run_with = |reassembly_bytes, frames| {
+        let defaults = ServerConfig::default();
+        let reassembly_datagrams = 1 << 16;
+        let small = frames;
+        let server =
+            ServerConfig { reassembly_bytes, reassembly_datagrams, frames, small, ..defaults };
+        run(&Options { server, ..short(Options::simulated(1)) })
+    };
+    // Each step of the recovery waits for answers that do not come.
+    assert_eq!(failed(&run_with(small, 4096)), [Floor::Fragmented, Floor::Recovery]);
+    let boundless = failed(&run_with(large, 4096));
+    assert!(boundless.contains(&Floor::Answered), "fragments have taken all memory: {boundless:?}");
+    assert!(boundless.contains(&Floor::Fragmented));
+    assert!(!boundless.contains(&Floor::Memory) && !boundless.contains(&Floor::Conservation));
+}
+
+#[test]
+fn who_believes_no_router_cannot_answer_those_behind_it() {
+    let server = ServerConfig { accept_ra: false, ..ServerConfig::default() };
+    let report = run(&Options { server, ..short(Options::simulated(1)) });
+    // Each step of the recovery waits for answers that do not come.
+    assert_eq!(failed(&report), [Floor::Far, Floor::Recovery], "{report}");
+    let far = |family: usize| report.phases.iter().map(move |phase| phase.far[family].answered);
+    assert!(far(0).all(|n| n > 0) && far(1).all(|n| n == 0), "IPv4's router was configured");
 }
 
 #[test]

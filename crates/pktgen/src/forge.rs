@@ -101,6 +101,12 @@ fn random_v6(random: &mut PublicRandom) -> Ipv6Addr {
     Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low))
 }
 
+/// A unique local address (RFC 4193): a prefix out of these takes nobody's traffic away but that of
+/// who uses them. More specific routes than the default are any neighbour's to give (RFC 4191).
+fn random_local(random: &mut PublicRandom) -> Ipv6Addr {
+    Ipv6Addr::from_bits(0xfd << 120 | random_v6(random).to_bits() >> 8)
+}
+
 /// One chance in `of`.
 fn one_in(of: u64, random: &mut PublicRandom) -> bool {
     random.below(of) == 0
@@ -227,16 +233,16 @@ fn router_v6(ends: Ends, (from, to): V6Ends, random: &mut PublicRandom, out: &mu
     for (n, place) in options.iter_mut().enumerate().skip(1) {
         *place = match n {
             1..=4 => NdpOption::PrefixInfo(PrefixInfo {
-                prefix: random_v6(random),
-                prefix_len: if one_in(4, random) { random.below(256) as u8 } else { 64 },
+                prefix: random_local(random),
+                prefix_len: if one_in(4, random) { 8 + random.below(248) as u8 } else { 64 },
                 on_link: !one_in(4, random),
                 autonomous: !one_in(4, random),
                 valid_lifetime: lifetime(random),
                 preferred_lifetime: lifetime(random),
             }),
             5..=8 => NdpOption::RouteInfo(RouteInfo {
-                prefix: random_v6(random),
-                prefix_len: random.below(129) as u8,
+                prefix: random_local(random),
+                prefix_len: 8 + random.below(121) as u8,
                 preference: preference(random),
                 lifetime: lifetime(random),
             }),

@@ -67,6 +67,9 @@ pub struct StationConfig {
     pub addrs: Vec<IpCidr>,
     /// To whom.
     pub peer: Peer,
+    /// Whether it calls itself a router when it is asked for. One that does not is none (RFC 4861
+    /// section 7.2.5).
+    pub is_router: bool,
 }
 
 impl Default for StationConfig {
@@ -77,6 +80,7 @@ impl Default for StationConfig {
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             addrs: Vec::new(),
             peer: Peer::Link(MacAddr::BROADCAST),
+            is_router: false,
         }
     }
 }
@@ -237,7 +241,7 @@ impl Station {
         };
         let ours = nd.target_addr();
         let fields = NeighborAdvertisementFields {
-            router: false,
+            router: self.config.is_router,
             solicited: !asker.is_unspecified(),
             override_entry: true,
             target_addr: ours,
