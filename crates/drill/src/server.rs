@@ -73,6 +73,7 @@ impl ServerConfig {
                 gateways: vec![scene::ROUTER_V4.into()],
                 accept_ra: self.accept_ra,
                 autoconf: self.accept_ra,
+                ..InterfaceConfig::default()
             }],
             udp_sockets_max: 64,
             udp_receive_bytes: self.udp_receive_bytes,
