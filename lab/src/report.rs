@@ -41,24 +41,28 @@ pub struct Report {
 }
 
 impl Report {
-    /// One JSON document.
+    /// One JSON document, on one line.
     ///
     /// # Errors
     /// None that is known: numbers that JSON has not are written as null.
     pub fn to_json(&self) -> Result<String, LabError> {
-        Ok(serde_json::to_string_pretty(self)?)
+        Ok(serde_json::to_string(self)?)
     }
 
-    /// Every number of every seed, a line each.
+    /// Every number of every seed: a line for each number, a column for each seed.
     #[must_use]
     pub fn to_csv(&self) -> String {
-        let mut text = String::from("metric,seed,value\n");
+        let mut text = String::from("metric");
+        for seed in &self.seeds {
+            let _ = write!(text, ",seed {seed}");
+        }
         for (name, spread) in &self.metrics {
-            for (seed, value) in self.seeds.iter().zip(&spread.values) {
-                let _ = writeln!(text, "{name},{seed},{value}");
+            let _ = write!(text, "\n{name}");
+            for value in &spread.values {
+                let _ = write!(text, ",{value}");
             }
         }
-        text
+        text + "\n"
     }
 }
 
