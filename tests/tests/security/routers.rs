@@ -4,16 +4,20 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use floodwall_base::{DropReason, MacAddr};
+use floodwall_base::{DropReason, IfIndex, Instant, MacAddr, Randomness};
 use floodwall_fib::RouteProtocol;
 use floodwall_ip::{AddressOrigin, AddressState, InterfaceAddress};
 use floodwall_packet::PacketBuf;
+use floodwall_stack::{Stack, StackConfig};
 use floodwall_tests::router::{
-    advertisement, believing_config, dns_names, header, neighbor_answer, prefix, route,
-    router_addr, router_mac,
+    ALL_NODES, advertisement, believing_config, dns_names, header, message_frame, neighbor_answer,
+    prefix, route, router_addr, router_mac,
 };
 use floodwall_tests::{Rig, bytes_of};
-use floodwall_wire::ndp::{Lifetime, NdpOption, Preference, RouterAdvertisementFields};
+use floodwall_wire::ndp::{
+    Lifetime, NdpOption, NeighborAdvertisementFields, Preference, PrefixInfo,
+    RouterAdvertisementFields,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FAR: &str = "2001:db8:ffff::1";
@@ -222,4 +226,312 @@ fn when_a_router_falls_silent_another_is_chosen_and_it_is_back_once_it_answers()
     rig.lives("and answers", &neighbor_answer(1, me, [true, true, true]));
     assert_eq!(stations(&send_far(&mut rig)), [router_mac(1)]);
     assert!(rig.conservation().holds());
+}
+
+/// How long is left, rounded up to seconds.
+fn left(rig: &Rig, until: Option<Instant>) -> u64 {
+    until.map_or(u64::MAX, |until| (until - rig.now).as_millis().div_ceil(1000) as u64)
+}
+
+/// RFC 4862 section 5.5.3 (e): what a forged short lifetime can do to an address. Received, left
+/// before, left after; all in seconds.
+#[test]
+fn a_short_lifetime_takes_no_address_away_within_two_hours() {
+    const HOURS: u64 = 7200;
+    let cases = [
+        // Longer than two hours, or than what is left: taken.
+        (HOURS + 1, 9000, HOURS + 1),
+        (9000, 9000, 9000),
+        (600, 300, 600),
+        // Less than what is left, which is under two hours: ignored.
+        (10, 300, 300),
+        (0, 300, 300),
+        (HOURS, HOURS, HOURS),
+        (0, HOURS, HOURS),
+        // Less than what is left, which is more: two hours.
+        (HOURS, 9000, HOURS),
+        (10, 9000, HOURS),
+        (0, 9000, HOURS),
+        (0, u64::from(u32::MAX), HOURS),
+        (u64::from(u32::MAX), 300, u64::MAX),
+    ];
+    for (received, before, after) in cases {
+        let mut rig = rig();
+        let says = |secs: u64| {
+            let secs = secs as u32;
+            let net = prefix("2001:db8:1::", 64, secs, secs);
+            advertisement(1, &header(1800), &[NdpOption::PrefixInfo(net)])
+        };
+        rig.lives("the first", &says(before));
+        rig.lives("the second", &says(received));
+        let [address] = autoconf(&rig)[..] else { panic!("{:?}", autoconf(&rig)) };
+        assert_eq!(left(&rig, address.valid_until), after, "{received} after {before}");
+        // The preferred lifetime is as received, and never beyond the valid one.
+        let preferred = if received == u64::from(u32::MAX) { u64::MAX } else { received };
+        assert_eq!(left(&rig, address.preferred_until), preferred.min(after));
+        // What is on the link has no such rule (RFC 4861 section 6.3.4).
+        let on_link = gateway(&rig, "2001:db8:1::9");
+        assert_eq!(on_link, if received == 0 { Some(Some(router_addr(1))) } else { Some(None) });
+    }
+}
+
+/// Row 62 (CVE-2015-2922 and 2923, CVE-2015-8215, CVE-2020-16898): what a router may not say. The
+/// part, or the message, is ignored.
+#[test]
+fn nonsense_of_a_router_changes_nothing() {
+    let before = |rig: &Rig| {
+        let interface = &rig.stack.interfaces()[1];
+        let addresses: Vec<_> = interface.addresses().collect();
+        (interface.mtu_v6, interface.hop_limit, addresses, dns(rig), learnt(rig))
+    };
+    let names = dns_names(&["example.org"]);
+    let servers = [Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x53).octets()];
+    let lifetime = Lifetime::from_secs(600);
+    let usual = [
+        NdpOption::PrefixInfo(prefix("2001:db8:1::", 64, 7200, 3600)),
+        NdpOption::Mtu(1400),
+        NdpOption::RecursiveDns { lifetime, servers: &servers },
+        NdpOption::DnsSearch { lifetime, names: &names },
+    ];
+    let mut rig = rig();
+    rig.lives("a sane one", &advertisement(1, &header(1800), &usual));
+    rig.run_for(3 * SECOND);
+    let sane = before(&rig);
+    for hops in 1..64 {
+        let fields = RouterAdvertisementFields { hop_limit: Some(hops), ..header(1800) };
+        rig.lives("a low hop limit", &advertisement(1, &fields, &[]));
+    }
+    for mtu in [0, 1, 68, 1279, 1501, 9000, 65_536, u32::MAX] {
+        rig.lives("an MTU", &advertisement(1, &header(1800), &[NdpOption::Mtu(mtu)]));
+    }
+    let on_link = |info: PrefixInfo| PrefixInfo { on_link: false, ..info };
+    let longer = on_link(prefix("2001:db8:2::", 64, 100, 200));
+    let prefixes = [
+        prefix("fe80::", 64, 7200, 3600),
+        prefix("fe80::", 10, 7200, 3600),
+        prefix("ff02::", 64, 7200, 3600),
+        prefix("ff00::", 8, 7200, 3600),
+        prefix("::", 64, 7200, 3600),
+        prefix("::", 0, 7200, 3600),
+        prefix("2001:db8:2::", 129, 7200, 3600),
+        prefix("2001:db8:2::", 255, 7200, 3600),
+        on_link(prefix("2001:db8:2::", 63, 7200, 3600)),
+        on_link(prefix("2001:db8:2::", 65, 7200, 3600)),
+        on_link(prefix("2001:db8:2::", 128, 7200, 3600)),
+        prefix("2001:db8:2::", 64, 0, 0),
+        longer,
+    ];
+    for info in prefixes {
+        let said = advertisement(1, &header(1800), &[NdpOption::PrefixInfo(info)]);
+        rig.lives(&format!("{info:?}"), &said);
+    }
+    let routes = [
+        route("fe80::", 64, Preference::High, 900),
+        route("ff00::", 8, Preference::High, 900),
+        route("::", 96, Preference::High, 900),
+        route("2001:db8:9::", 48, Preference::Reserved, 900),
+    ];
+    for info in routes {
+        rig.lives("a route", &advertisement(1, &header(1800), &[NdpOption::RouteInfo(info)]));
+    }
+    let bad_names: [&[u8]; 4] = [&[0xc0, 0, 0, 0], &[63, b'a'], &[3, b'a', b'\n', b'b', 0], &[1]];
+    for names in bad_names {
+        let option = NdpOption::DnsSearch { lifetime, names };
+        rig.lives("a name", &advertisement(1, &header(1800), &[option]));
+    }
+    for addr in ["::", "::1", "ff02::1"] {
+        let servers = [addr.parse::<Ipv6Addr>().expect("an address").octets()];
+        let option = NdpOption::RecursiveDns { lifetime, servers: &servers };
+        rig.lives("a server", &advertisement(1, &header(1800), &[option]));
+    }
+    assert_eq!(before(&rig), sane);
+    // Lengths of options that are impossible make the whole message none, its lifetime of zero
+    // included: length 0, an even number of units for DNS servers, and beyond the message.
+    let broken: [&[u8]; 6] = [&[1, 0], &[25, 0], &[25, 2], &[25, 4], &[31, 1], &[3, 200]];
+    for option in broken {
+        let filler = [option, &[0; 30]].concat();
+        let said = broken_advertisement(&filler);
+        rig.dies(&format!("{option:?}"), &said, DropReason::NdpMalformed, None);
+    }
+    assert_eq!((before(&rig), gateway(&rig, FAR)), (sane, Some(Some(router_addr(1)))));
+}
+
+/// "I am a router no longer", behind which options stand as they are given.
+fn broken_advertisement(options: &[u8]) -> Vec<u8> {
+    let mut message = vec![134, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    message.extend(options);
+    let (addr, len) = (router_addr(1), message.len() as u32);
+    let pseudo = floodwall_checksum::pseudo_header_v6(addr, ALL_NODES, 58, len);
+    let check = floodwall_checksum::sum(&message).add(pseudo).finish();
+    message[2..4].copy_from_slice(&check.to_be_bytes());
+    message_frame(router_mac(1), addr, ALL_NODES, &message)
+}
+
+/// RFC 4861 sections 6.1.2 and 7.2.5, RFC 6980: who is no router, and who is none any more.
+#[test]
+fn who_is_no_router_is_not_believed_and_who_stops_being_one_is_left() {
+    let mut rig = rig();
+    let message = |hop_limit: u8| {
+        let mut frame = advertisement(1, &header(1800), &[]);
+        frame[14 + 7] = hop_limit;
+        frame
+    };
+    for hop_limit in [0, 1, 64, 254] {
+        rig.dies("from afar", &message(hop_limit), DropReason::NdpHopLimit, None);
+    }
+    assert_eq!(gateway(&rig, FAR), None);
+    rig.lives("a router", &message(255));
+    assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(1))));
+    let me = rig.stack.interfaces()[1].link_local_addr().expect("it has one");
+    rig.lives("no router any more", &neighbor_answer(1, me, [false, false, true]));
+    assert_eq!((gateway(&rig, FAR), learnt(&rig)), (None, 0));
+    rig.lives("a router again", &message(255));
+    assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(1))));
+    rig.lives("its last word", &advertisement(1, &header(0), &[]));
+    assert_eq!((gateway(&rig, FAR), learnt(&rig)), (None, 0));
+}
+
+/// A router that changes its mind a thousand times costs no more than its words; we ask no faster.
+#[test]
+fn a_flapping_router_makes_us_ask_no_faster() {
+    let mut rig = rig();
+    let net = [NdpOption::PrefixInfo(prefix("2001:db8:1::", 64, 7200, 3600))];
+    let (mut asked, mut probes) = (0, 0);
+    for n in 0..1000 {
+        let secs = if n % 2 == 0 { 1800 } else { 0 };
+        rig.frame(&advertisement(1, &header(secs), &net));
+        let sent = rig.run_for(Duration::from_millis(20));
+        asked += of_type(&sent, 133);
+        probes += of_type(&sent, 135);
+    }
+    assert!((1..=6).contains(&asked), "{asked} questions in 20 seconds");
+    assert_eq!((probes, autoconf(&rig).len()), (1, 1), "one address, probed once");
+    assert!(rig.conservation().holds());
+}
+
+/// The clock jumps by a day, as after a sleep: what has ended is not used, before any timer.
+#[test]
+fn after_a_jump_of_the_clock_nothing_that_has_ended_is_used() {
+    let mut rig = rig();
+    let options = [
+        NdpOption::PrefixInfo(prefix("2001:db8:1::", 64, 7200, 3600)),
+        NdpOption::RouteInfo(route("2001:db8:9::", 48, Preference::High, 250)),
+    ];
+    rig.lives("a router", &advertisement(1, &header(1800), &options));
+    rig.now += Duration::from_secs(86_400);
+    for to in [FAR, "2001:db8:9::1", "2001:db8:1::1"] {
+        assert_eq!(gateway(&rig, to), None, "{to}");
+    }
+    // The next word of a router finds all places free, and counts from now.
+    rig.lives("another", &advertisement(2, &header(1800), &options));
+    assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(2))));
+    rig.run_for(SECOND);
+    assert_eq!((gateway(&rig, FAR), autoconf(&rig).len()), (Some(Some(router_addr(2))), 1));
+    assert!(rig.conservation().holds());
+}
+
+/// RFC 4861 section 6.3.7: on a link that was down routers are asked anew, and nothing of the old
+/// link is left.
+#[test]
+fn a_link_that_was_down_is_a_new_link() {
+    let mut rig = rig();
+    let net = [NdpOption::PrefixInfo(prefix("2001:db8:1::", 64, 7200, 3600)), NdpOption::Mtu(1300)];
+    rig.lives("a router", &advertisement(1, &header(1800), &net));
+    rig.run_for(3 * SECOND);
+    let set_up = |rig: &mut Rig, up| {
+        let Rig { stack, now, random, .. } = rig;
+        stack.set_up(IfIndex(1), up, *now, random);
+    };
+    set_up(&mut rig, false);
+    assert_eq!((learnt(&rig), autoconf(&rig)), (0, vec![]));
+    assert_eq!(rig.stack.interfaces()[1].mtu_v6, 1500);
+    assert_eq!(of_type(&rig.run_for(60 * SECOND), 133), 0);
+    set_up(&mut rig, true);
+    assert_eq!(of_type(&rig.run_for(2 * SECOND), 133), 1);
+    rig.lives("a router", &advertisement(1, &header(1800), &net));
+    rig.run_for(3 * SECOND);
+    assert_eq!((learnt(&rig), autoconf(&rig)[0].state), (2, AddressState::Preferred));
+}
+
+/// Row 65 (dos-new-ip6) for addresses of our own making, RFC 7217 section 6: each conflict makes
+/// another identifier, three times; then the prefix stays without an address. Nothing loops.
+#[test]
+fn an_address_that_is_always_denied_is_tried_with_four_identifiers() {
+    let mut rig = rig();
+    let net = [NdpOption::PrefixInfo(prefix("2001:db8:1::", 64, 7200, 3600))];
+    rig.lives("a router", &advertisement(1, &header(1800), &net));
+    let mut tried = Vec::new();
+    for n in 0..600 {
+        for packet in rig.run_for(Duration::from_millis(100)) {
+            let bytes = bytes_of(&packet);
+            if bytes[12..14] != [0x86, 0xdd] || bytes[54] != 135 || bytes[22..38] != [0; 16] {
+                continue;
+            }
+            let target = bytes[62..78].first_chunk::<16>().expect("a target");
+            tried.push(Ipv6Addr::from(*target));
+            rig.frame(&denial(tried[tried.len() - 1]));
+        }
+        if n % 100 == 99 {
+            rig.frame(&advertisement(1, &header(1800), &net));
+        }
+    }
+    let mut different = tried.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!((tried.len(), different.len()), (4, 4), "{tried:?}");
+    let [address] = autoconf(&rig)[..] else { panic!("{:?}", autoconf(&rig)) };
+    assert_eq!(address.state, AddressState::Duplicate);
+    assert!(rig.conservation().holds());
+}
+
+/// "That address is mine", to all.
+fn denial(target_addr: Ipv6Addr) -> Vec<u8> {
+    let fields = NeighborAdvertisementFields {
+        router: false,
+        solicited: false,
+        override_entry: true,
+        target_addr,
+    };
+    let mut out = [0; 64];
+    let options = [NdpOption::TargetLinkAddr(router_mac(9))];
+    let len = fields.emit_into(&options, target_addr, ALL_NODES, &mut out).expect("it fits");
+    message_frame(router_mac(9), target_addr, ALL_NODES, &out[..len])
+}
+
+/// RFC 4191 section 3.2, and its ::/0, which has the last word.
+#[test]
+fn preferences_decide_among_routers_and_routes() {
+    let mut rig = rig();
+    let of = |preference| RouterAdvertisementFields { preference, ..header(1800) };
+    rig.lives("as others", &advertisement(1, &of(Preference::Medium), &[]));
+    rig.lives("after others", &advertisement(2, &of(Preference::Low), &[]));
+    assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(1))));
+    rig.lives("over others", &advertisement(3, &of(Preference::High), &[]));
+    assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(3))));
+    let all = NdpOption::RouteInfo(route("::", 0, Preference::Low, 900));
+    rig.lives("its last word", &advertisement(3, &of(Preference::High), &[all]));
+    assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(1))));
+    let net = "2001:db8:ffff::";
+    let option = |preference| NdpOption::RouteInfo(route(net, 48, preference, 900));
+    rig.lives("a route", &advertisement(2, &of(Preference::Low), &[option(Preference::Medium)]));
+    assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(2))), "the longer prefix");
+    rig.lives("the same", &advertisement(3, &of(Preference::Low), &[option(Preference::High)]));
+    assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(3))));
+}
+
+/// With the same secret a host has the same addresses after a restart; without one, others.
+#[test]
+fn addresses_are_the_same_after_a_restart_with_the_same_secret() {
+    let address = |secret: Option<[u8; 16]>, seed: u64| {
+        let config = StackConfig { stable_secret: secret, ..believing_config() };
+        let mut rig = Rig::new(&config);
+        rig.random = Randomness::from_number(seed);
+        rig.stack = Stack::new(&config, &mut rig.random, rig.now).expect("a configuration");
+        let net = [NdpOption::PrefixInfo(prefix("2001:db8:1::", 64, 7200, 3600))];
+        rig.lives("a router", &advertisement(1, &header(1800), &net));
+        autoconf(&rig)[0].addr
+    };
+    assert_eq!(address(Some([7; 16]), 1), address(Some([7; 16]), 2));
+    assert_ne!(address(Some([7; 16]), 1), address(Some([8; 16]), 1));
+    assert_ne!(address(None, 1), address(None, 2));
 }
