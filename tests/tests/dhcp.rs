@@ -239,7 +239,7 @@ fn an_orderly_end_tells_the_server_and_forgets_the_lease() {
     let mut link = Link::new(false);
     link.lease();
     link.rig.stack.add_neighbor(ETH0, v4(PEER).into(), mac(PEER), link.rig.now).unwrap();
-    link.rig.stack.release_leases();
+    link.rig.stack.release_leases(link.rig.now);
     let said: Vec<_> =
         link.rig.run_for(Duration::from_secs(1)).iter().filter_map(dhcp_of).collect();
     assert_eq!(Dhcpv4Message::parse(&said[0]).unwrap().kind(), Some(Dhcpv4Type::RELEASE));
@@ -316,7 +316,7 @@ fn a_lease_and_the_operators_addresses_live_side_by_side() {
     link.lease();
     let first = link.rig.stack.routes_v4().lookup(Ipv4Addr::new(8, 8, 8, 8), Instant::ORIGIN);
     assert_eq!(first.unwrap().gateway, Some(Ipv4Addr::new(192, 0, 2, 254)), "his comes first");
-    link.rig.stack.release_leases();
+    link.rig.stack.release_leases(link.rig.now);
     link.rig.run_for(Duration::from_secs(1));
     assert_eq!((link.owned(), link.rig.stack.routes_v4().routes().len()), (None, 2));
 }

@@ -155,7 +155,7 @@ counters! {
     FloodwallDhcpOut = "DHCP messages sent.",
     FloodwallDhcpLeases = "Leases taken or prolonged.",
     FloodwallDhcpDeclines = "Leased addresses given up because somebody else has them.",
-    FloodwallChanges = "Changes of addresses and links.",
+    FloodwallChanges = "Changes of addresses, links, routes, leases and name servers.",
     FloodwallDadConflicts = "Addresses given up because somebody else has them.",
 }
 

@@ -29,6 +29,12 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Show what a running instance has counted
     Stat(StatArgs),
+    /// Add, remove or show addresses of a running instance, in the words of ip(8)
+    #[command(visible_aliases = ["addr", "a"])]
+    Address(AddressArgs),
+    /// Show links of a running instance, or set them up or down, in the words of ip(8)
+    #[command(visible_aliases = ["l"])]
+    Link(LinkArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
     /// Flood a host of its own, and judge what it promises: no root, no device
@@ -64,6 +70,11 @@ The same as a file, for --config and `floodwall check`:
   kind = \"udp-echo\"
   port = 7001
 
+Without an address, DHCP servers and IPv6 routers of the link are asked:
+  floodwall run --device tap:fw0
+  [[interface]]
+  device = \"tap:fw0\"   # dhcp, accept_ra and autoconf = true or false say otherwise
+
 Where both are given, the file is read first; flags replace its single values and add to its
 lists. Flags of an interface mean the one that --device names, or the file's only one.";
 
@@ -87,6 +98,19 @@ pub(crate) struct RunArgs {
     /// A router on the link, for a default route; repeat for the other family
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) gateway: Vec<String>,
+    /// Ask DHCP servers for an IPv4 address, routes and DNS; by default where no address is given
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    pub(crate) dhcp: Option<bool>,
+    /// Ask IPv6 routers for routes and DNS, and believe them; by default where no address is given
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    pub(crate) accept_ra: Option<bool>,
+    /// Make IPv6 addresses of the prefixes that routers advertise; by default where no address is
+    /// given
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    pub(crate) autoconf: Option<bool>,
     /// Largest IP packet of the link in bytes; by default the device's own
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(i64))]
     pub(crate) mtu: Option<i64>,
@@ -106,10 +130,60 @@ pub(crate) struct RunArgs {
     /// them
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
+    /// Keep DNS servers and search list, as they are learnt, in a file of resolv.conf's form
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dns_file: Option<PathBuf>,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or
     /// /run/floodwall/DEVICE.sock
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+}
+
+/// Which instance, and in which form.
+#[derive(Debug, Args)]
+pub(crate) struct AskArgs {
+    /// Control socket of the instance; by default the only one that is found
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) socket: Option<PathBuf>,
+    /// One JSON document on standard output, with the keys of `ip -j`
+    #[arg(long, short = 'j', global = true)]
+    pub(crate) json: bool,
+}
+
+const ADDRESS_EXAMPLE: &str = "\
+Examples:
+  floodwall address show
+  floodwall address add 10.0.0.9/24 dev fw0
+  floodwall address add fd00::9/64 dev fw0 valid_lft 3600 preferred_lft 1800
+  floodwall address del 10.0.0.9/24 dev fw0";
+
+/// `floodwall address`
+#[derive(Debug, Args)]
+#[command(after_help = ADDRESS_EXAMPLE)]
+pub(crate) struct AddressArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// add ADDRESS/LENGTH dev IFACE [valid_lft SECONDS] [preferred_lft SECONDS], del
+    /// ADDRESS[/LENGTH] dev IFACE, or show [dev IFACE]
+    #[arg(value_name = "WORDS")]
+    pub(crate) words: Vec<String>,
+}
+
+const LINK_EXAMPLE: &str = "\
+Examples:
+  floodwall link show
+  floodwall link set fw0 down
+  floodwall link set dev fw0 up";
+
+/// `floodwall link`
+#[derive(Debug, Args)]
+#[command(after_help = LINK_EXAMPLE)]
+pub(crate) struct LinkArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// set [dev] IFACE up|down, or show [dev IFACE]
+    #[arg(value_name = "WORDS")]
+    pub(crate) words: Vec<String>,
 }
 
 /// `floodwall stat`

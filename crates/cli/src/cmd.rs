@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod address;
 pub(crate) mod check;
 pub(crate) mod drill;
 #[cfg(feature = "lab")]

@@ -94,6 +94,18 @@ fn own_mac(name: &str, random: &mut Randomness) -> MacAddr {
     MacAddr([a & 0xfc | 2, b, c, d, e, f])
 }
 
+/// The secret behind the IPv6 addresses that we make ourselves (RFC 7217): the same for this machine
+/// after a restart; `None` where the machine has no identity.
+pub(crate) fn stable_secret() -> Option<[u8; 16]> {
+    let identity = std::fs::read_to_string("/etc/machine-id").ok()?;
+    let identity = Some(identity.trim()).filter(|identity| identity.len() >= 32)?;
+    let half = |n: u64| HashKey::new(0x666c_6f6f_6477_616c, n).bytes(identity.as_bytes());
+    let mut secret = [0; 16];
+    secret[..8].copy_from_slice(&half(0x7372_6663_3732_3137).to_le_bytes());
+    secret[8..].copy_from_slice(&half(0x7372_6663_3732_3138).to_le_bytes());
+    Some(secret)
+}
+
 impl Opened {
     /// One line about what was got, and notes about what was not.
     pub(crate) fn lines(&self, wanted: &InterfaceSettings) -> Vec<String> {
@@ -111,7 +123,15 @@ impl Opened {
             wanted.device.value, self.iface.0, info.mtu,
         )];
         if wanted.addresses.is_empty() {
-            lines.push(format!("{}: note: no address of ours yet", wanted.device.value));
+            let asked =
+                [(wanted.wants_dhcp(), "DHCP servers"), (wanted.wants_routers(), "IPv6 routers")];
+            let asked: Vec<_> =
+                asked.iter().filter(|(asks, _)| *asks).map(|(_, who)| *who).collect();
+            let asks = match asked.is_empty() {
+                true => "no address of ours yet, and nobody is asked for one".to_owned(),
+                false => format!("no address given: asking {}", asked.join(" and ")),
+            };
+            lines.push(format!("{}: note: {asks}", wanted.device.value));
         }
         let device = &wanted.device.value;
         lines.extend(self.notes.iter().map(|note| format!("{device}: note: {note}")));

@@ -10,11 +10,13 @@ mod cmd;
 mod devices;
 mod exit;
 mod hosted;
+mod network;
 mod record;
 mod report;
 mod settings;
 mod show;
 mod socket;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -40,6 +42,8 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Stat(args) => cmd::stat::stat(&args),
+        Command::Address(args) => cmd::address::address(&args),
+        Command::Link(args) => cmd::address::link(&args),
         Command::Check(args) => cmd::check::check(&args),
         Command::Drill(args) => return cmd::drill::drill(&args),
         #[cfg(feature = "lab")]

@@ -9,10 +9,11 @@ use std::net::IpAddr;
 
 use floodwall_base::{Counter, DropCounts, Instant};
 use floodwall_dispatch::{Desk, PortReport, Published};
-use floodwall_stack::{LinkMedium, Stats};
+use floodwall_stack::Stats;
 use serde::{Deserialize, Serialize};
 
 use crate::hosted::{self, Hosted};
+use crate::network::{AddrInfo, Network};
 
 /// The whole document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub(crate) struct Report {
     pub(crate) conservation: Law,
     pub(crate) devices: Vec<DeviceReport>,
     pub(crate) neighbours: Vec<Neighbour>,
+    /// Routers, prefixes, leases, name servers, groups, fragments; links with their addresses.
+    pub(crate) network: Network,
     /// What the loop counts of itself.
     pub(crate) worker: BTreeMap<String, u64>,
 }
@@ -79,14 +82,6 @@ pub(crate) struct DeviceReport {
     pub(crate) error: Option<String>,
 }
 
-/// One of our addresses.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AddrInfo {
-    pub(crate) family: String,
-    pub(crate) local: IpAddr,
-    pub(crate) prefixlen: u8,
-}
-
 /// One neighbour, in the words of `ip -j neigh`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Neighbour {
@@ -104,6 +99,7 @@ pub(crate) struct Neighbour {
 pub(crate) struct Asked {
     ports: Vec<PortReport>,
     neighbours: Vec<Neighbour>,
+    network: Network,
 }
 
 /// Neighbours that one report names.
@@ -136,7 +132,8 @@ pub(crate) fn ask(desk: &mut Desk<'_, Hosted>) -> Asked {
             state: vec![state.name().to_owned()],
         })
         .collect();
-    Asked { ports, neighbours }
+    let network = Network::of(stack, desk.now);
+    Asked { ports, neighbours, network }
 }
 
 /// What does not change while the instance runs.
@@ -144,7 +141,6 @@ pub(crate) fn ask(desk: &mut Desk<'_, Hosted>) -> Asked {
 pub(crate) struct Birth {
     pub(crate) started: Instant,
     pub(crate) cpu: Option<usize>,
-    pub(crate) config: floodwall_stack::StackConfig,
 }
 
 impl Report {
@@ -165,8 +161,9 @@ impl Report {
                 .collect(),
             drops: drops(&stats),
             conservation: Law::new(&stats),
-            devices: asked.ports.into_iter().map(|port| device(birth, port)).collect(),
+            devices: asked.ports.into_iter().map(|port| device(&asked.network, port)).collect(),
             neighbours,
+            network: asked.network,
             worker: published.facts.named().map(named).collect(),
         }
     }
@@ -207,27 +204,15 @@ impl Law {
     }
 }
 
-fn device(birth: &Birth, port: PortReport) -> DeviceReport {
-    let config = birth.config.interfaces.get(usize::from(port.iface.0).wrapping_sub(1));
-    let (link_type, address) = match config.map(|config| config.medium) {
-        Some(LinkMedium::Ethernet(mac)) => ("ether", Some(mac.to_string())),
-        _ => ("none", None),
-    };
-    let addresses = config.map(|config| config.addresses.as_slice()).unwrap_or_default();
+fn device(network: &Network, port: PortReport) -> DeviceReport {
+    let link = network.links.iter().find(|link| link.ifindex == port.iface.0);
     DeviceReport {
         ifname: port.info.name,
         ifindex: port.iface.0,
-        link_type: link_type.to_owned(),
-        mtu: config.map_or(port.info.mtu, |config| config.mtu),
-        address,
-        addr_info: addresses
-            .iter()
-            .map(|a| AddrInfo {
-                family: if a.addr().is_ipv4() { "inet" } else { "inet6" }.to_owned(),
-                local: a.addr(),
-                prefixlen: a.prefix_len(),
-            })
-            .collect(),
+        link_type: link.map_or("none", |link| link.link_type.as_str()).to_owned(),
+        mtu: link.map_or(port.info.mtu, |link| link.mtu),
+        address: link.and_then(|link| link.address.clone()),
+        addr_info: link.map(|link| link.addr_info.clone()).unwrap_or_default(),
         offload: port.info.offload,
         stats: port.stats.named().map(|(name, n)| (name.to_owned(), n)).into(),
         backlog: port.backlog,

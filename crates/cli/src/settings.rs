@@ -50,6 +50,9 @@ pub(crate) struct InterfaceSettings {
     pub(crate) offload: Given<bool>,
     pub(crate) addresses: Vec<Given<IpCidr>>,
     pub(crate) gateways: Vec<Given<IpAddr>>,
+    pub(crate) dhcp: Option<Given<bool>>,
+    pub(crate) accept_ra: Option<Given<bool>>,
+    pub(crate) autoconf: Option<Given<bool>>,
 }
 
 impl InterfaceSettings {
@@ -62,7 +65,32 @@ impl InterfaceSettings {
             offload: Given { value: true, place: Place::Nowhere },
             addresses: Vec::new(),
             gateways: Vec::new(),
+            dhcp: None,
+            accept_ra: None,
+            autoconf: None,
         }
+    }
+
+    /// Whether the link is asked for everything, because nobody gave an address.
+    fn asks_by_default(&self) -> bool {
+        self.addresses.is_empty() && self.device.value.kind != DeviceKind::Tun
+    }
+
+    /// Whether DHCP servers are asked.
+    pub(crate) fn wants_dhcp(&self) -> bool {
+        self.dhcp.as_ref().map_or_else(|| self.asks_by_default(), |dhcp| dhcp.value)
+    }
+
+    /// Whether routers are believed.
+    pub(crate) fn wants_routers(&self) -> bool {
+        let default = || self.asks_by_default() || self.autoconf.as_ref().is_some_and(|a| a.value);
+        self.accept_ra.as_ref().map_or_else(default, |accept| accept.value)
+    }
+
+    /// Whether addresses are made of the prefixes that routers advertise.
+    pub(crate) fn wants_autoconf(&self) -> bool {
+        let default = || self.asks_by_default() && self.wants_routers();
+        self.autoconf.as_ref().map_or_else(default, |autoconf| autoconf.value)
     }
 }
 
@@ -74,6 +102,8 @@ pub(crate) struct Settings {
     pub(crate) cpu: Option<Given<usize>>,
     pub(crate) record: Option<Given<PathBuf>>,
     pub(crate) socket: Option<Given<PathBuf>>,
+    /// Where DNS servers and search list are written.
+    pub(crate) dns_file: Option<Given<PathBuf>>,
 }
 
 /// One complaint: `PLACE: KEY: what is wrong; remedy`.

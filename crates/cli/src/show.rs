@@ -9,6 +9,7 @@ use std::io::IsTerminal;
 use floodwall_base::Counter;
 use floodwall_dispatch::Fact;
 
+use crate::network::{LeaseInfo, Network};
 use crate::report::{DeviceReport, Report};
 
 /// How headings stand out.
@@ -61,6 +62,7 @@ pub(crate) fn report(report: &Report, all: bool, style: Style) -> String {
         let state = n.state.join(",");
         let _ = writeln!(out, "{} dev {}{lladdr}{router} {state}", n.addr, n.dev);
     }
+    network(&mut out, &report.network, style);
     counters(&mut out, report, all, style);
     drops(&mut out, report, style);
     conservation(&mut out, report, style);
@@ -84,7 +86,14 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
         "\n{bold}{ifindex}: {ifname}{plain} link/{link_type}{mac} mtu {mtu} offload {offload}"
     );
     for addr in &device.addr_info {
-        let _ = writeln!(out, "    {} {}/{}", addr.family, addr.local, addr.prefixlen);
+        let line = crate::cmd::address::of_address(addr, ifname);
+        let [valid, preferred] =
+            [addr.valid_life_time, addr.preferred_life_time].map(crate::cmd::address::time);
+        let _ = write!(out, "    {line}");
+        if addr.dynamic {
+            let _ = write!(out, " valid_lft {valid} preferred_lft {preferred}");
+        }
+        out.push('\n');
     }
     let of = |name: &str| device.stats.get(name).copied().unwrap_or(0);
     for side in ["rx", "tx"] {
@@ -104,6 +113,77 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
     if let Some(error) = &device.error {
         let _ = writeln!(out, "    {alarm}out of service: {error}{plain}");
     }
+}
+
+/// What the links have told us.
+fn network(out: &mut String, network: &Network, style: Style) {
+    let Style { bold, plain, .. } = style;
+    let time = crate::cmd::address::time;
+    let told = !(network.routers.is_empty() && network.leases.is_empty());
+    if told {
+        let _ = writeln!(out, "\n{bold}Configuration{plain}");
+    }
+    for r in &network.routers {
+        let lost = if r.reachable { "" } else { " unreachable" };
+        let _ = writeln!(
+            out,
+            "router {} dev {} pref {} for {}{lost}",
+            r.gateway,
+            r.dev,
+            r.pref,
+            time(r.life_time)
+        );
+    }
+    for p in &network.prefixes {
+        let _ = writeln!(out, "prefix {} dev {} for {}", p.prefix, p.dev, time(p.life_time));
+    }
+    for info in &network.leases {
+        lease(out, info);
+    }
+    if !network.dns.servers.is_empty() {
+        let _ = writeln!(out, "dns {}", network.dns.servers.join(" "));
+    }
+    if !network.dns.search.is_empty() {
+        let _ = writeln!(out, "search {}", network.dns.search.join(" "));
+    }
+    for group in &network.groups {
+        let _ = writeln!(out, "group {} dev {}", group.address, group.dev);
+    }
+    for f in network.reassembly.iter().filter(|f| f.datagrams > 0) {
+        let _ = writeln!(
+            out,
+            "fragments {}: {} of {} datagrams wait in {} bytes",
+            f.family, f.fragments, f.datagrams, f.bytes
+        );
+    }
+}
+
+fn lease(out: &mut String, info: &LeaseInfo) {
+    let time = crate::cmd::address::time;
+    let LeaseInfo { dev, state, refused, last_refusal, lease } = info;
+    let _ = write!(out, "dhcp {state} dev {dev}");
+    if let Some(l) = lease {
+        let _ = write!(
+            out,
+            " {}/{} from {} for {}, renewed in {}, rebound in {}",
+            l.local,
+            l.prefixlen,
+            l.server,
+            time(l.valid_life_time),
+            time(l.renew_in),
+            time(l.rebind_in)
+        );
+        for route in &l.routes {
+            let _ = write!(out, ", {route}");
+        }
+        if l.left_out > 0 {
+            let _ = write!(out, ", {} things left out that make no sense", l.left_out);
+        }
+    }
+    if let Some(last) = last_refusal {
+        let _ = write!(out, ", {refused} messages not believed, the last because {last}");
+    }
+    out.push('\n');
 }
 
 fn counters(out: &mut String, report: &Report, all: bool, style: Style) {

@@ -5,9 +5,8 @@
 
 pub(crate) mod client;
 pub(crate) mod path;
+pub(crate) mod request;
 pub(crate) mod server;
 
 /// Bytes of the longest request, newline included.
 pub(crate) const REQUEST_MAX: usize = 128;
-/// The one request there is.
-pub(crate) const STAT: &str = "stat";

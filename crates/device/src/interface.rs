@@ -86,6 +86,15 @@ impl<F: AsFd> Interface<'_, F> {
         self.ask(libc::SIOCSIFFLAGS as libc::Ioctl, question).map(drop)
     }
 
+    /// Whether it is up and its link is there.
+    pub(crate) fn carries(&self) -> io::Result<bool> {
+        let answer = self.ask(libc::SIOCGIFFLAGS as libc::Ioctl, named(self.name)?)?;
+        // SAFETY: the system has filled this field for this question.
+        let flags = libc::c_int::from(unsafe { answer.ifr_ifru.ifru_flags });
+        let all = libc::IFF_UP | libc::IFF_RUNNING;
+        Ok(flags & all == all)
+    }
+
     fn ask(&self, what: libc::Ioctl, mut question: libc::ifreq) -> io::Result<libc::ifreq> {
         let fd = self.socket.as_fd().as_raw_fd();
         // SAFETY: every question above takes one `ifreq`, which lives until the call returns.
@@ -122,6 +131,7 @@ mod tests {
         let lo = control.interface("lo");
         assert_eq!(lo.index().unwrap(), 1);
         assert!(lo.mtu().unwrap() >= 1280);
+        lo.carries().unwrap();
         for name in ["", "a-name-that-is-too-long", "no/such", "no-such-if"] {
             let error = control.interface(name).index().unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name}");

@@ -20,6 +20,7 @@ mod fault;
 mod gather;
 #[cfg(target_os = "linux")]
 mod interface;
+mod link_state;
 mod memory_wire;
 #[cfg(target_os = "linux")]
 mod packet_ring;
@@ -40,6 +41,7 @@ pub use capture::{
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
+pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 pub use stats::DeviceStats;
 pub use switch::{Switch, SwitchConfig, SwitchCounts};

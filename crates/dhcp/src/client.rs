@@ -36,6 +36,8 @@ const DECLINE_WAIT: Duration = Duration::from_secs(10);
 const VERIFY_MAX: Duration = Duration::from_secs(30);
 /// The least time between two renewals of a long lease (RFC 2131 section 4.4.5).
 const RENEW_WAIT: Duration = Duration::from_secs(60);
+/// How long an address stays after it was given back, for its server to be found and told.
+const RELEASE_WAIT: Duration = Duration::from_millis(300);
 /// Bytes of a message of ours.
 const MESSAGE_ROOM: usize = 320;
 /// What we want to know; classless routes before routers (RFC 3442).
@@ -254,14 +256,15 @@ impl DhcpClient {
         (self.state, self.wake) = (DhcpState::Stopped, None);
     }
 
-    /// Gives the lease back, as the last thing that is asked: an event each to send and to forget.
-    pub fn release(&mut self) {
+    /// Gives the lease back, as the last thing that is asked: an event to send, and, when that has
+    /// had time to leave from its address, one to forget.
+    pub fn release(&mut self, now: Instant) {
         self.due.clear();
-        if let Some(lease) = self.lease.filter(|_| self.is_bound()) {
+        let bound = self.is_bound() && self.lease.is_some();
+        if bound {
             self.due.push(Due::Send(Dhcpv4Type::RELEASE));
-            self.due.push(Due::Ended(lease.addr, End::Released));
         }
-        (self.state, self.wake) = (DhcpState::Stopped, None);
+        (self.state, self.wake) = (DhcpState::Stopped, bound.then(|| now + RELEASE_WAIT));
     }
 
     /// Nobody else has the address.
@@ -417,7 +420,11 @@ impl DhcpClient {
     fn timer(&mut self, now: Instant, random: &mut Randomness) {
         self.wake = None;
         match self.state {
-            DhcpState::Stopped => {}
+            DhcpState::Stopped => {
+                if let Some(lease) = self.lease {
+                    self.due.push(Due::Ended(lease.addr, End::Released));
+                }
+            }
             DhcpState::Init => {
                 (self.lease, self.began) = (None, now);
                 self.enter(DhcpState::Selecting, random);

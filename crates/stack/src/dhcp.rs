@@ -108,7 +108,7 @@ impl Stack {
             Served { client, mtu, on: false }
         });
         match (core::mem::replace(&mut served.on, on), on) {
-            (true, false) => served.client.release(),
+            (true, false) => served.client.release(now),
             (false, true) if up => served.client.start(now, random),
             _ => {}
         }
@@ -123,9 +123,9 @@ impl Stack {
 
     /// Gives all leases back, for an orderly end; what must be said goes out with the next timed
     /// work.
-    pub fn release_leases(&mut self) {
+    pub fn release_leases(&mut self, now: Instant) {
         for served in self.dhcp.served.iter_mut().flatten() {
-            served.client.release();
+            served.client.release(now);
             served.on = false;
         }
         self.dhcp.look();

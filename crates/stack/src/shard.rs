@@ -93,6 +93,11 @@ impl Stack {
         for (counter, value) in pairs {
             stats.counters.set(counter, value);
         }
+        // Whoever shows addresses, routes and name servers looks again when this is another.
+        let changes = stats.counters.of(Counter::FloodwallChanges);
+        let routes =
+            u64::from(self.routes_v4.generation()) + u64::from(self.routes_v6.generation());
+        stats.counters.set(Counter::FloodwallChanges, changes + routes + self.dns_changes());
         stats
     }
 

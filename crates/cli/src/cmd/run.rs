@@ -5,7 +5,9 @@
 //! which devices are closed, the socket is removed and one line says what happened.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -23,13 +25,16 @@ use crate::args::RunArgs;
 use crate::devices::{self, Opened};
 use crate::exit::Exit;
 use crate::hosted::{self, Hosted};
+use crate::network;
 use crate::record::{self, Recording};
 use crate::report::{self, Birth, Report};
 use crate::settings::words::ServiceKind;
 use crate::settings::{self, InterfaceSettings, Settings};
 use crate::show;
 use crate::socket::path::{self, Taken, TakenError};
-use crate::socket::{STAT, server};
+use crate::socket::request::Request;
+use crate::socket::server;
+use crate::watch::{self, Watch};
 
 /// How long the worker may take to answer the control socket.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -66,7 +71,8 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
         return Err(words(TakenError::Alive(socket)));
     }
     let stop = Stop::new().map_err(words)?;
-    let signals = catch_signals(&stop)?;
+    let farewell = Farewell::default();
+    let signals = catch_signals(&stop, &farewell)?;
     let mut opened = open_devices(settings)?;
     let config = stack_config(settings, &opened);
     floodwall_stack::check(&config).map_err(words)?;
@@ -76,9 +82,19 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     let birth = Birth {
         started: Clock::new().now(),
         cpu: settings.cpu.as_ref().map(|cpu| cpu.value),
-        config: config.clone(),
     };
+    let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
     let (worker, seat) = start_worker(settings, config, opened, &stop)?;
+    // Nobody else sets it.
+    let _ = farewell.set(seat.control.clone());
+    let watch = Watch {
+        control: seat.control.clone(),
+        reader: seat.reader.clone(),
+        links: watch::links(names),
+        dns_file: settings.dns_file.as_ref().map(|file| file.value.clone()),
+    };
+    let watched = stop.clone();
+    let watching = named("watch", move || watch.run(&watched))?;
     eprintln!(
         "floodwall: running; `floodwall stat --socket {}` shows counters, Ctrl-C ends",
         socket.display()
@@ -95,6 +111,8 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     })?;
     drop(taken);
     signals.close();
+    // It ends with the same stop, and a panic in it has been said.
+    let _ = watching.join();
     for recording in recordings {
         let (Ok(told) | Err(told)) = recording.end();
         eprintln!("floodwall: {told}");
@@ -109,14 +127,21 @@ fn socket_path(settings: &Settings) -> PathBuf {
 }
 
 /// SIGINT and SIGTERM end the run in good order; a second one ends it at once.
-fn catch_signals(stop: &Stop) -> Result<signal_hook::iterator::Handle, Failure> {
+fn catch_signals(
+    stop: &Stop,
+    farewell: &Farewell,
+) -> Result<signal_hook::iterator::Handle, Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
-    let (handle, stop) = (signals.handle(), stop.clone());
+    let (handle, stop, farewell) = (signals.handle(), stop.clone(), Arc::clone(farewell));
+    let asked = AtomicBool::new(false);
     named("signals", move || {
         for signal in signals.forever() {
-            if stop.is_triggered() {
+            if asked.swap(true, Ordering::Relaxed) {
                 std::process::exit(128 + signal);
+            }
+            if let Some(control) = farewell.get() {
+                watch::say_farewell(control);
             }
             stop.trigger();
         }
@@ -178,11 +203,17 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
         mtu: wanted.mtu.as_ref().map_or(opened.info.mtu, |mtu| mtu.value),
         addresses: wanted.addresses.iter().map(|address| address.value).collect(),
         gateways: wanted.gateways.iter().map(|gateway| gateway.value).collect(),
-        ..InterfaceConfig::default()
+        dhcp: wanted.wants_dhcp(),
+        accept_ra: wanted.wants_routers(),
+        autoconf: wanted.wants_autoconf(),
     };
     let interfaces = settings.interfaces.iter().zip(opened).map(interface).collect();
-    StackConfig { interfaces, ..StackConfig::default() }
+    let stable_secret = devices::stable_secret();
+    StackConfig { interfaces, stable_secret, ..StackConfig::default() }
 }
+
+/// How leases are given back before the end, once the worker stands.
+type Farewell = Arc<OnceLock<Control<Hosted>>>;
 
 /// What other threads need of the worker.
 struct Seat {
@@ -287,14 +318,22 @@ fn tell_events(happened: Receiver<Event>) -> Result<(), Failure> {
 /// One line of JSON for one request of the control socket.
 fn answer(request: &str, birth: &Birth, seat: &Seat) -> String {
     let refusal = |why: String| serde_json::json!({ "error": why }).to_string();
-    if request != STAT {
-        return refusal(format!("unknown request {request:?}: there is only {STAT:?}"));
-    }
-    match seat.control.ask(PATIENCE, report::ask) {
-        Ok(asked) => {
+    let Some(request) = Request::read(request) else {
+        return refusal(format!("unknown request {request:?}: it is of another version"));
+    };
+    let answered = match request {
+        Request::Stat => seat.control.ask(PATIENCE, report::ask).map(|asked| {
             let report = Report::new(birth, &seat.reader.read(), asked);
-            serde_json::to_string(&report).unwrap_or_else(|error| refusal(words(error)))
-        }
+            serde_json::to_value(&report).map_err(words)
+        }),
+        request => seat.control.ask(PATIENCE, |desk| {
+            // The worker's own randomness is in use; this is for delays that nobody need guess.
+            network::carry_out(request, desk.engine.0.stack_mut(), desk.now)
+        }),
+    };
+    match answered {
+        Ok(Ok(answer)) => answer.to_string(),
+        Ok(Err(why)) => refusal(why),
         Err(error) => refusal(words(error)),
     }
 }

@@ -1,18 +1,18 @@
 //! `floodwall stat`: asks a running instance, and shows the answer.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::args::StatArgs;
 use crate::exit::Exit;
 use crate::report::Report;
 use crate::show::{self, Style};
-use crate::socket::{STAT, client, path};
+use crate::socket::request::Request;
+use crate::socket::{client, path};
 
 /// Asks once, or again and again.
 pub(crate) fn stat(args: &StatArgs) -> Exit {
-    let socket = match find(args) {
+    let socket = match path::find(args.socket.as_deref()) {
         Ok(socket) => socket,
         Err(exit) => return exit,
     };
@@ -30,36 +30,8 @@ fn wait(seconds: u64) {
     std::thread::sleep(Duration::from_secs(seconds));
 }
 
-/// The named socket, or the only one on which somebody answers.
-fn find(args: &StatArgs) -> Result<PathBuf, Exit> {
-    if let Some(socket) = &args.socket {
-        return Ok(socket.clone());
-    }
-    let mut found = path::all();
-    if found.len() > 1 {
-        found.retain(|path| path::is_alive(path));
-    }
-    match (found.pop(), found.is_empty()) {
-        (Some(only), true) => Ok(only),
-        (None, _) => {
-            eprintln!(
-                "floodwall: no instance is reached: there is no control socket; start one with \
-                 `floodwall run`, or name its socket with --socket"
-            );
-            Err(Exit::Unreachable)
-        }
-        (Some(last), false) => {
-            eprintln!("floodwall: several instances run; say which one with --socket:");
-            for path in found.iter().chain([&last]) {
-                eprintln!("  {}", path.display());
-            }
-            Err(Exit::Usage)
-        }
-    }
-}
-
 fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
-    let answer = match client::ask(socket, STAT) {
+    let answer = match client::ask(socket, &Request::Stat.to_string()) {
         Ok(answer) => answer,
         Err(error) => {
             eprintln!("floodwall: {error}");

@@ -14,8 +14,19 @@ use super::words::{self, ServiceWord, Wrong, wrong};
 use super::{Given, InterfaceSettings, Place, Problem, Settings};
 
 /// Keys of the file itself, of an interface, of a service.
-const TOP: &[&str] = &["cpu", "interface", "record", "service", "socket"];
-const INTERFACE: &[&str] = &["address", "device", "gateway", "mac", "mtu", "offload", "queues"];
+const TOP: &[&str] = &["cpu", "dns_file", "interface", "record", "service", "socket"];
+const INTERFACE: &[&str] = &[
+    "accept_ra",
+    "address",
+    "autoconf",
+    "device",
+    "dhcp",
+    "gateway",
+    "mac",
+    "mtu",
+    "offload",
+    "queues",
+];
 const SERVICE: &[&str] = &["kind", "port"];
 
 /// Reads a file's bytes. All complaints at once, in order of their places.
@@ -148,6 +159,7 @@ impl Walk<'_> {
         settings.cpu = self.read(table, ("", "cpu"), number, words::cpu);
         settings.record = self.read(table, ("", "record"), text, path_word);
         settings.socket = self.read(table, ("", "socket"), text, path_word);
+        settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);
         for table in self.tables(table, "interface") {
             settings.interfaces.extend(self.interface(table));
         }
@@ -185,11 +197,15 @@ impl Walk<'_> {
         let mtu = self.read(table, (HERE, "mtu"), number, words::mtu);
         let queues = self.read(table, (HERE, "queues"), number, words::queues);
         let offload = self.read(table, (HERE, "offload"), truth, Ok);
+        let dhcp = self.read(table, (HERE, "dhcp"), truth, Ok);
+        let accept_ra = self.read(table, (HERE, "accept_ra"), truth, Ok);
+        let autoconf = self.read(table, (HERE, "autoconf"), truth, Ok);
         let address = (HERE, "address");
         let addresses = self.read_list(table, address, "10.0.0.2/24", words::address);
         let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", words::gateway);
         let plain = InterfaceSettings::new(device?);
         let offload = offload.unwrap_or_else(|| plain.offload.clone());
+        let plain = InterfaceSettings { dhcp, accept_ra, autoconf, ..plain };
         Some(InterfaceSettings { mac, mtu, queues, offload, addresses, gateways, ..plain })
     }
 

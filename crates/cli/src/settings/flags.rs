@@ -17,6 +17,9 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
         offload: args.no_offload.then(|| given("--no-offload", false)),
         addresses: read.many("--address", &args.address, words::address),
         gateways: read.many("--gateway", &args.gateway, words::gateway),
+        dhcp: args.dhcp.map(|value| given("--dhcp", value)),
+        accept_ra: args.accept_ra.map(|value| given("--accept-ra", value)),
+        autoconf: args.autoconf.map(|value| given("--autoconf", value)),
     };
     let first = flags.first_flag(args);
     let cpu = read.one("--cpu", args.cpu, words::cpu);
@@ -24,6 +27,7 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
     settings.services.extend(read.many("--service", &args.service, words::service));
     settings.record = path("--record", args.record.as_ref()).or(settings.record.take());
     settings.socket = path("--socket", args.socket.as_ref()).or(settings.socket.take());
+    settings.dns_file = path("--dns-file", args.dns_file.as_ref()).or(settings.dns_file.take());
 
     // A device that could not be read says nothing about which interface is meant.
     if args.device.is_none() || device.is_some() {
@@ -72,6 +76,9 @@ struct InterfaceFlags {
     offload: Option<Given<bool>>,
     addresses: Vec<Given<floodwall_base::IpCidr>>,
     gateways: Vec<Given<std::net::IpAddr>>,
+    dhcp: Option<Given<bool>>,
+    accept_ra: Option<Given<bool>>,
+    autoconf: Option<Given<bool>>,
 }
 
 impl InterfaceFlags {
@@ -84,6 +91,9 @@ impl InterfaceFlags {
             ("--no-offload", args.no_offload),
             ("--address", !args.address.is_empty()),
             ("--gateway", !args.gateway.is_empty()),
+            ("--dhcp", args.dhcp.is_some()),
+            ("--accept-ra", args.accept_ra.is_some()),
+            ("--autoconf", args.autoconf.is_some()),
         ];
         used.into_iter().find(|(_, used)| *used).map(|(flag, _)| flag)
     }
@@ -97,6 +107,9 @@ impl InterfaceFlags {
         }
         interface.addresses.extend(self.addresses);
         interface.gateways.extend(self.gateways);
+        interface.dhcp = self.dhcp.or(interface.dhcp.take());
+        interface.accept_ra = self.accept_ra.or(interface.accept_ra.take());
+        interface.autoconf = self.autoconf.or(interface.autoconf.take());
     }
 }
 

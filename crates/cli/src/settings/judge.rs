@@ -68,6 +68,7 @@ impl Problems {
             let what = "a TUN carries no link addresses";
             self.add(&mac.place, "interface.mac", what, "leave it out, or use a TAP");
         }
+        self.asking(interface, is_ethernet);
         if let (DeviceKind::Packet, Some(queues)) = (interface.device.value.kind, &interface.queues)
         {
             let what = "a packet socket has no queues to choose";
@@ -87,6 +88,27 @@ impl Problems {
         }
         for gateway in &interface.gateways {
             self.gateway(gateway, interface);
+        }
+    }
+
+    /// Who may be asked for addresses.
+    fn asking(&mut self, interface: &InterfaceSettings, is_ethernet: bool) {
+        let asked = [
+            ("interface.dhcp", &interface.dhcp),
+            ("interface.accept_ra", &interface.accept_ra),
+            ("interface.autoconf", &interface.autoconf),
+        ];
+        for (key, given) in asked {
+            if let (false, Some(Given { value: true, place })) = (is_ethernet, given) {
+                let what = "a TUN has no stations that could be asked";
+                self.add(place, key, what, "leave it out and give addresses, or use a TAP");
+            }
+        }
+        if let (Some(Given { value: true, place }), false) =
+            (&interface.autoconf, interface.wants_routers())
+        {
+            let what = "routers that are not believed advertise no prefixes";
+            self.add(place, "interface.autoconf", what, "set accept_ra = true, too");
         }
     }
 

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use thiserror::Error;
 
+use crate::exit::Exit;
+
 /// The folder for sockets that were given no path: `$XDG_RUNTIME_DIR/floodwall` or
 /// `/run/floodwall`.
 fn folder() -> PathBuf {
@@ -111,5 +113,32 @@ impl Drop for Taken {
     fn drop(&mut self) {
         // Where somebody has removed it already, it is gone as wished.
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+/// The named socket, or the only one on which somebody answers.
+pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, Exit> {
+    if let Some(socket) = named {
+        return Ok(socket.to_owned());
+    }
+    let mut found = all();
+    if found.len() > 1 {
+        found.retain(|path| is_alive(path));
+    }
+    match (found.pop(), found.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (None, _) => {
+            eprintln!(
+                "floodwall: no instance is reached: there is no control socket; start one with \
+                 `floodwall run`, or name its socket with --socket"
+            );
+            Err(Exit::Unreachable)
+        }
+        (Some(last), false) => {
+            eprintln!("floodwall: several instances run; say which one with --socket:");
+            for path in found.iter().chain([&last]) {
+                eprintln!("  {}", path.display());
+            }
+            Err(Exit::Usage)
+        }
     }
 }

@@ -1,0 +1,191 @@
+//! What `run` does beside the packets: looks whether links carry, and tells of what the network
+//! gave.
+//!
+//! A thread of its own that wakes [`EVERY`] so often. It disturbs the worker only where something
+//! is another: a link's state, or the counter of changes in the published snapshot.
+//!
+//! # Under flood
+//! A router or server that changes its mind all the time makes this thread look four times a
+//! second, and write what is there then: bounded lists, one line for each thing that came or went.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use floodwall_base::{Counter, IfIndex, Randomness};
+use floodwall_device::LinkState;
+use floodwall_dispatch::{Command, Control, Desk, PublishedReader, Stop};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::hosted::{self, Hosted};
+use crate::network::{DnsInfo, FOR_EVER, Network};
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_millis(250);
+/// How long the worker may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long leases may take to be given back.
+const FAREWELL: Duration = Duration::from_millis(10);
+
+/// A link that is looked at.
+pub(crate) struct Watched {
+    iface: IfIndex,
+    state: LinkState,
+    carries: bool,
+}
+
+/// See the file's head.
+pub(crate) struct Watch {
+    pub(crate) control: Control<Hosted>,
+    pub(crate) reader: PublishedReader,
+    pub(crate) links: Vec<Watched>,
+    pub(crate) dns_file: Option<PathBuf>,
+}
+
+/// The links of these devices, as far as the system says anything about them.
+pub(crate) fn links(names: Vec<(IfIndex, String)>) -> Vec<Watched> {
+    let watched = |(iface, name): (IfIndex, String)| {
+        Some(Watched { iface, state: LinkState::new(&name).ok()?, carries: true })
+    };
+    names.into_iter().filter_map(watched).collect()
+}
+
+impl Watch {
+    /// Looks until `stop` is triggered.
+    pub(crate) fn run(mut self, stop: &Stop) {
+        let (mut seen, mut known, mut dns) = (None, Vec::new(), None);
+        while !stop.is_triggered() {
+            self.look_at_links();
+            let changes = hosted::read(&self.reader.read().words);
+            let changes = changes.counters.of(Counter::FloodwallChanges);
+            if seen != Some(changes)
+                && let Ok(network) =
+                    self.control.ask(PATIENCE, |desk| Network::of(desk.engine.0.stack(), desk.now))
+            {
+                seen = Some(changes);
+                known = tell(known, &network);
+                self.write_dns(&mut dns, network.dns);
+            }
+            wait(stop);
+        }
+        if let (Some(file), Some(_)) = (&self.dns_file, dns) {
+            // Whoever removed it before has done it for us.
+            let _ = fs::remove_file(file);
+        }
+    }
+
+    fn look_at_links(&mut self) {
+        for link in &mut self.links {
+            let (iface, carries) = (link.iface, link.state.carries());
+            if carries == link.carries {
+                continue;
+            }
+            let told = self.control.post(Command::new(move |desk: &mut Desk<'_, Hosted>| {
+                let mut random = Randomness::from_number(desk.now.as_nanos());
+                desk.engine.0.stack_mut().set_carrier(iface, carries, desk.now, &mut random);
+            }));
+            // Else the next look tries again.
+            if told.is_ok() {
+                link.carries = carries;
+            }
+        }
+    }
+
+    fn write_dns(&self, before: &mut Option<DnsInfo>, now: DnsInfo) {
+        let Some(file) = &self.dns_file else { return };
+        if before.as_ref() == Some(&now) {
+            return;
+        }
+        if let Err(error) = replace(file, &now.resolv_conf()) {
+            eprintln!("floodwall: cannot write {}: {error}", file.display());
+        }
+        *before = Some(now);
+    }
+}
+
+/// Writes a file anew, so that whoever reads it sees the old one or the new one.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    fs::write(&new, text)?;
+    fs::rename(new, file)
+}
+
+fn wait(stop: &Stop) {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(EVERY.subsec_nanos()) };
+    let mut waited = [PollFd::new(stop, PollFlags::IN)];
+    // Woken early is as good.
+    let _ = poll(&mut waited, Some(&timeout));
+}
+
+/// Tells of what came and went since `known`; returns what is known now.
+fn tell(known: Vec<String>, network: &Network) -> Vec<String> {
+    let now = facts(network);
+    for came in now.iter().filter(|fact| !known.contains(fact)) {
+        eprintln!("floodwall: {came}");
+    }
+    for went in known.iter().filter(|fact| !now.contains(fact)) {
+        eprintln!("floodwall: no more: {went}");
+    }
+    now
+}
+
+/// What an operator wants to hear of, one sentence each, without times that run.
+fn facts(network: &Network) -> Vec<String> {
+    let mut facts = Vec::new();
+    for link in &network.links {
+        let name = &link.ifname;
+        if link.operstate == "DOWN" {
+            facts.push(format!("{name}: the link is down"));
+        }
+        for addr in &link.addr_info {
+            let (local, len) = (addr.local, addr.prefixlen);
+            if addr.dadfailed {
+                facts.push(format!("{name}: another station has {local}, it is not used"));
+            } else if addr.is_given() && !addr.tentative {
+                let life = if addr.valid_life_time == FOR_EVER { ", for ever" } else { "" };
+                facts.push(format!("{name}: address {local}/{len} by {}{life}", addr.origin));
+            }
+        }
+    }
+    for info in &network.leases {
+        let Some(lease) = &info.lease else { continue };
+        let (name, server) = (&info.dev, lease.server);
+        facts.push(format!("{name}: lease of {} from {server}", lease.local));
+        let gateways = lease.gateways.iter();
+        facts.extend(gateways.map(|g| format!("{name}: gateway {g} from DHCP server {server}")));
+    }
+    for router in network.routers.iter().filter(|router| router.life_time > 0) {
+        facts.push(format!("{}: gateway {} advertises itself", router.dev, router.gateway));
+    }
+    facts.extend(network.dns.servers.iter().map(|server| format!("DNS server {server}")));
+    facts.extend(network.dns.search.iter().map(|domain| format!("search domain {domain}")));
+    facts
+}
+
+/// Gives leases back before the end, and waits a moment for that to leave.
+#[expect(clippy::disallowed_methods, reason = "a program that ends has nothing else to do")]
+pub(crate) fn say_farewell(control: &Control<Hosted>) {
+    let has_lease = control.ask(PATIENCE, |desk| {
+        let (now, stack) = (desk.now, desk.engine.0.stack_mut());
+        let bound = stack
+            .interfaces()
+            .iter()
+            .any(|i| stack.dhcp(i.index).is_some_and(|client| client.lease().is_some()));
+        stack.release_leases(now);
+        bound
+    });
+    if !has_lease.unwrap_or(false) {
+        return;
+    }
+    // The server may have to be found first.
+    for _ in 0..20 {
+        std::thread::sleep(FAREWELL);
+        let left = control.ask(PATIENCE, |desk| desk.engine.0.stack().stats().pending);
+        if left.unwrap_or(0) == 0 {
+            return;
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! `LinkState`: whether the system's interface behind a device carries packets.
+//!
+//! Called a few times a second by a thread that is not the worker: asking costs a system call. An
+//! interface carries while it is up and its link is there (for a TAP: somebody has it open; for a
+//! veth: its other end is up, too). Invariant: it asks in the network namespace in which it was
+//! made.
+
+use std::io;
+
+use crate::interface::Control;
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct LinkState {
+    control: Control,
+    name: String,
+}
+
+impl LinkState {
+    /// A look at the interface `name`, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(name: &str) -> io::Result<Self> {
+        Ok(Self { control: Control::open()?, name: name.to_owned() })
+    }
+
+    /// Whether the interface is up and its link is there; false where it does not exist.
+    #[must_use]
+    pub fn carries(&self) -> bool {
+        self.control.interface(&self.name).carries().unwrap_or(false)
+    }
+}
