@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long leases may take to be given back.
 const FAREWELL: Duration = Duration::from_millis(10);
 
+/// What is said of a link that does not carry.
+const DOWN: &str = "the link is down";
+
 /// A link that is looked at.
 pub(crate) struct Watched {
     iface: IfIndex,
@@ -127,7 +130,10 @@ fn tell(known: Vec<String>, network: &Network) -> Vec<String> {
         eprintln!("floodwall: {came}");
     }
     for went in known.iter().filter(|fact| !now.contains(fact)) {
-        eprintln!("floodwall: no more: {went}");
+        match went.strip_suffix(DOWN) {
+            Some(link) => eprintln!("floodwall: {link}the link is up again"),
+            None => eprintln!("floodwall: no more: {went}"),
+        }
     }
     now
 }
@@ -138,7 +144,7 @@ fn facts(network: &Network) -> Vec<String> {
     for link in &network.links {
         let name = &link.ifname;
         if link.operstate == "DOWN" {
-            facts.push(format!("{name}: the link is down"));
+            facts.push(format!("{name}: {DOWN}"));
         }
         for addr in &link.addr_info {
             let (local, len) = (addr.local, addr.prefixlen);

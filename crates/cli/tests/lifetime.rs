@@ -101,7 +101,8 @@ fn stat_tells_the_same_to_humans_and_programs() {
     let json = running.json();
     let device = &json["devices"][0];
     assert_eq!(device["ifname"], "fw0");
-    assert_eq!(device["addr_info"][1]["local"], "fd00::2");
+    let addresses = device["addr_info"].as_array().unwrap();
+    assert!(addresses.iter().any(|address| address["local"] == "fd00::2"), "{json}");
     assert_eq!(json["conservation"]["holds"], true);
     assert!(json["counters"]["IpInReceives"].is_u64(), "{json}");
     assert!(json["worker"]["rounds"].as_u64().unwrap() > 0);

@@ -79,10 +79,8 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     let taken = Taken::take(&socket).map_err(words)?;
     let recordings = record_devices(settings, &mut opened)?;
 
-    let birth = Birth {
-        started: Clock::new().now(),
-        cpu: settings.cpu.as_ref().map(|cpu| cpu.value),
-    };
+    let birth =
+        Birth { started: Clock::new().now(), cpu: settings.cpu.as_ref().map(|cpu| cpu.value) };
     let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
     let (worker, seat) = start_worker(settings, config, opened, &stop)?;
     // Nobody else sets it.

@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::*;
+use crate::socket::client;
 use crate::socket::path::{Taken, TakenError, is_alive};
-use crate::socket::{STAT, client};
+
+/// A request.
+const STAT: &str = "stat";
 
 struct Server {
     path: PathBuf,

@@ -1,0 +1,199 @@
+//! `floodwall address` and `floodwall link` against a running instance on a TAP of its own.
+//!
+//! Needs root, for a network namespace and the TAP; says that it was skipped elsewhere. What wrong
+//! words are told needs nobody.
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const BIN: &str = env!("CARGO_BIN_EXE_floodwall");
+
+/// Whether a namespace and a TAP can be had here.
+fn may() -> bool {
+    let made = Command::new("unshare").args(["--net", "true"]).output();
+    let may = made.is_ok_and(|made| made.status.success())
+        && std::fs::File::options().write(true).open("/dev/net/tun").is_ok();
+    if !may {
+        eprintln!("skipped: needs root, for a network namespace and /dev/net/tun");
+    }
+    may
+}
+
+/// An instance in a network namespace of its own.
+struct Running {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Running {
+    fn start(name: &str, flags: &[&str]) -> Self {
+        let folder = std::env::temp_dir().join(format!("floodwall-addr-{}", std::process::id()));
+        let socket = folder.join(format!("{name}.sock"));
+        let child = Command::new("unshare")
+            .args(["--net", BIN, "run", "--device=tap:fw0", "--socket"])
+            .arg(&socket)
+            .args(flags)
+            .stderr(Stdio::piped())
+            .spawn();
+        let running = Self { child: child.unwrap(), socket };
+        for _ in 0..1000 {
+            if running.ask("address show").status.success() {
+                return running;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("it never answered");
+    }
+
+    fn ask(&self, words: &str) -> Output {
+        let socket = ["--socket", self.socket.to_str().unwrap()];
+        Command::new(BIN).args(words.split(' ')).args(socket).output().unwrap()
+    }
+
+    /// What is refused: its exit code and what was said.
+    fn refused(&self, words: &str) -> (i32, String) {
+        let output = self.ask(words);
+        assert!(output.stdout.is_empty(), "{words}: {output:?}");
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    fn done(&self, words: &str) -> String {
+        let output = self.ask(words);
+        assert!(output.status.success() && output.stderr.is_empty(), "{words}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn address(&self, local: &str) -> Option<Value> {
+        let all: Value = serde_json::from_str(&self.done("address show -j")).unwrap();
+        let links = all.as_array().unwrap().iter();
+        let mut addresses = links.flat_map(|link| link["addr_info"].as_array().unwrap());
+        addresses.find(|address| address["local"] == local).cloned()
+    }
+
+    fn end(self) -> String {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.ends_with("every packet has one fate\n"), "{said}");
+        said
+    }
+}
+
+#[test]
+fn addresses_come_and_go_in_the_words_of_ip() {
+    if !may() {
+        return;
+    }
+    let running = Running::start("words", &["--address=10.0.0.2/24"]);
+    assert_eq!(running.done("address add 10.0.0.9/24 dev fw0"), "");
+    assert_eq!(running.done("a a fd00::9/64 dev fw0 valid_lft 600 preferred_lft 300"), "");
+    let four = running.address("10.0.0.9").unwrap();
+    assert_eq!(four["family"], "inet");
+    assert_eq!((&four["prefixlen"], &four["scope"]), (&24.into(), &"global".into()));
+    assert_eq!(four["valid_life_time"], u32::MAX);
+    assert!(four.get("dynamic").is_none());
+    let six = running.address("fd00::9").unwrap();
+    assert_eq!((&six["dynamic"], &six["tentative"]), (&true.into(), &true.into()));
+    assert!((1..=300).contains(&six["preferred_life_time"].as_u64().unwrap()), "{six}");
+    let shown = running.done("addr show dev fw0");
+    assert!(shown.contains("1: fw0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500"), "{shown}");
+    assert!(shown.contains("    inet 10.0.0.9/24 scope global fw0\n"), "{shown}");
+    assert!(shown.contains("valid_lft forever preferred_lft forever"), "{shown}");
+    for (words, part) in [
+        ("address add 10.0.0.9/24 dev fw0", "10.0.0.9 is on fw0 already"),
+        ("address add 10.0.0.255/24 dev fw0", "cannot be an interface's address"),
+        ("address add 10.0.0.9/24 dev fw7", "there is no interface \"fw7\"; there are lo, fw0"),
+        ("address add 10.1.0.9/24 dev lo", "the loopback keeps its own addresses"),
+        ("address del 10.0.0.77 dev fw0", "fw0 does not have 10.0.0.77"),
+        ("address del 10.0.0.9/16 dev fw0", "fw0 has 10.0.0.9/24, not 10.0.0.9/16"),
+        ("address show dev fw7", "there is no interface \"fw7\""),
+        ("link set fw7 up", "there is no interface \"fw7\""),
+    ] {
+        let (code, said) = running.refused(words);
+        assert_eq!(code, 2, "{words}");
+        assert!(said.contains(part) && said.contains("; "), "{words}: {said}");
+    }
+    assert_eq!(running.done("address del 10.0.0.9/24 dev fw0"), "");
+    assert_eq!(running.address("10.0.0.9"), None);
+    running.end();
+}
+
+#[test]
+fn a_table_that_is_full_says_so() {
+    if !may() {
+        return;
+    }
+    let running = Running::start("full", &["--address=10.0.0.2/24"]);
+    let refused = (1..=40).find_map(|host| {
+        let words = format!("address add 10.7.0.{host}/24 dev fw0");
+        let output = running.ask(&words);
+        (!output.status.success()).then(|| (host, String::from_utf8(output.stderr).unwrap()))
+    });
+    let (host, said) = refused.unwrap();
+    assert_eq!(host, floodwall_base::limits::ADDRESSES_MAX);
+    assert!(said.contains("addresses of this family already; delete one first"), "{said}");
+    running.end();
+}
+
+#[test]
+fn a_link_that_is_set_down_is_seen_down_and_comes_back() {
+    if !may() {
+        return;
+    }
+    let running = Running::start("link", &["--address=10.0.0.2/24"]);
+    assert!(running.done("link show").contains("state UP"));
+    assert_eq!(running.done("link set dev fw0 down"), "");
+    let down: Value = serde_json::from_str(&running.done("link show dev fw0 -j")).unwrap();
+    assert_eq!(down[0]["operstate"], "DOWN");
+    assert!(down[0].get("addr_info").is_none());
+    // Long enough for the watch to see it.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(running.done("link set fw0 up"), "");
+    assert!(running.done("link show dev fw0").contains("state UP"));
+    assert!(running.end().contains("fw0: the link is down"));
+}
+
+#[test]
+fn without_an_address_the_link_is_asked_and_with_one_nobody_is() {
+    if !may() {
+        return;
+    }
+    for (flags, asked) in [
+        (&[][..], "asking DHCP servers and IPv6 routers"),
+        (&["--dhcp=false"], "asking IPv6 routers"),
+        (&["--dhcp=false", "--accept-ra=false"], "nobody is asked for one"),
+    ] {
+        let running = Running::start("asks", flags);
+        let report: Value = serde_json::from_str(&running.done("stat --json")).unwrap();
+        let leases = report["network"]["leases"].as_array().unwrap();
+        assert_eq!(leases.len(), usize::from(flags.is_empty()), "{flags:?}");
+        assert!(running.end().contains(asked), "{flags:?}");
+    }
+    let running = Running::start("given", &["--address=10.0.0.2/24"]);
+    let report: Value = serde_json::from_str(&running.done("stat --json")).unwrap();
+    assert_eq!(report["network"]["leases"].as_array().unwrap().len(), 0);
+    running.end();
+}
+
+#[test]
+fn wrong_words_are_named_before_anybody_is_asked() {
+    for (words, part) in [
+        ("address dance", "address: \"dance\" is no word here; say `add ADDRESS/LENGTH dev IFACE`"),
+        ("address add 10.0.0.9/24", "the interface is missing"),
+        ("address add 10.0.0.9 dev fw0", "10.0.0.9 lacks its prefix length"),
+        ("link set fw0 sideways", "link: \"sideways\" is neither up nor down"),
+    ] {
+        let output = Command::new(BIN).args(words.split(' ')).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words}: {said}");
+        assert!(said.contains(part), "{words}: {said}");
+    }
+}
