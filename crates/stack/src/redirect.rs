@@ -62,9 +62,9 @@ impl Stack {
         let at = l4 + icmpv4::HEADER_LEN;
         let access = &mut self.stats.access;
         let quoted: Option<&[u8; ipv4::HEADER_LEN]> = packet.header_array(at, &mut scratch, access);
-        let quote = quoted.filter(|header| header[0] >> 4 == 4).map(|header| {
-            let addr = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
-            (Ipv4Addr::from_octets(addr(12)), Ipv4Addr::from_octets(addr(16)))
+        let quote = quoted.filter(|header| header[0] >> 4 == 4).and_then(|header| {
+            let addr = |at: usize| header.get(at..)?.first_chunk().copied().map(Ipv4Addr::from);
+            Some((addr(12)?, addr(16)?))
         });
         let Some((_, dst_addr)) = quote else {
             return self.die(packet, DropReason::RedirectNotQuoted);

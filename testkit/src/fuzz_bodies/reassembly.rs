@@ -310,8 +310,9 @@ impl<A: Wire> Bench<A> {
         let places = (0..usize::from(step.cut % 5)).map(|n| n * 37 % bytes.len());
         let cut = Cut::at(places.collect());
         let Some(packet) = pool.packet_from_chunks(cut.of(&bytes)) else { return };
-        let malformed =
-            step.len == 0 || (step.more && step.len % 8 != 0) || A::COUNTED + step.end() > 65_535;
+        let malformed = step.len == 0
+            || (step.more && !step.len.is_multiple_of(8))
+            || A::COUNTED + step.end() > 65_535;
         let piece = match A::piece(&packet, &mut self.access) {
             Ok(piece) => piece,
             Err(reason) => {
