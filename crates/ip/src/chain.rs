@@ -2,8 +2,8 @@
 //!
 //! Called by `input.rs`. `wire` decides what a header means and what the limits are; here its
 //! questions are answered from the packet: from the first chunk where that has the header, as it
-//! nearly always has, else header by header. Invariants: iterative, one header a step; a header that
-//! straddles chunks is copied once, and no other byte is. Reading: RFC 8200 section 4; Hagino,
+//! nearly always has, else header by header. Invariants: iterative, one header a step; a header
+//! that straddles chunks is copied once, and no other byte is. Reading: RFC 8200 section 4; Hagino,
 //! "Mbuf issues in 4.4BSD IPv6/IPsec support" (FREENIX 2000), sections 4 and 5.
 //!
 //! # Under flood
