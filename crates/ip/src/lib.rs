@@ -36,8 +36,8 @@ pub use iface::{
     AddressOrigin, AddressState, Interface, InterfaceAddress, InterfaceError, LinkMedium,
 };
 pub use input::{Heading, Upper};
-pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RedirectSummary, RouterSummary};
 pub use membership::{Filter, GroupHeading, GroupMessageKind, Membership, SourceSet};
+pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RedirectSummary, RouterSummary};
 pub use neighbor::{
     AdvertisementFlags, Heard, Neighbor, NeighborCache, NeighborConfig, NeighborEvent,
     NeighborState, Resolution,

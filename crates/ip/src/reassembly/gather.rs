@@ -30,10 +30,14 @@ const CONGESTION: u8 = ecn_bit(3);
 /// # Errors
 /// Gives the packet back where no frame is free.
 pub(super) fn compact(pool: &Pool, packet: PacketBuf) -> Result<PacketBuf, PacketBuf> {
-    let frames = packet.len() / pool.frame_capacity() + 2;
     let frame_bytes = pool.frame_capacity() + HEADROOM + DESCRIPTOR_BYTES;
-    let wasteful =
-        packet.chunk_count() > frames || packet.true_size() as usize > frames * frame_bytes;
+    let true_size = packet.true_size() as usize;
+    // As nearly all are: one frame.
+    if packet.is_contiguous() && true_size <= frame_bytes {
+        return Ok(packet);
+    }
+    let frames = packet.len() / pool.frame_capacity() + 2;
+    let wasteful = packet.chunk_count() > frames || true_size > frames * frame_bytes;
     if !wasteful {
         return Ok(packet);
     }

@@ -49,16 +49,17 @@ impl<A: Address> Key<A> {
     }
 
     fn hash(&self, key: &HashKey) -> u32 {
-        let mut bytes = [0; 39];
-        let parts: [&[u8]; 5] = [
-            &self.src_addr.to_bits_aligned().to_be_bytes(),
-            &self.dst_addr.to_bits_aligned().to_be_bytes(),
-            &self.id.to_be_bytes(),
-            &[self.protocol],
-            &self.zone.0.to_be_bytes(),
-        ];
-        let all = parts.into_iter().flatten();
-        bytes.iter_mut().zip(all).for_each(|(out, byte)| *out = *byte);
+        let halves = |addr: A| {
+            let bits = addr.to_bits_aligned();
+            [(bits >> 64) as u64, bits as u64]
+        };
+        let ([a, b], [c, d]) = (halves(self.src_addr), halves(self.dst_addr));
+        let rest =
+            u64::from(self.id) << 32 | u64::from(self.zone.0) << 8 | u64::from(self.protocol);
+        let mut bytes = [0; 40];
+        for (out, word) in bytes.chunks_exact_mut(8).zip([a, b, c, d, rest]) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
         key.bytes(&bytes) as u32
     }
 }
@@ -162,6 +163,9 @@ pub(super) struct Store<A> {
     pub(super) all: Holding,
     pub(super) wheel: TimerWheel,
     key: HashKey,
+    /// What grew last: fragments of one datagram mostly come one after the other, and need no
+    /// hash then.
+    recent: Option<u32>,
 }
 
 impl<A: Address> Store<A> {
@@ -180,6 +184,7 @@ impl<A: Address> Store<A> {
             all: Holding::default(),
             wheel: TimerWheel::new(count, now),
             key,
+            recent: None,
         }
     }
 
@@ -193,9 +198,10 @@ impl<A: Address> Store<A> {
     }
 
     pub(super) fn find(&self, key: &Key<A>) -> Option<u32> {
-        self.index.find(key.hash(&self.key), |at| {
-            self.datagrams.get(at as usize).is_some_and(|datagram| datagram.key == *key)
-        })
+        let is_it =
+            |at: u32| self.datagrams.get(at as usize).is_some_and(|datagram| datagram.key == *key);
+        let recent = self.recent.filter(|at| is_it(*at));
+        recent.or_else(|| self.index.find(key.hash(&self.key), is_it))
     }
 
     /// The share of a source: of an IPv4 address, of an IPv6 /64.
@@ -227,6 +233,7 @@ impl<A: Address> Store<A> {
     /// A datagram has grown by a fragment: it goes last.
     pub(super) fn grow(&mut self, at: u32, grown: Grown) {
         let Some(datagram) = self.datagrams.get_mut(at as usize) else { return };
+        self.recent = Some(at);
         let share = self.shares.get_mut(datagram.share as usize);
         datagram.bytes = (datagram.bytes + grown.added).saturating_sub(grown.freed);
         for holding in [share, Some(&mut self.all)].into_iter().flatten() {
@@ -256,6 +263,7 @@ impl<A: Address> Store<A> {
     /// Takes the packets of a datagram, which is free afterwards.
     pub(super) fn remove(&mut self, at: u32) -> Emptied {
         let packets = self.empty(at);
+        self.recent = self.recent.filter(|recent| *recent != at);
         let Some(datagram) = self.datagrams.get_mut(at as usize) else { return packets };
         self.index.remove(datagram.hash, at);
         self.by_share.unlink(at);
@@ -278,7 +286,8 @@ impl<A: Address> Store<A> {
         apart: bool,
     ) -> Option<Crowd> {
         let newcomer = usize::from(spared.is_none());
-        let share = self.share_of(src_addr);
+        let known = spared.and_then(|at| self.datagrams.get(at as usize));
+        let share = known.map_or_else(|| self.share_of(src_addr), |datagram| datagram.share);
         let held = self.shares.get(share as usize).copied().unwrap_or_default();
         let free = self.config.bytes.saturating_sub(self.all.bytes);
         let bytes_max = free.max(limits::REASSEMBLY_SOURCE_BYTES as u64);
