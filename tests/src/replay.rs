@@ -20,6 +20,8 @@ use crate::rig::{Deaths, Rig, deaths};
 
 /// Longer than any interval after which the stack does something again.
 const PAUSE: Duration = Duration::from_secs(11);
+/// Longer than fragments wait for one another.
+const FRAGMENTS_OVER: Duration = Duration::from_secs(61);
 /// What the largest chunk holds.
 const CHUNK: usize = 1792;
 /// Ports of a capture that get sockets.
@@ -184,6 +186,10 @@ impl Replay {
         let after = self.rig.stats();
         assert!(after.conservation().holds(), "{:?}", after.conservation());
         let verdict = verdict(&before, &after, departed, received);
+        if after.held > 0 {
+            // A fragment waits for others: the next packet must not meet it.
+            self.rig.run_for(FRAGMENTS_OVER);
+        }
         self.rig.stack.flush_neighbors(IfIndex(1));
         verdict
     }
@@ -206,7 +212,7 @@ impl Replay {
     /// # Panics
     /// Memory is gone.
     pub fn settle(&mut self) {
-        self.rig.run_for(Duration::from_secs(60));
+        self.rig.run_for(FRAGMENTS_OVER);
         self.rig.stack.flush_neighbors(IfIndex(1));
         assert_eq!(self.rig.pool.available(), self.free, "memory is gone");
         assert!(self.rig.conservation().holds());
