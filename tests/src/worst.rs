@@ -395,7 +395,8 @@ fn frames_of(mut rest: &[u8], name: &str, all: &mut Vec<Input>) {
 }
 
 /// What the generator's floods send, each kind and family; fragments of a packet stay together.
-fn floods(seed: u64) -> Vec<Input> {
+#[must_use]
+pub fn floods(seed: u64) -> Vec<Input> {
     let mut all = Vec::new();
     for family in craft::FAMILIES {
         for (name, stream) in streams(family) {

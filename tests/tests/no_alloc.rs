@@ -9,14 +9,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{Family, IfIndex, Units, solicited_node};
+use floodwall_base::{Counter, Family, IfIndex, Units, solicited_node};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Round};
 use floodwall_stack::{Host, StackConfig};
 use floodwall_testkit::alloc::{CountingAllocator, counted};
 use floodwall_tests::craft::{
-    FAMILIES, HOST, PEER, addr, echo, frame, from_peer, icmp_of, ip, ipv6_chain, mac,
+    FAMILIES, HOST, PEER, addr, echo, fragments, frame, from_peer, icmp_of, ip, ipv6_chain, mac,
     options_header, udp_to_port, v4, v6,
 };
+use floodwall_tests::worst::floods;
 use floodwall_tests::{Rig, ethernet_config};
 use floodwall_udp::SocketSettings;
 use floodwall_wire::ndp::NeighborSolicitationFields;
@@ -307,4 +308,79 @@ fn packets_in_pieces_allocate_nothing_either() {
             }
         });
     }
+}
+
+#[test]
+fn datagrams_in_fragments_allocate_nothing_in_and_out() {
+    for family in FAMILIES {
+        let mut bare = Bare::new(&ethernet_config(HOST));
+        let any = SocketAddr::new("::".parse().unwrap(), 7);
+        let settings = SocketSettings::new(Family::V6);
+        let id = bare.rig.sockets(|s| s.udp_bind(any, settings)).0.unwrap();
+        let pieces: Vec<_> = fragments(&udp_to_port(family, 7, &[7; 20_000]), 9, 1400)
+            .iter()
+            .map(|piece| from_peer(piece))
+            .collect();
+        let (mut buffer, mut departed) = (vec![0; 65_536], 0);
+        allocates_nothing("put together and cut", || {
+            // Out of order, with one twice.
+            pieces.iter().rev().chain(&pieces[..1]).for_each(|piece| {
+                bare.round(Some(piece));
+            });
+            departed += bare.run(None, |stack, round| {
+                let mut sockets = stack.sockets(round);
+                let received = sockets.udp_recv(id, &mut buffer).unwrap();
+                assert_eq!(received.len, 20_000);
+                sockets.udp_reply(id, &received, &buffer[..received.len]).unwrap();
+            });
+            // The piece that came twice is waited for, and given up.
+            for _ in 0..70 {
+                bare.rig.now += Duration::from_secs(1);
+                bare.round(None);
+            }
+        });
+        assert!(departed >= 3 * 14, "{departed} fragments left");
+        assert_eq!(bare.rig.stats().held, 0);
+        assert!(bare.rig.conservation().holds());
+    }
+}
+
+#[test]
+fn floods_of_every_kind_allocate_nothing() {
+    // Fragments, chains, options, routes, neighbours, routers, redirects, queries, errors.
+    let mut config = ethernet_config(HOST);
+    for interface in &mut config.interfaces {
+        (interface.accept_ra, interface.autoconf) = (true, true);
+        interface.addresses.push("fe80::1/64".parse().unwrap());
+    }
+    let mut bare = Bare::new(&config);
+    let any = SocketAddr::new("::".parse().unwrap(), 7);
+    let settings = SocketSettings::new(Family::V6);
+    let id = bare.rig.sockets(|s| s.udp_bind(any, settings)).0.unwrap();
+    for group in ["239.1.2.3", "ff02::1234"] {
+        let group: IpAddr = group.parse().unwrap();
+        bare.rig.sockets(|s| s.udp_join(id, group, IfIndex(1))).0.unwrap();
+    }
+    let inputs = floods(3);
+    assert!(inputs.len() > 800);
+    let mut buffer = vec![0; 65_536];
+    allocates_nothing("floods", || {
+        for frame in inputs.iter().flat_map(|input| &input.frames) {
+            bare.round(Some(frame));
+            bare.run(
+                None,
+                |stack, round| {
+                    while stack.sockets(round).udp_recv(id, &mut buffer).is_ok() {}
+                },
+            );
+        }
+        for _ in 0..120 {
+            bare.rig.now += Duration::from_secs(1);
+            bare.round(None);
+        }
+    });
+    let stats = bare.rig.stats();
+    assert!(stats.fates.merged > 100 && stats.fates.answered > 400, "{:?}", stats.fates);
+    assert!(stats.counters.of(Counter::Icmp6OutMLDv2Reports) > 0);
+    assert!(bare.rig.conservation().holds());
 }

@@ -36,14 +36,16 @@ struct Tally {
 
 struct Client {
     to: SocketAddr,
+    /// Bytes of a question.
+    len: usize,
     next: Instant,
     socket: Option<SocketId>,
     tally: Arc<Mutex<Tally>>,
 }
 
 /// The bytes of a question: its number, and what follows from it.
-fn question(n: u32) -> [u8; 64] {
-    let mut bytes = [n as u8 ^ 0x5a; 64];
+fn question(n: u32, len: usize) -> Vec<u8> {
+    let mut bytes = vec![n as u8 ^ 0x5a; len];
     bytes[..4].copy_from_slice(&n.to_be_bytes());
     bytes
 }
@@ -61,20 +63,20 @@ impl Application for Client {
 
     fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
         let mut tally = self.tally.lock().expect("nobody panicked");
-        let (mut buffer, mut spent) = ([0; 100], 0);
+        let (mut buffer, mut spent) = ([0; 5000], 0);
         let Some(socket) = self.socket else { return Units(0) };
         while let Ok(received) = sockets.udp_recv(socket, &mut buffer) {
             spent += 1;
             let bytes = &buffer[..received.len];
             let n = bytes.first_chunk().map_or(u32::MAX, |n| u32::from_be_bytes(*n));
-            match bytes == question(n) && received.from == self.to {
+            match bytes == question(n, self.len) && received.from == self.to {
                 true => *tally.answers.entry(n).or_default() += 1,
                 false => tally.wrong += 1,
             }
         }
         while tally.sent < QUESTIONS && self.next <= sockets.now() {
             spent += 1;
-            let sent = sockets.udp_send(socket, Some(self.to), &question(tally.sent));
+            let sent = sockets.udp_send(socket, Some(self.to), &question(tally.sent, self.len));
             sent.expect("a route and a buffer");
             tally.sent += 1;
             self.next += EVERY;
@@ -116,10 +118,15 @@ fn host(number: u8, application: Box<dyn Application>, seed: u64) -> (Host, Pool
 }
 
 fn run(family: Family, seed: u64, lane: LaneConfig, known: bool) -> End {
+    run_with(family, seed, lane, known, 64)
+}
+
+/// With questions of so many bytes.
+fn run_with(family: Family, seed: u64, lane: LaneConfig, known: bool, len: usize) -> End {
     let tally = Arc::new(Mutex::new(Tally::default()));
     let to = SocketAddr::new(addr(family, PEER), 7000);
     let next = Instant::ORIGIN + Duration::from_secs(5);
-    let client = Client { to, next, socket: None, tally: Arc::clone(&tally) };
+    let client = Client { to, len, next, socket: None, tally: Arc::clone(&tally) };
     let (mut a, a_pool) = host(HOST, Box::new(client), seed);
     let service = UdpService::new(ServiceKind::Echo, 7000);
     let (mut b, b_pool) = host(PEER, Box::new(service), seed + 1);
@@ -145,7 +152,8 @@ fn run(family: Family, seed: u64, lane: LaneConfig, known: bool) -> End {
         hash.write(event.frame);
         *events += 1;
     });
-    world.run_for(Duration::from_secs(20));
+    // What waits for fragments waits a minute.
+    world.run_for(Duration::from_secs(if len > 1400 { 90 } else { 20 }));
     let stats = |id| world.node_ref::<Host>(id).expect("a host").stack().stats();
     let (client, server) = (stats(a), stats(b));
     let now = [a, b].map(|id| world.pool(id).expect("a node").available());
@@ -212,6 +220,28 @@ fn over_a_good_link_every_question_is_answered_once() {
         assert_eq!(end.tally.answers.len(), QUESTIONS as usize);
         assert!(end.tally.answers.values().all(|times| *times == 1));
         assert_eq!((reads(&end.server), reads(&end.client)), (QUESTIONS.into(), QUESTIONS.into()));
+    }
+}
+
+#[test]
+fn datagrams_in_fragments_cross_a_bad_link_whole_or_not_at_all_and_replay() {
+    for family in FAMILIES {
+        let lane = LaneConfig { corrupt: 0.0, ..bad_link() };
+        let [end, again, other] =
+            [7, 7, 8].map(|seed| run_with(family, seed, lane.clone(), true, 4000));
+        assert_eq!((end.trace, end.events), (again.trace, again.events));
+        assert_eq!((&end.client, &end.server), (&again.client, &again.server));
+        assert_ne!(end.trace, other.trace);
+        assert_eq!((end.tally.sent, end.tally.wrong), (QUESTIONS, 0), "whole or not at all");
+        for stats in [&end.client, &end.server] {
+            assert!(stats.conservation().holds(), "{:?}", stats.conservation());
+            assert!(stats.fates.merged > 5000 && stats.held == 0, "{:?}", stats.fates);
+            let fragment = [DropReason::FragmentTimeout, DropReason::FragmentDuplicate];
+            assert!(fragment.iter().all(|r| stats.drops_in.of(*r) > 10), "{:?}", stats.drops_in);
+        }
+        // Three fragments there and three back, of which one in a hundred is lost: 94 of 100.
+        let answered = end.tally.answers.len();
+        assert!((4500..4900).contains(&answered), "{family:?}: {answered}");
     }
 }
 

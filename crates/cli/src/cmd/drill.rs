@@ -17,7 +17,7 @@ Exit codes:
   2  the drill could not be run, or these words make no sense
 
 Example:
-  floodwall drill                 over a wire in memory: no root, about 30 seconds
+  floodwall drill                 over a wire in memory: no root, about 35 seconds
   floodwall drill --sim --json    in virtual time: the same seed, the same report
   sudo floodwall drill --tap      the Linux kernel as the honest client";
 
