@@ -209,7 +209,7 @@ fn a_forged_advertisement_proves_nothing() {
     assert_eq!(entry(&rig), (NeighborState::Stale, Some(mac(66))));
 }
 
-/// Redirects of strangers, without a quote, change nothing: `redirects.rs` has the rules one by one.
+/// Redirects of strangers, without a quote, change nothing; `redirects.rs` has the rules.
 #[test]
 fn a_redirect_changes_nothing() {
     for from in ["fe80::2", "fd00::2"] {
