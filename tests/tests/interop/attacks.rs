@@ -21,7 +21,7 @@ use crate::attacks::honest::{Lost, Pings, assert_all_answered};
 use crate::command::{Process, Said};
 use crate::instance::{Instance, arrived, assert_lawful};
 use crate::link::{Kind, MTU};
-use crate::namespace::{inside, tell, until};
+use crate::namespace::{inside, is_deep, tell, until};
 use crate::site::{Host, Site};
 
 /// Ours, on every site here.
@@ -36,11 +36,6 @@ const GROWTH_MAX: u64 = 24 * 1024;
 
 /// How often a flood is tried again where the way to us was too busy.
 const TRIES_MORE: u32 = 2;
-
-/// Whether tests may last.
-fn is_deep() -> bool {
-    std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0")
-}
 
 /// How long each family is pinged while a tool runs.
 fn length() -> Duration {
@@ -69,7 +64,9 @@ impl Scene {
             crate::namespace::skip("`tc` is missing or cannot hold a tool to its pace");
             return None;
         }
-        let instance = Instance::start(&site, kind, &format!("{ADDRESSES} {flags}"))?;
+        // Routers are believed here, so that what they say without end finds all its tables.
+        let flags = format!("{ADDRESSES} --accept-ra --autoconf {flags}");
+        let instance = Instance::start(&site, kind, &flags)?;
         let scene = Self { pace, instance, honest, stranger };
         // Our addresses are tentative for a second.
         let answered = |addr: &str| {

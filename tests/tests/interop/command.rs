@@ -100,6 +100,12 @@ impl Process {
         self.said()
     }
 
+    /// Ends it without asking, so that it cannot say farewell to anybody.
+    pub(crate) fn kill(mut self) {
+        let _ = self.child.0.kill();
+        self.said();
+    }
+
     fn said(mut self) -> Said {
         let status = self.child.0.wait().unwrap();
         let (text, complaint) = (self.text.join().unwrap(), self.complaint.join().unwrap());

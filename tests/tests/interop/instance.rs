@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::binary::floodwall;
 use crate::command::{Process, Said, ip, run, shown_by_ip};
 use crate::link::{Kind, NAME, OTHER_END};
-use crate::namespace::until;
+use crate::namespace::{pause, until};
 use crate::site::Site;
 
 /// How long it may take on a machine with much else to do.
@@ -98,6 +98,18 @@ impl Instance {
         self.look().expect("it answers")
     }
 
+    /// Waits until `stat` shows something; what it shows then.
+    pub(crate) fn wait_for(&self, limit: Duration, is_so: impl Fn(&Value) -> bool) -> Value {
+        let mut stat = Value::Null;
+        let has_come = until(limit, || {
+            pause(Duration::from_millis(100));
+            stat = self.stat();
+            is_so(&stat)
+        });
+        assert!(has_come, "within {limit:?} it never showed that: {:#}", stat["network"]);
+        stat
+    }
+
     /// Waits until it has nothing more to take from its device.
     pub(crate) fn wait_until_idle(&self) -> Value {
         let mut before = 0;
@@ -105,7 +117,7 @@ impl Instance {
             let arrived = arrived(&self.stat());
             let same = arrived <= before + 3;
             before = arrived;
-            crate::namespace::pause(Duration::from_millis(100));
+            pause(Duration::from_millis(100));
             same
         });
         assert!(idle, "packets go on coming");

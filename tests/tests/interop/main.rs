@@ -9,13 +9,16 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
+mod addresses;
 mod attacks;
 mod bench;
 mod binary;
 mod client;
 mod command;
+mod configured;
 mod echo;
 mod fragments;
+mod groups;
 mod instance;
 mod life;
 mod link;

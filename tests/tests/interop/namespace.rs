@@ -42,6 +42,11 @@ pub(crate) fn skip(why: &str) {
     eprintln!("SKIPPED {}: {why}", thread::current().name().unwrap_or("test"));
 }
 
+/// Whether tests may last: `FLOODWALL_DEEP=1`.
+pub(crate) fn is_deep() -> bool {
+    std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0")
+}
+
 /// Says what was measured.
 pub(crate) fn tell(what: &str) {
     eprintln!("MEASURED {}: {what}", thread::current().name().unwrap_or("test"));

@@ -102,6 +102,12 @@ impl Host {
         self.inside(|| run("tc", &words, b"").is_some_and(|said| said.status.success()))
     }
 
+    /// Whether a ping to this address is answered; words of `ping` may precede it.
+    pub(crate) fn is_answered(&self, to: &str) -> bool {
+        let words = format!("-n -q -c 2 -i 0.1 -w 1 {to}");
+        self.inside(|| run("ping", &words, b"")).is_some_and(|said| said.status.success())
+    }
+
     /// What the host's interface counts under this name.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.inside(|| {
