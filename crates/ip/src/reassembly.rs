@@ -25,8 +25,6 @@ mod gather;
 mod piece;
 mod runs;
 mod store;
-#[cfg(test)]
-mod tests;
 
 use core::time::Duration;
 
