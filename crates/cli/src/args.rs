@@ -120,8 +120,9 @@ pub(crate) struct RunArgs {
     /// Do not let super-frames and unfinished checksums cross the device
     #[arg(long)]
     pub(crate) no_offload: bool,
-    /// A service to offer: udp-echo:PORT, udp-discard:PORT or udp-chargen:PORT; repeat for more
-    #[arg(long, value_name = "KIND:PORT")]
+    /// A service to offer: udp-echo:PORT, udp-discard:PORT or udp-chargen:PORT, with @GROUP,GROUP
+    /// for the multicast groups that it joins on every interface; repeat for more
+    #[arg(long, value_name = "KIND:PORT[@GROUP]")]
     pub(crate) service: Vec<String>,
     /// Core to run on; by default wherever the system likes
     #[arg(long, value_name = "CORE", value_parser = clap::value_parser!(i64))]

@@ -5,7 +5,7 @@
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use floodwall_base::{Family, Units};
+use floodwall_base::{Family, IfIndex, Units};
 use floodwall_udp::{RecvError, SocketId, SocketSettings};
 
 use crate::host::Application;
@@ -32,6 +32,7 @@ pub struct UdpService {
     kind: ServiceKind,
     port: u16,
     name: String,
+    groups: Vec<IpAddr>,
     socket: Option<SocketId>,
     buffer: Box<[u8]>,
     more: bool,
@@ -52,11 +53,28 @@ impl UdpService {
             kind,
             port,
             name: format!("{word}:{port}"),
+            groups: Vec::new(),
             socket: None,
             buffer: vec![0; DATAGRAM_MAX].into(),
             more: false,
             served: 0,
         }
+    }
+
+    /// The same, also for what is sent to these groups, on every interface but the loopback.
+    #[must_use]
+    pub fn in_groups(mut self, groups: &[IpAddr]) -> Self {
+        self.groups = groups.to_vec();
+        self
+    }
+
+    fn join(&self, sockets: &mut Sockets<'_>, socket: SocketId) -> Result<(), StartError> {
+        for group in &self.groups {
+            for iface in (1..sockets.interfaces().len() as u16).map(IfIndex) {
+                sockets.udp_join(socket, *group, iface)?;
+            }
+        }
+        Ok(())
     }
 
     /// Datagrams served so far.
@@ -97,8 +115,9 @@ impl Application for UdpService {
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port);
-        self.socket = Some(sockets.udp_bind(any, SocketSettings::new(Family::V6))?);
-        Ok(())
+        let socket = sockets.udp_bind(any, SocketSettings::new(Family::V6))?;
+        self.socket = Some(socket);
+        self.join(sockets, socket)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {

@@ -6,9 +6,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Address, IfIndex, Instant, Randomness};
-use floodwall_ip::{PingOpenError, RawOpenError};
+use floodwall_ip::{Interface, PingOpenError, RawOpenError};
 use floodwall_udp::{
-    BindError, ConnectError, OpenError, Received, ReceivedPacket, RecvError,
+    BindError, ConnectError, GroupError, OpenError, Received, ReceivedPacket, RecvError,
     SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
 };
 use floodwall_wire::{IcmpReport, IpProtocol};
@@ -38,6 +38,9 @@ pub enum StartError {
     /// No raw socket.
     #[error(transparent)]
     Raw(#[from] RawOpenError),
+    /// A group was not joined.
+    #[error(transparent)]
+    Group(#[from] GroupError),
 }
 
 /// Why a datagram was not sent.
@@ -70,6 +73,12 @@ pub struct Sockets<'a> {
 impl<'a> Sockets<'a> {
     pub(crate) fn new(stack: &'a mut Stack, cx: Cx<'a>) -> Self {
         Self { stack, cx }
+    }
+
+    /// The interfaces, the loopback first.
+    #[must_use]
+    pub fn interfaces(&self) -> &[Interface] {
+        self.stack.interfaces()
     }
 
     /// The time of this round.

@@ -295,7 +295,8 @@ fn services(settings: &Settings) -> Vec<Box<dyn Application>> {
             ServiceKind::Discard => StackService::Discard,
             ServiceKind::Chargen => StackService::Chargen,
         };
-        Box::new(UdpService::new(kind, service.value.port)) as Box<dyn Application>
+        let made = UdpService::new(kind, service.value.port).in_groups(&service.value.groups);
+        Box::new(made) as Box<dyn Application>
     };
     settings.services.iter().map(one).collect()
 }

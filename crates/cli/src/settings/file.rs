@@ -27,7 +27,7 @@ const INTERFACE: &[&str] = &[
     "offload",
     "queues",
 ];
-const SERVICE: &[&str] = &["kind", "port"];
+const SERVICE: &[&str] = &["kind", "port", "join"];
 
 /// Reads a file's bytes. All complaints at once, in order of their places.
 pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Settings, Vec<Problem>> {
@@ -223,8 +223,11 @@ impl Walk<'_> {
         }
         let kind = self.read(table, (HERE, "kind"), text, |t| words::service_kind(&t));
         let port = self.read(table, (HERE, "port"), number, words::port);
+        let groups = self.read_list(table, (HERE, "join"), "239.1.2.3", words::group);
+        let groups = groups.into_iter().map(|group| group.value).collect();
         let (kind, port) = (kind?, port?);
-        Some(Given { value: ServiceWord { kind: kind.value, port: port.value }, place: port.place })
+        let value = ServiceWord { kind: kind.value, port: port.value, groups };
+        Some(Given { value, place: port.place })
     }
 }
 

@@ -206,7 +206,7 @@ impl Problems {
     fn services(&mut self, settings: &Settings) {
         let mut seen = HashMap::new();
         for service in &settings.services {
-            if let Some(before) = seen.insert(service.value.port, service.value) {
+            if let Some(before) = seen.insert(service.value.port, &service.value) {
                 let what = format!("port {} is taken by {before}", service.value.port);
                 self.add(&service.place, "service.port", what, "give it a port of its own");
             }

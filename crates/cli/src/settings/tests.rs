@@ -60,6 +60,8 @@ fn a_good_file_is_read_whole_with_places() {
     assert_eq!(first.addresses[1].place, Place::File("fw.toml".into(), 11, 27));
     assert_eq!(first.gateways.len(), 2);
     assert_eq!(settings.services[0].value.to_string(), "udp-echo:7001");
+    let joined = "udp-echo:7@239.1.2.3,ff02::1234";
+    assert_eq!(words::service(joined).unwrap().to_string(), joined);
     assert_eq!(settings.cpu.unwrap().value, 2);
     assert_eq!(settings.record.unwrap().value, Path::new("all.pcapng"));
 }
@@ -297,6 +299,14 @@ fn each_kind_of_bad_flag_is_told_with_its_name() {
         (&["--device=tap:a", "--service=udp-echo:0"], "--service: 0 is not a port that can be"),
         (&["--device=tap:a", "--service=udp-echo"], "--service: \"udp-echo\" is not a service; wr"),
         (&["--device=tap:a", "--service=echo:7"], "--service: \"echo\" is not a service; the serv"),
+        (
+            &["--device=tap:a", "--service=udp-echo:7@10.0.0.1"],
+            "--service: \"10.0.0.1\" is not a gr",
+        ),
+        (
+            &["--device=tap:a", "--service=udp-echo:7@"],
+            "--service: \"\" is not a group; write a mu",
+        ),
         (&["--device=tap:a", "--service=udp-echo:x"], "--service: \"x\" is not a port; use a port"),
         (&["--device=tap:a", "--address=x/8"], "--address: \"x/8\" is not an address; write an ad"),
         (&["--device=tap:a", "--gateway=10.0.0.1"], "--gateway: 10.0.0.1 is on no prefix of tap:a"),

@@ -84,11 +84,12 @@ pub(crate) enum ServiceKind {
     Chargen,
 }
 
-/// A service: `udp-echo:7001`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A service: `udp-echo:7001`, or with groups that it joins, `udp-echo:7001@239.1.2.3,ff02::1234`.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ServiceWord {
     pub(crate) kind: ServiceKind,
     pub(crate) port: u16,
+    pub(crate) groups: Vec<IpAddr>,
 }
 
 impl ServiceKind {
@@ -103,7 +104,11 @@ impl ServiceKind {
 
 impl fmt::Display for ServiceWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.kind.word(), self.port)
+        write!(f, "{}:{}", self.kind.word(), self.port)?;
+        for (n, group) in self.groups.iter().enumerate() {
+            write!(f, "{}{group}", if n == 0 { '@' } else { ',' })?;
+        }
+        Ok(())
     }
 }
 
@@ -125,17 +130,28 @@ pub(crate) fn port(number: i64) -> Result<u16, Wrong> {
     })
 }
 
-/// `udp-echo:7001`.
+/// A group that a service joins.
+pub(crate) fn group(text: &str) -> Result<IpAddr, Wrong> {
+    text.parse().ok().filter(IpAddr::is_multicast).ok_or_else(|| {
+        let remedy = "write a multicast address, as in 239.1.2.3 or ff02::1234";
+        wrong(format!("{text:?} is not a group"), remedy)
+    })
+}
+
+/// `udp-echo:7001`, `udp-echo:7001@239.1.2.3`.
 pub(crate) fn service(text: &str) -> Result<ServiceWord, Wrong> {
     let Some((kind, number)) = text.split_once(':') else {
         let remedy = "write a service and its port, as in udp-echo:7001";
         return Err(wrong(format!("{text:?} is not a service"), remedy));
     };
     let kind = service_kind(kind)?;
+    let (number, groups) = number.split_once('@').map_or((number, None), |(n, g)| (n, Some(g)));
+    let groups = groups.iter().flat_map(|groups| groups.split(',')).map(group);
+    let groups = groups.collect::<Result<_, _>>()?;
     let number: i64 = number
         .parse()
         .map_err(|_| wrong(format!("{number:?} is not a port"), "use a port from 1 to 65535"))?;
-    Ok(ServiceWord { kind, port: port(number)? })
+    Ok(ServiceWord { kind, port: port(number)?, groups })
 }
 
 /// An address of ours, `10.0.0.2/24`.
