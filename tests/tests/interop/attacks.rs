@@ -15,6 +15,7 @@ mod thc;
 
 use std::time::Duration;
 
+use floodwall_base::limits;
 use serde_json::Value;
 
 use crate::attacks::honest::{Lost, Pings, assert_all_answered};
@@ -39,7 +40,7 @@ const TRIES_MORE: u32 = 2;
 
 /// How long each family is pinged while a tool runs.
 fn length() -> Duration {
-    Duration::from_secs(if is_deep() { 60 } else { 2 })
+    Duration::from_millis(if is_deep() { 60_000 } else { 1500 })
 }
 
 /// Packets a second that a tool may send.
@@ -70,7 +71,7 @@ impl Scene {
         let scene = Self { pace, instance, honest, stranger };
         // Our addresses are tentative for a second.
         let answered = |addr: &str| {
-            let words = format!("-n -q -c 1 -W 1 {addr}");
+            let words = format!("-n -q -c 1 -W 0.3 {addr}");
             scene.honest.inside(|| crate::command::run("ping", &words, b""))
         };
         for addr in honest::OURS {
@@ -99,6 +100,7 @@ impl Scene {
             ));
             assert!(peak <= held + GROWTH_MAX, "{held} KiB before, {peak} KiB under flood");
             assert_lawful(&after);
+            assert_bounded(&after);
             assert_all_answered(&self.honest);
             if during.iter().all(Lost::is_at_most_one_in_a_hundred) {
                 return Some((before, after));
@@ -158,6 +160,23 @@ fn withstand_and(
         judge(&before, &after);
         scene.end();
     });
+}
+
+/// Whatever strangers have said, the lists that they fill are no longer than promised.
+fn assert_bounded(stat: &Value) {
+    let network = &stat["network"];
+    let len = |list: &Value| list.as_array().unwrap().len();
+    assert!(len(&network["routers"]) <= limits::ROUTERS_MAX, "{network:#}");
+    assert!(len(&network["prefixes"]) <= limits::PREFIXES_MAX, "{network:#}");
+    assert!(len(&stat["neighbours"]) <= 2 * limits::NEIGHBORS_MAX);
+    assert!(len(&network["dns"]["servers"]) <= limits::DNS_SERVERS_MAX, "{network:#}");
+    for link in network["links"].as_array().unwrap() {
+        assert!(len(&link["addr_info"]) <= limits::ADDRESSES_MAX, "{link:#}");
+    }
+    for waiting in network["reassembly"].as_array().unwrap() {
+        let bytes = waiting["bytes"].as_u64().unwrap();
+        assert!(bytes <= limits::REASSEMBLY_BYTES as u64, "{waiting}");
+    }
 }
 
 /// What one counter has gained.
