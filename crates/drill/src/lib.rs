@@ -100,12 +100,12 @@ impl Options {
         Self { place: Place::Tap, schedule, ..whole }
     }
 
-    /// A whole drill in a simulated world: a second of virtual time a phase.
+    /// A whole drill in a simulated world: four tenths of a second of virtual time a phase.
     #[must_use]
     pub fn simulated(seed: u64) -> Self {
         let whole = Self::new(seed);
         let schedule = Schedule {
-            phase: Duration::from_secs(1),
+            phase: Duration::from_millis(400),
             probe: Duration::from_millis(20),
             probe_rate: 5_000_000,
             flood_rate_max: u64::MAX,
