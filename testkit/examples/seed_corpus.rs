@@ -95,8 +95,8 @@ fn made(choice: u8, cut: Option<[u8; 3]>, protocol: u8, ends: u8, payload: &[u8]
     step
 }
 
-/// Programs of the kinds that the sequence body knows, each family: pieces in and out of order, with
-/// one missing; neighbours, routers, queries; sending; links and addresses that change.
+/// Programs of the kinds that the sequence body knows, each family: pieces in and out of order,
+/// with one missing; neighbours, routers, queries; sending; links and addresses that change.
 fn programs(folder: &Path) -> io::Result<()> {
     let datagram = |len: usize| {
         let mut bytes = vec![0x13, 0x88, 0, 7, 0, 0, 0, 0];

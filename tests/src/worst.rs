@@ -1,10 +1,11 @@
 //! What a packet costs a whole stack, against a plain one of its size: inputs, machine, hill-climb.
 //!
-//! Called by the bench `worst_cost`, which measures time, and by `tests/worst_cost.rs`, which counts
-//! work. Invariants: the same seed gives the same inputs in the same order, and the same counts; an
-//! input's cost is judged against a datagram of the same length that is read by a service, or, where
-//! the input made something leave, by one that answers. Not here: what several packets together can
-//! do beyond what each can (reassembly): there the group is one input, and its mean is judged.
+//! Called by the bench `worst_cost`, which measures time, and by `tests/worst_cost.rs`, which
+//! counts work. Invariants: the same seed gives the same inputs in the same order, and the same
+//! counts; an input's cost is judged against a datagram of the same length that is read by a
+//! service, or, where the input made something leave, by one that answers. Not here: what several
+//! packets together can do beyond what each can (reassembly): there the group is one input, and its
+//! mean is judged.
 
 use std::fs;
 use std::net::IpAddr;

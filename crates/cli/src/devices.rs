@@ -94,8 +94,8 @@ fn own_mac(name: &str, random: &mut Randomness) -> MacAddr {
     MacAddr([a & 0xfc | 2, b, c, d, e, f])
 }
 
-/// The secret behind the IPv6 addresses that we make ourselves (RFC 7217): the same for this machine
-/// after a restart; `None` where the machine has no identity.
+/// The secret behind the IPv6 addresses that we make ourselves (RFC 7217): the same for this
+/// machine after a restart; `None` where the machine has no identity.
 pub(crate) fn stable_secret() -> Option<[u8; 16]> {
     let identity = std::fs::read_to_string("/etc/machine-id").ok()?;
     let identity = Some(identity.trim()).filter(|identity| identity.len() >= 32)?;

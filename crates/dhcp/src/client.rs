@@ -3,9 +3,10 @@
 //! Called by `stack`: [`DhcpClient::input`] with what arrived on port 68, [`DhcpClient::poll`] for
 //! timed work, until it has no more events. Invariants: a question is asked at growing intervals,
 //! never more than once a second; a lease is used only after the caller has found its address to be
-//! nobody else's (RFC 5227); a lease that ended was told to end. Read first: RFC 2131 sections 3 and
-//! 4.4. Departures: the first question waits for less than a second, not up to ten, as all clients
-//! do; renewing a short lease repeats sooner than after a minute, for one lost packet would end it.
+//! nobody else's (RFC 5227); a lease that ended was told to end. Read first: RFC 2131 sections 3
+//! and 4.4. Departures: the first question waits for less than a second, not up to ten, as all
+//! clients do; renewing a short lease repeats sooner than after a minute, for one lost packet would
+//! end it.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;

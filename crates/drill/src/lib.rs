@@ -2,10 +2,11 @@
 //!
 //! [`drill`] starts a host with an echo service, lets honest clients of both families use it, and
 //! floods it meanwhile: with captured attacks and mutations of them, datagrams, echo requests,
-//! forged errors, fragments, chains of headers, false neighbours and routers, group queries. It ends with a [`Report`], which has a verdict for each [`Floor`]. Called by the
-//! program `floodwall`. Where it takes place is a choice ([`Place`]): over a memory wire in real
-//! time; on a TAP with the Linux kernel as the honest client; or in a simulated world, where the
-//! same seed gives the same report byte for byte.
+//! forged errors, fragments, chains of headers, false neighbours and routers, group queries. It
+//! ends with a [`Report`], which has a verdict for each [`Floor`]. Called by the program
+//! `floodwall`. Where it takes place is a choice ([`Place`]): over a memory wire in real time; on a
+//! TAP with the Linux kernel as the honest client; or in a simulated world, where the same seed
+//! gives the same report byte for byte.
 //!
 //! Invariants: no packet leaves the process, or its own network namespace; the same seed gives the
 //! same packets in the same order. Start reading at `run.rs`; `floors.rs` says what is promised.

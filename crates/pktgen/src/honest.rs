@@ -10,7 +10,8 @@
 //! # Under flood
 //! Reachable by anyone who can send to the client. Bound: the table of open questions, sized at
 //! construction by pace and timeout, [`OPEN_MAX`] at most, and answers under way in fragments, a
-//! fixed few. Worst work per packet: one look, one slot, one sum. What matches no open question is counted and forgotten.
+//! fixed few. Worst work per packet: one look, one slot, one sum. What matches no open question is
+//! counted and forgotten.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;

@@ -98,7 +98,8 @@ pub struct Stream {
     pub hop_limit: u8,
     /// What is put between the IP header and the transport; `None` for nothing.
     pub headers: Option<Headers>,
-    /// How packets are cut, the headers above included; `None` for whole ones. A packet's fragments leave together.
+    /// How packets are cut, the headers above included; `None` for whole ones. A packet's fragments
+    /// leave together.
     pub fragments: Option<Fragments>,
     /// How fast; packets before fragmentation.
     pub pace: Pace,

@@ -4,8 +4,8 @@
 //! (`set_carrier`). A link that comes back may be another link, so everything that somebody on it
 //! told us goes when it goes: neighbours, autoconfigured and leased addresses and their routes.
 //! What the operator gave stays, unusable, and is verified again. Nothing is sent here; what must
-//! be said goes out with the next timed work. Reading: RFC 4862 section 5.3, RFC 4861 section 6.3.7,
-//! RFC 5227 section 2.1, RFC 6059.
+//! be said goes out with the next timed work. Reading: RFC 4862 section 5.3, RFC 4861 section
+//! 6.3.7, RFC 5227 section 2.1, RFC 6059.
 
 use core::net::IpAddr;
 

@@ -1,11 +1,11 @@
-//! Frames, clock steps and a host's own doings in any order: a whole stack with interfaces, sockets,
-//! groups, routers believed and addresses made by itself.
+//! Frames, clock steps and a host's own doings in any order: a whole stack with interfaces,
+//! sockets, groups, routers believed and addresses made by itself.
 //!
 //! The bytes are a program, one step after another ([`STEPS_MAX`] at most). Besides whole frames
 //! there are packets whose checksums and lengths are put right, and such that come in fragments, so
-//! that the deep end is reached. Invariants that are checked: both ledgers balance after every step;
-//! timed work gets on; tables stay within their bounds; and after a long while without a packet all
-//! packet memory is back, whatever came before.
+//! that the deep end is reached. Invariants that are checked: both ledgers balance after every
+//! step; timed work gets on; tables stay within their bounds; and after a long while without a
+//! packet all packet memory is back, whatever came before.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

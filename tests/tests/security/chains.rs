@@ -1,8 +1,8 @@
 //! Chains of headers that mean harm, each of them whole and cut at every place: the same death, the
 //! same answer to the byte, and no more looks than a bounded number.
 //!
-//! Where chunks end is the driver's choice and, with fragments and tunnels, the attacker's. Reading:
-//! Hagino, FREENIX 2000; CVE-2019-5608, CVE-2019-5611, CVE-2007-1365 (rows 52 to 58).
+//! Where chunks end is the driver's choice and, with fragments and tunnels, the attacker's.
+//! Reading: Hagino, FREENIX 2000; CVE-2019-5608, CVE-2019-5611, CVE-2007-1365 (rows 52 to 58).
 
 use floodwall_base::{DropReason, Family};
 use floodwall_packet::PacketBuf;

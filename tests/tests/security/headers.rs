@@ -14,8 +14,8 @@ use floodwall_wire::IpProtocol;
 
 use crate::rig;
 
-/// Row 52, CVE-2020-13984, CVE-2020-17445, CVE-2016-7039, CVE-2024-38063: header chains that loop, recurse,
-/// or cost quadratic time. Whatever the chain, a packet costs a bounded number of looks.
+/// Row 52, CVE-2020-13984, CVE-2020-17445, CVE-2016-7039, CVE-2024-38063: header chains that loop,
+/// recurse, or cost quadratic time. Whatever the chain, a packet costs a bounded number of looks.
 #[test]
 fn any_chain_of_headers_costs_a_bounded_number_of_looks() {
     let kinds = [0, 43, 44, 50, 51, 60, 135, 139, 140, 17, 58, 59, 6];
@@ -85,8 +85,8 @@ fn a_routing_header_is_never_followed() {
     }
 }
 
-/// Row 55, CVE-2020-10136, CVE-2020-11896, CVE-2024-7595, CVE-2025-23018: packets within packets, unasked.
-/// What is inside is neither unwrapped, nor answered, nor passed on.
+/// Row 55, CVE-2020-10136, CVE-2020-11896, CVE-2024-7595, CVE-2025-23018: packets within packets,
+/// unasked. What is inside is neither unwrapped, nor answered, nor passed on.
 #[test]
 fn no_tunnel_is_unwrapped_unasked() {
     for family in FAMILIES {
@@ -160,7 +160,8 @@ fn ipv4_options_of_any_kind_and_length_do_no_harm() {
     assert_eq!(rig.pool.available(), free);
 }
 
-/// Row 57, CVE-2020-11897, CVE-2020-17441: lengths that lie, of every size, for packets cut at every byte.
+/// Row 57, CVE-2020-11897, CVE-2020-17441: lengths that lie, of every size, for packets cut at
+/// every byte.
 #[test]
 fn a_length_of_any_value_in_a_packet_cut_anywhere_does_no_harm() {
     for family in FAMILIES {
@@ -193,8 +194,8 @@ fn a_length_of_any_value_in_a_packet_cut_anywhere_does_no_harm() {
     }
 }
 
-/// Row 60, CVE-2019-14899: a packet for the address of another interface comes from who should not know
-/// of it. The strong host model (RFC 1122 section 3.3.4.2) answers to an address where it is.
+/// Row 60, CVE-2019-14899: a packet for the address of another interface comes from who should not
+/// know of it. The strong host model (RFC 1122 section 3.3.4.2) answers to an address where it is.
 #[test]
 fn an_address_is_reached_through_its_own_interface_alone() {
     let second = InterfaceConfig {
@@ -222,7 +223,8 @@ fn an_address_is_reached_through_its_own_interface_alone() {
     }
 }
 
-/// Row 60: martians (RFC 1812 section 5.3.7, RFC 6890, RFC 4291): no packet from or to what cannot be.
+/// Row 60: martians (RFC 1812 section 5.3.7, RFC 6890, RFC 4291): no packet from or to what cannot
+/// be.
 #[test]
 fn martians_die_silently() {
     let sources = [
@@ -259,8 +261,8 @@ fn martians_die_silently() {
     }
 }
 
-/// Row 59, CVE-2011-2699, CVE-2019-10638, CVE-2020-36516: counters that strangers can read. What we send is
-/// atomic, so that its identification says nothing (RFC 6864), and carries no flow label.
+/// Row 59, CVE-2011-2699, CVE-2019-10638, CVE-2020-36516: counters that strangers can read. What we
+/// send is atomic, so that its identification says nothing (RFC 6864), and carries no flow label.
 #[test]
 fn identifications_say_nothing() {
     for family in FAMILIES {

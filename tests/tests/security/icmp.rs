@@ -41,9 +41,9 @@ fn stranger(family: Family, network: u8, n: u16) -> IpAddr {
     }
 }
 
-/// Row 36, CVE-2020-25705 (SAD DNS): an attacker spends the limit of errors with probes in a victim's
-/// name, then asks in its own; an answer told it that one of its probes had hit an open port. It
-/// chooses how many probes to send, and must not guess better than in 55 of 100 tries.
+/// Row 36, CVE-2020-25705 (SAD DNS): an attacker spends the limit of errors with probes in a
+/// victim's name, then asks in its own; an answer told it that one of its probes had hit an open
+/// port. It chooses how many probes to send, and must not guess better than in 55 of 100 tries.
 #[test]
 fn the_limit_of_errors_does_not_tell_which_ports_are_open() {
     for family in FAMILIES {
@@ -114,8 +114,8 @@ fn errors_to_all_peers_together_are_limited() {
     }
 }
 
-/// Row 38, CVE-2018-4407, CVE-2020-22283: errors about packets with the longest headers, of any length, in
-/// any number of pieces, were built beyond their memory.
+/// Row 38, CVE-2018-4407, CVE-2020-22283: errors about packets with the longest headers, of any
+/// length, in any number of pieces, were built beyond their memory.
 #[test]
 fn an_error_about_a_packet_of_any_shape_keeps_within_its_size() {
     let mut seeded = Seeded::new(38);
@@ -191,8 +191,8 @@ fn a_quote_of_any_bytes_does_no_harm() {
     }
 }
 
-/// Row 40, CVE-1999-0513 (smurf), rsmurf, RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e): whatever is
-/// wrong with a packet, there is no answer to, from or about many.
+/// Row 40, CVE-1999-0513 (smurf), rsmurf, RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e):
+/// whatever is wrong with a packet, there is no answer to, from or about many.
 #[test]
 fn nothing_to_or_from_many_is_ever_answered() {
     let many = |family| -> Vec<IpAddr> {

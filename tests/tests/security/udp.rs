@@ -102,8 +102,8 @@ impl Served {
     }
 }
 
-/// Row 44, CVE-1999-0103, CVE-2024-2169: two services answer each other for ever, started by one forged
-/// packet. Ours never answer a port below 1024, themselves, or more than they were sent.
+/// Row 44, CVE-1999-0103, CVE-2024-2169: two services answer each other for ever, started by one
+/// forged packet. Ours never answer a port below 1024, themselves, or more than they were sent.
 #[test]
 fn a_service_answers_clients_alone_and_never_with_more_than_it_got() {
     for kind in [ServiceKind::Echo, ServiceKind::Discard, ServiceKind::Chargen] {
@@ -126,7 +126,8 @@ fn a_service_answers_clients_alone_and_never_with_more_than_it_got() {
     }
 }
 
-/// Row 44, LAND (CVE-1999-0016): a packet from our own address and port would have us answer ourselves.
+/// Row 44, LAND (CVE-1999-0016): a packet from our own address and port would have us answer
+/// ourselves.
 #[test]
 fn a_service_cannot_be_made_to_talk_to_itself() {
     let groups: [IpAddr; 3] = [
