@@ -151,9 +151,9 @@ fn each_kind_of_bad_file_is_told_with_line_column_key_and_remedy() {
         ),
         (
             with("colour = 1"),
-            "fw.toml:3:1: interface.colour: unknown key; the keys here are address",
+            "fw.toml:3:1: interface.colour: unknown key; the keys here are accept_ra",
         ),
-        ("mtu = 3\n".to_owned(), "fw.toml:1:1: mtu: unknown key; the keys here are cpu, interface"),
+        ("mtu = 3\n".to_owned(), "fw.toml:1:1: mtu: unknown key; the keys here are cpu, dns_file"),
         ("\n[[interface]]\n".to_owned(), "fw.toml:2:1: interface.device: missing; add device = "),
         (service("port = 1"), "fw.toml:5:1: service.kind: missing; add kind = "),
         (service("kind = \"udp-echo\""), "fw.toml:5:1: service.port: missing; add port = "),
