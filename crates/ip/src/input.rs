@@ -13,7 +13,7 @@ use floodwall_wire::ipv4_options::{Ipv4Option, Ipv4Options};
 use floodwall_wire::ipv6_walk::{ExtensionReason, FragmentPlace};
 use floodwall_wire::{
     ExtensionLimits, IpProtocol, Ipv4Error, Ipv4Header, Ipv6Error, Ipv6Header, WalkEnd, icmpv4,
-    ipv4, ipv6,
+    ipv4, ipv6, ipv6_ext,
 };
 
 use crate::action::{IcmpError, Refusal};
@@ -300,7 +300,28 @@ pub fn ipv6_upper(
         let upper = Upper { protocol, offset, announced_at: 6, fragmented: false };
         return Ok(Layers::Upper(upper));
     }
+    if heading.protocol == IpProtocol::FRAGMENT
+        && let Some(place) = later_fragment(packet, l3, heading.total_len, limits)
+    {
+        access.borrow();
+        return Ok(Layers::Fragment { place, upper: None });
+    }
     walk(packet, l3, (heading.protocol, heading.total_len), limits, access)
+}
+
+/// What a walk would find in a fragment other than the first that has no further header, as nearly
+/// all fragments are; `None` where a walk must say.
+#[cold]
+fn later_fragment(
+    packet: &PacketBuf,
+    l3: usize,
+    total_len: usize,
+    limits: ExtensionLimits,
+) -> Option<FragmentPlace> {
+    let header = packet.first_array::<{ ipv6_ext::HEADER_LEN_MIN }>(l3 + ipv6::HEADER_LEN)?;
+    let whole = total_len >= ipv6::HEADER_LEN + header.len();
+    let allowed = limits.headers_max > 0 && limits.chain_bytes_max >= header.len();
+    FragmentPlace::of_later(header).filter(|_| whole && allowed)
 }
 
 /// Takes the first header and the packet's length by value: who has no headers keeps the heading in

@@ -34,7 +34,7 @@ use floodwall_base::{
 use floodwall_packet::{AccessCounters, PacketBuf, Pool};
 
 pub use self::piece::Piece;
-use self::runs::Place;
+use self::runs::{Grown, Place};
 use self::store::{Emptied, Head, Key, Store};
 
 /// How much a store holds: see `limits.rs` for the defaults.
@@ -165,6 +165,10 @@ impl<A: Address> Reassembly<A> {
     ) -> (Fragment<A>, Option<Expired<A>>) {
         tally.counters.count(pick::<A>(Counter::IpReasmReqds, Counter::Ip6ReasmReqds));
         let key = Key::of(piece);
+        let packet = match self.follow(&key, piece, packet, now, pool) {
+            Ok(at) => return (self.complete(at, pool, tally), None),
+            Err(packet) => packet,
+        };
         let mut found = self.store.find(&key);
         let mut expired = None;
         if let Some(at) = found
@@ -182,6 +186,44 @@ impl<A: Address> Reassembly<A> {
                 (Fragment::Dropped, expired)
             }
         }
+    }
+
+    /// The usual case in few steps: a fragment in one frame that begins where the datagram that
+    /// grew last ends, and for which there is room. It is stored as [`Reassembly::admit`] would.
+    ///
+    /// # Errors
+    /// Gives the packet back, nothing changed, where anything is unusual.
+    #[inline]
+    fn follow(
+        &mut self,
+        key: &Key<A>,
+        piece: &Piece<A>,
+        mut packet: PacketBuf,
+        now: Instant,
+        pool: &Pool,
+    ) -> Result<u32, PacketBuf> {
+        let Some(at) = self.store.recent(key) else { return Err(packet) };
+        let bytes = u64::from(packet.true_size());
+        let fits = gather::is_one_frame(pool, &packet)
+            && self.store.crowd(piece.heading.src_addr, bytes, Some(at), false).is_none();
+        let Some((datagram, runs)) = self.store.parts(at).filter(|_| fits) else {
+            return Err(packet);
+        };
+        let (start, end) = (piece.offset as u32, piece.end() as u32);
+        let awaited = datagram.total.is_none()
+            && datagram.deadline > now
+            && datagram.fragments < limits::REASSEMBLY_FRAGMENTS_MAX;
+        let run = runs.next_of(&datagram.chain, start, piece.len).filter(|_| awaited);
+        let Some(run) = run else { return Err(packet) };
+        let group = packet.is_link_group();
+        packet.trim_front(piece.payload());
+        packet.clear_offload();
+        packet.uncharge();
+        run.follow(end, packet);
+        datagram.take_in(piece, end - start, group);
+        self.work.runs += 1;
+        self.store.grow(at, Grown { added: bytes, ..Grown::default() });
+        Ok(at)
     }
 
     /// Stores the fragment; says in which datagram.
@@ -317,13 +359,7 @@ impl<A: Address> Reassembly<A> {
             Ok(done) => done,
             Err(packet) => return Err((packet, DropReason::NoBuffer)),
         };
-        datagram.note(span.0);
-        datagram.received += missing;
-        datagram.ecn |= gather::ecn_bit(piece.ecn);
-        datagram.link_group |= group;
-        if !piece.more {
-            datagram.total = Some(span.1);
-        }
+        datagram.take_in(piece, missing, group);
         if piece.offset == 0 && datagram.head.is_none() {
             datagram.head = Some(Head { piece: *piece, len: header + ends as usize });
         }
@@ -335,12 +371,12 @@ impl<A: Address> Reassembly<A> {
     /// Makes a packet of a datagram all of whose bytes are there.
     fn complete(&mut self, at: u32, pool: &Pool, tally: &mut Tally<'_>) -> Fragment<A> {
         let Some(datagram) = self.store.at(at) else { return Fragment::Held };
-        let (Some(total), Some(head)) = (datagram.total, datagram.head) else {
-            return Fragment::Held;
-        };
-        if datagram.received != total {
+        let total = datagram.received;
+        // Nearly all end here: what they are the first of is looked at after.
+        if datagram.total != Some(total) {
             return Fragment::Held;
         }
+        let Some(head) = datagram.head else { return Fragment::Held };
         let (fragments, seen) = (datagram.fragments as u64, datagram.ecn);
         let group = datagram.link_group;
         let (packets, _) = self.store.remove(at);

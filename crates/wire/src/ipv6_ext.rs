@@ -194,7 +194,7 @@ pub struct FragmentFields {
 
 impl FragmentFields {
     #[inline]
-    fn of(header: &[u8; HEADER_LEN_MIN]) -> Self {
+    pub(crate) fn of(header: &[u8; HEADER_LEN_MIN]) -> Self {
         let place = field::word::<2, _>(header);
         Self {
             next_header: IpProtocol(header[0]),

@@ -27,6 +27,9 @@ use crate::ipv6_ext::{self, ExtensionHeader, FragmentFields, HEADER_LEN_MIN};
 use crate::ipv6_options::{Ipv6Option, Ipv6Options, JUMBO_PAYLOAD, OptionAction};
 use crate::protocol::IpProtocol;
 
+/// Where the fixed header announces what follows it.
+const NEXT_HEADER_AT: usize = 6;
+
 /// How far a walk goes before it gives a packet up (RFC 8504 section 5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExtensionLimits {
@@ -112,6 +115,18 @@ pub struct FragmentPlace {
     pub offset: usize,
     /// The offset of the next-header field that announced it, which reassembly rewrites.
     pub announced_at: usize,
+}
+
+impl FragmentPlace {
+    /// The place of `header`, a fragment header directly behind the IPv6 header, if what is behind
+    /// it is not its datagram's first piece: what a walk would find, which goes no further.
+    #[inline]
+    #[must_use]
+    pub fn of_later(header: &[u8; HEADER_LEN_MIN]) -> Option<Self> {
+        let fields = FragmentFields::of(header);
+        let place = Self { fields, offset: HEADER_LEN, announced_at: NEXT_HEADER_AT };
+        (fields.offset > 0).then_some(place)
+    }
 }
 
 /// What the sender of a refused packet is owed.
@@ -241,7 +256,7 @@ impl ExtensionWalk {
             start: offset,
             offset,
             next: first,
-            announced_at: 6,
+            announced_at: NEXT_HEADER_AT,
             wanted: HEADER_LEN_MIN,
             headers: 0,
             fragment: None,

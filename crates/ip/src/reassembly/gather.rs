@@ -25,17 +25,26 @@ pub(super) const fn ecn_bit(ecn: u8) -> u8 {
 const NOT_CAPABLE: u8 = ecn_bit(0);
 const CONGESTION: u8 = ecn_bit(3);
 
+/// True bytes of a frame of the pool.
+fn frame_size(pool: &Pool) -> usize {
+    pool.frame_capacity() + HEADROOM + DESCRIPTOR_BYTES
+}
+
+/// Whether the packet is one chunk in no more than a frame, as nearly all are.
+#[inline]
+pub(super) fn is_one_frame(pool: &Pool, packet: &PacketBuf) -> bool {
+    packet.is_contiguous() && packet.true_size() as usize <= frame_size(pool)
+}
+
 /// The packet in as few frames as hold it, if it takes more memory than that.
 ///
 /// # Errors
 /// Gives the packet back where no frame is free.
 pub(super) fn compact(pool: &Pool, packet: PacketBuf) -> Result<PacketBuf, PacketBuf> {
-    let frame_bytes = pool.frame_capacity() + HEADROOM + DESCRIPTOR_BYTES;
-    let true_size = packet.true_size() as usize;
-    // As nearly all are: one frame.
-    if packet.is_contiguous() && true_size <= frame_bytes {
+    if is_one_frame(pool, &packet) {
         return Ok(packet);
     }
+    let (frame_bytes, true_size) = (frame_size(pool), packet.true_size() as usize);
     let frames = packet.len() / pool.frame_capacity() + 2;
     let wasteful = packet.chunk_count() > frames || true_size > frames * frame_bytes;
     if !wasteful {

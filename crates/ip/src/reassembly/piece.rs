@@ -77,7 +77,7 @@ impl Piece<Ipv4Addr> {
     ///
     /// # Errors
     /// Broken options and source routes as for any packet; `FragmentMalformed`, `FragmentTiny`.
-    #[cold]
+    #[inline]
     pub fn of_ipv4(
         packet: &PacketBuf,
         place: (IfIndex, usize, bool),
@@ -89,8 +89,8 @@ impl Piece<Ipv4Addr> {
         let bytes = packet
             .header(l3, heading.header_len, &mut scratch, access)
             .ok_or(DropReason::IpHeaderLength)?;
-        let header =
-            Ipv4Header::parse(bytes, heading.total_len).map_err(|_| DropReason::IpHeaderLength)?;
+        let header = Ipv4Header::parse_offloaded(bytes, heading.total_len)
+            .map_err(|_| DropReason::IpHeaderLength)?;
         let piece = Self {
             heading,
             iface,
@@ -128,7 +128,7 @@ impl Piece<Ipv6Addr> {
     ///
     /// # Errors
     /// `FragmentMalformed` and `FragmentTiny`, with the parameter problem that is owed.
-    #[cold]
+    #[inline]
     pub fn of_ipv6(
         packet: &PacketBuf,
         place: (IfIndex, usize, bool),

@@ -16,7 +16,7 @@ pub(super) const NONE: u32 = u32::MAX;
 const FREE: u32 = 0;
 
 /// Bytes that adjoin.
-struct Run {
+pub(super) struct Run {
     start: u32,
     end: u32,
     next: u32,
@@ -125,6 +125,15 @@ impl Runs {
             place.steps += 1;
         }
         place
+    }
+
+    /// The run that grew last, if `len` bytes that begin at `start` go behind it as a packet of
+    /// their own and nothing comes after.
+    #[inline]
+    pub(super) fn next_of(&mut self, chain: &Chain, start: u32, len: usize) -> Option<&mut Run> {
+        let run = self.nodes.get_mut(chain.recent as usize)?;
+        let absorbed = run.last.as_ref().is_none_or(|last| len <= last.tailroom());
+        (run.end == start && run.next == NONE && !absorbed).then_some(run)
     }
 
     /// The end of the last run.
@@ -253,6 +262,15 @@ impl Runs {
 }
 
 impl Run {
+    /// Adds a packet that [`Runs::next_of`] was asked about, and which ends at `end`.
+    #[inline]
+    pub(super) fn follow(&mut self, end: u32, packet: PacketBuf) {
+        self.end = end;
+        if let Some(before) = self.last.replace(packet) {
+            self.earlier.push_back(before);
+        }
+    }
+
     /// Adds a packet behind: its bytes behind those of the last one where they fit, else itself.
     fn push(&mut self, packet: PacketBuf) -> Grown {
         if let Some(last) = &mut self.last

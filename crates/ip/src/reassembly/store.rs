@@ -12,6 +12,7 @@ use floodwall_base::{
 use floodwall_packet::PacketList;
 
 use super::ReassemblyConfig;
+use super::gather;
 use super::piece::Piece;
 use super::runs::{Chain, Grown, Runs};
 use crate::neighbor::Index;
@@ -122,12 +123,19 @@ impl<A: Address> Datagram<A> {
         }
     }
 
-    /// Notes one fragment more; false where there were as many as there may be.
-    pub(super) fn note(&mut self, start: u32) -> bool {
-        let Some(slot) = self.starts.get_mut(self.fragments) else { return false };
-        *slot = (start / 8) as u16;
-        self.fragments += 1;
-        true
+    /// Notes a fragment of which `missing` bytes were new; not beyond as many as there may be.
+    #[inline]
+    pub(super) fn take_in(&mut self, piece: &Piece<A>, missing: u32, link_group: bool) {
+        if let Some(slot) = self.starts.get_mut(self.fragments) {
+            *slot = (piece.offset / 8) as u16;
+            self.fragments += 1;
+        }
+        self.received += missing;
+        self.ecn |= gather::ecn_bit(piece.ecn);
+        self.link_group |= link_group;
+        if !piece.more {
+            self.total = Some(piece.end() as u32);
+        }
     }
 
     /// Where the fragment that begins at `start` ended, given the run's end behind it.
@@ -163,8 +171,8 @@ pub(super) struct Store<A> {
     pub(super) all: Holding,
     pub(super) wheel: TimerWheel,
     key: HashKey,
-    /// What grew last: fragments of one datagram mostly come one after the other, and need no
-    /// hash then.
+    /// What was made or grew last, and is the last of its lists therefore: fragments of one
+    /// datagram mostly come one after the other, and need neither a hash nor a new place then.
     recent: Option<u32>,
 }
 
@@ -197,11 +205,19 @@ impl<A: Address> Store<A> {
         self.datagrams.get_mut(at as usize).map(|datagram| (datagram, &mut self.runs))
     }
 
+    fn is(&self, at: u32, key: &Key<A>) -> bool {
+        self.datagrams.get(at as usize).is_some_and(|datagram| datagram.key == *key)
+    }
+
+    /// The datagram that grew last, if `key` names it.
+    #[inline]
+    pub(super) fn recent(&self, key: &Key<A>) -> Option<u32> {
+        self.recent.filter(|at| self.is(*at, key))
+    }
+
     pub(super) fn find(&self, key: &Key<A>) -> Option<u32> {
-        let is_it =
-            |at: u32| self.datagrams.get(at as usize).is_some_and(|datagram| datagram.key == *key);
-        let recent = self.recent.filter(|at| is_it(*at));
-        recent.or_else(|| self.index.find(key.hash(&self.key), is_it))
+        let indexed = || self.index.find(key.hash(&self.key), |at| self.is(at, key));
+        self.recent(key).or_else(indexed)
     }
 
     /// The share of a source: of an IPv4 address, of an IPv6 /64.
@@ -222,6 +238,7 @@ impl<A: Address> Store<A> {
         *datagram = Datagram { key, hash, share, deadline, ..Datagram::free() };
         self.by_share.push_back(share, at);
         self.by_age.push_back(IN_USE, at);
+        self.recent = Some(at);
         self.wheel.insert(at, deadline);
         self.all.datagrams += 1;
         if let Some(share) = self.shares.get_mut(share as usize) {
@@ -231,17 +248,20 @@ impl<A: Address> Store<A> {
     }
 
     /// A datagram has grown by a fragment: it goes last.
+    #[inline]
     pub(super) fn grow(&mut self, at: u32, grown: Grown) {
         let Some(datagram) = self.datagrams.get_mut(at as usize) else { return };
-        self.recent = Some(at);
         let share = self.shares.get_mut(datagram.share as usize);
         datagram.bytes = (datagram.bytes + grown.added).saturating_sub(grown.freed);
         for holding in [share, Some(&mut self.all)].into_iter().flatten() {
             holding.bytes = (holding.bytes + grown.added).saturating_sub(grown.freed);
             holding.fragments += 1;
         }
-        self.by_share.push_back(datagram.share, at);
-        self.by_age.push_back(IN_USE, at);
+        if self.recent != Some(at) {
+            self.by_share.push_back(datagram.share, at);
+            self.by_age.push_back(IN_USE, at);
+            self.recent = Some(at);
+        }
     }
 
     /// Takes the packets of a datagram, which stays.
@@ -278,6 +298,7 @@ impl<A: Address> Store<A> {
 
     /// Who must go before `bytes` more of this source fit, in a datagram (`newcomer`: in one that
     /// is not there yet); never `spared`.
+    #[inline]
     pub(super) fn crowd(
         &self,
         src_addr: A,
