@@ -227,8 +227,7 @@ fn over_a_good_link_every_question_is_answered_once() {
 fn datagrams_in_fragments_cross_a_bad_link_whole_or_not_at_all_and_replay() {
     for family in FAMILIES {
         let lane = LaneConfig { corrupt: 0.0, ..bad_link() };
-        let [end, again, other] =
-            [7, 7, 8].map(|seed| run_with(family, seed, lane.clone(), true, 4000));
+        let [end, again, other] = [7, 7, 8].map(|seed| run_with(family, seed, lane, true, 4000));
         assert_eq!((end.trace, end.events), (again.trace, again.events));
         assert_eq!((&end.client, &end.server), (&again.client, &again.server));
         assert_ne!(end.trace, other.trace);

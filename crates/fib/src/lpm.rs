@@ -24,7 +24,7 @@
 //! # Who calls it
 //!
 //! [`LpmWriter`]: one writer, the control shard. [`Lpm`]: any worker, under a
-//! [`View`](floodwall_sync::qsbr::View), a burst at a time. The numbers are indices of next hops; 0
+//! [`View`], a burst at a time. The numbers are indices of next hops; 0
 //! stands for "no route", and nothing below [`VALUE_MAX`] has another meaning here.
 //!
 //! # Invariants

@@ -21,7 +21,8 @@
 //!   three seconds a slot; those that are resolved lose nothing.
 //! - *Strangers* ([`NeighborConfig::strangers`]), reachable by anyone on the link: neighbours that
 //!   asked for us and have never answered us. When full, the longest known stranger goes. An
-//!   evicted honest one costs one more question of ours.
+//!   evicted honest one costs one more question of ours. Who is sent to is asked at once, not after
+//!   the five seconds of RFC 4861 section 7.3.3, and so is a stranger for one round trip only.
 //! - *Proven* neighbours, the rest: when full, the stale one that is unused for longest goes; where
 //!   none is stale, the newcomer's waiting packets leave and the newcomer is not kept.
 //!
@@ -613,6 +614,9 @@ impl<A: Address> NeighborCache<A> {
             NeighborState::Unreachable => {
                 Some(now + retrans * BACKOFF_MULTIPLE.pow(u32::from(entry.solicits)))
             }
+            // A stranger that is sent to is asked with the next timed work: while it is one, others
+            // can push it out.
+            NeighborState::Delay if !proven => Some(now),
             NeighborState::Delay => Some(now + DELAY_FIRST_PROBE_TIME),
             NeighborState::Failed => {
                 entry.until = now + FAILED_HOLD;

@@ -51,7 +51,10 @@ fn stranger_flood<A: Nth>() {
         }
     }
     world.cache.table.assert_sound();
-    assert_eq!(world.cache.iter().count(), honest as usize + NEIGHBOR_STRANGERS_MAX);
+    let (silent, others): (Vec<_>, Vec<_>) = world.cache.iter().partition(|n| n.state == Failed);
+    assert_eq!(others.len(), honest as usize + NEIGHBOR_STRANGERS_MAX);
+    // Those that were answered and asked, and did not answer.
+    assert!(silent.len() <= NEIGHBORS_INCOMPLETE_MAX, "{}", silent.len());
     assert!((0..honest).all(|n| world.state(n) == Some(Stale)));
     // A new neighbour is found as ever.
     world.resolves(900);
@@ -61,6 +64,23 @@ fn stranger_flood<A: Nth>() {
 fn a_flood_of_strangers_makes_64_entries_and_evicts_no_other() {
     stranger_flood::<Ipv4Addr>();
     stranger_flood::<Ipv6Addr>();
+}
+
+fn stranger_in_use<A: Nth>() {
+    let mut world = World::<A>::new();
+    world.asks_for_us(7);
+    assert_eq!(world.send(7), Fate::To(mac(7)));
+    assert_eq!(world.pass(SECOND / 1000), [Asked::Neighbor(A::nth(7), mac(7))]);
+    world.answers(7);
+    (0..1000).for_each(|n| _ = world.asks_for_us(10_000 + n));
+    assert_eq!(world.state(7), Some(Reachable));
+    assert_eq!(world.send(7), Fate::To(mac(7)));
+}
+
+#[test]
+fn a_stranger_that_is_sent_to_is_asked_at_once_and_then_outlives_a_sweep() {
+    stranger_in_use::<Ipv4Addr>();
+    stranger_in_use::<Ipv6Addr>();
 }
 
 fn oldest_stale<A: Nth>() {
