@@ -615,7 +615,7 @@ impl<A: Address> NeighborCache<A> {
                 Some(now + retrans * BACKOFF_MULTIPLE.pow(u32::from(entry.solicits)))
             }
             // A stranger that is sent to is asked with the next timed work: while it is one, others
-            // can push it out.
+            // can push it out (specs/exceptions/rfc4861-7.3.3.md).
             NeighborState::Delay if !proven => Some(now),
             NeighborState::Delay => Some(now + DELAY_FIRST_PROBE_TIME),
             NeighborState::Failed => {
