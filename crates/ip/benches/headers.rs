@@ -51,12 +51,12 @@ fn ours_v4(packet: &PacketBuf, access: &mut AccessCounters) -> Option<Found<Ipv4
 }
 
 #[inline(never)]
-fn flat_v6(bytes: &[u8]) -> Option<Found<Ipv6Addr>> {
+fn flat_v6(bytes: &[u8], limits: &ExtensionLimits) -> Option<Found<Ipv6Addr>> {
     let bytes = bytes.get(L3..)?;
     let h = Ipv6Header::parse(bytes, bytes.len()).ok()?;
     let (mut protocol, mut at) = (h.next_header(), 40);
     if protocol.is_extension() {
-        let walk = ExtensionWalk::of_packet(&h, bytes.len(), ExtensionLimits::default());
+        let walk = ExtensionWalk::of_packet(&h, bytes.len(), *limits);
         match walk.run(bytes, |_, _| {}).ok()? {
             (WalkEnd::UpperLayer { protocol: last, offset, .. }, _) => {
                 (protocol, at) = (last, offset);
@@ -68,9 +68,12 @@ fn flat_v6(bytes: &[u8]) -> Option<Found<Ipv6Addr>> {
 }
 
 #[inline(never)]
-fn ours_v6(packet: &PacketBuf, access: &mut AccessCounters) -> Option<Found<Ipv6Addr>> {
+fn ours_v6(
+    packet: &PacketBuf,
+    limits: &ExtensionLimits,
+    access: &mut AccessCounters,
+) -> Option<Found<Ipv6Addr>> {
     let heading = input::ipv6(packet, L3, access).ok()?;
-    let limits = ExtensionLimits::default();
     let layers = input::ipv6_upper(packet, L3, &heading, limits, access).ok()?;
     let input::Layers::Upper(upper) = layers else { return None };
     let (src_addr, dst_addr) = (heading.src_addr, heading.dst_addr);
@@ -147,7 +150,7 @@ fn main() -> ExitCode {
         (IpProtocol::ROUTING, &routing),
         (IpProtocol::DESTINATION_OPTIONS, &padding),
     ];
-    let mut access = AccessCounters::default();
+    let (mut access, limits) = (AccessCounters::default(), ExtensionLimits::default());
     println!("{:<28} {:>7} {:>7} {:>6}", "", "flat", "packet", "ratio");
     let bytes = frame(v4.into(), &[]);
     let packet = pool.packet_from(&bytes).unwrap();
@@ -167,15 +170,15 @@ fn main() -> ExitCode {
     {
         let bytes = frame(v6.into(), headers);
         let packet = pool.packet_from(&bytes).unwrap();
-        assert!(flat_v6(&bytes).is_some());
-        assert_eq!(flat_v6(&bytes), ours_v6(&packet, &mut access));
+        assert!(flat_v6(&bytes, &limits).is_some());
+        assert_eq!(flat_v6(&bytes, &limits), ours_v6(&packet, &limits, &mut access));
         all &= compare(
             what,
             || {
-                black_box(flat_v6(black_box(&bytes)));
+                black_box(flat_v6(black_box(&bytes), black_box(&limits)));
             },
             || {
-                black_box(ours_v6(black_box(&packet), &mut access));
+                black_box(ours_v6(black_box(&packet), black_box(&limits), &mut access));
             },
         );
     }

@@ -30,11 +30,11 @@ pub(crate) fn walk(
     packet: &PacketBuf,
     l3: usize,
     start: (IpProtocol, usize),
-    limits: ExtensionLimits,
+    limits: &ExtensionLimits,
     access: &mut AccessCounters,
 ) -> Result<ExtensionWalk, Refusal> {
     let (first, len) = start;
-    let mut walk = ExtensionWalk::new(first, ipv6::HEADER_LEN, len, limits);
+    let mut walk = ExtensionWalk::new(first, ipv6::HEADER_LEN, len, *limits);
     if first == IpProtocol::HOP_BY_HOP && has_no_length(packet, l3, access) {
         walk = walk.of_jumbogram();
     }

@@ -61,7 +61,7 @@ impl Reassembles for Ipv6Addr {
     }
 
     fn deliver_whole(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
-        let (limits, access) = (stack.extension_limits, &mut stack.stats.access);
+        let (limits, access) = (&stack.extension_limits, &mut stack.stats.access);
         match input::ipv6_upper(&packet, ascent.l3, &ascent.heading, limits, access) {
             Ok(Layers::Upper(upper)) => {
                 let upper = Upper { fragmented: true, ..upper };

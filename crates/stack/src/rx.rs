@@ -117,7 +117,7 @@ impl Stack {
         self.stats.counters.add(Counter::IpInOctets, octets);
         let heading = match input::ipv4(&packet, l3, &mut self.stats.access) {
             Ok(heading) => heading,
-            Err(refusal) => return self.die_ip::<Ipv4Addr>(packet, refusal.reason),
+            Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
         };
         // Ethernet padding ends here.
         packet.truncate(l3 + heading.total_len);
@@ -145,7 +145,7 @@ impl Stack {
         self.stats.counters.add(Counter::Ip6InOctets, octets);
         let heading = match input::ipv6(&packet, l3, &mut self.stats.access) {
             Ok(heading) => heading,
-            Err(refusal) => return self.die_ip::<Ipv6Addr>(packet, refusal.reason),
+            Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
         };
         packet.truncate(l3 + heading.total_len);
         let to_group = match self.is_ours_v6(packet.iface(), &heading) {
@@ -153,7 +153,7 @@ impl Stack {
             Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
         };
         let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
-        let limits = self.extension_limits;
+        let limits = &self.extension_limits;
         match input::ipv6_upper(&packet, l3, &heading, limits, &mut self.stats.access) {
             Ok(Layers::Upper(upper)) => self.deliver_v6(cx, packet, ascent, upper),
             Ok(Layers::Fragment { place, upper }) => {

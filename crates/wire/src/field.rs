@@ -23,6 +23,13 @@ pub(crate) fn bytes<const AT: usize, const N: usize, const LEN: usize>(
     header.get(AT..).and_then(|tail| tail.first_chunk::<N>()).map_or([0; N], |field| *field)
 }
 
+/// The 128-bit field at offset `AT`: what is read as a number travels in registers through whatever
+/// holds it, while an array of bytes is copied from place to place in memory.
+#[inline(always)]
+pub(crate) fn huge<const AT: usize, const LEN: usize>(header: &[u8; LEN]) -> u128 {
+    u128::from_be_bytes(bytes::<AT, 16, LEN>(header))
+}
+
 /// The 16-bit field at offset `AT`.
 #[inline(always)]
 pub(crate) fn word<const AT: usize, const LEN: usize>(header: &[u8; LEN]) -> u16 {

@@ -133,14 +133,14 @@ impl<'a> Ipv6Header<'a> {
     #[inline]
     #[must_use]
     pub fn src_addr(&self) -> Ipv6Addr {
-        Ipv6Addr::from_octets(field::bytes::<8, 16, _>(self.fixed))
+        Ipv6Addr::from_bits(field::huge::<8, _>(self.fixed))
     }
 
     /// Whom the packet is for.
     #[inline]
     #[must_use]
     pub fn dst_addr(&self) -> Ipv6Addr {
-        Ipv6Addr::from_octets(field::bytes::<24, 16, _>(self.fixed))
+        Ipv6Addr::from_bits(field::huge::<24, _>(self.fixed))
     }
 
     /// The sum of the pseudo-header for an upper layer of `len` bytes.

@@ -165,7 +165,7 @@ impl Wire for Ipv6Addr {
 
     fn piece(packet: &PacketBuf, access: &mut AccessCounters) -> Result<Piece<Self>, DropReason> {
         let heading = input::ipv6(packet, 0, access).expect("it is well made");
-        let layers = input::ipv6_upper(packet, 0, &heading, ExtensionLimits::default(), access);
+        let layers = input::ipv6_upper(packet, 0, &heading, &ExtensionLimits::default(), access);
         let Ok(Layers::Fragment { place, upper }) = layers else { panic!("{layers:?}") };
         Piece::of_ipv6(packet, (IfIndex(1), 0, false), heading, (place, upper), access)
             .map_err(|refusal| refusal.reason)
