@@ -295,12 +295,6 @@ pub fn ipv6_upper(
         let upper = Upper { protocol, offset, announced_at: 6, fragmented: false };
         return Ok(Layers::Upper(upper));
     }
-    if heading.protocol == IpProtocol::FRAGMENT
-        && let Some(place) = later_fragment(packet, l3, heading.total_len, limits)
-    {
-        access.borrow();
-        return Ok(Layers::Fragment { place, upper: None });
-    }
     walk(packet, l3, (heading.protocol, heading.total_len), limits, access)
 }
 
@@ -311,7 +305,7 @@ fn later_fragment(
     packet: &PacketBuf,
     l3: usize,
     total_len: usize,
-    limits: ExtensionLimits,
+    limits: &ExtensionLimits,
 ) -> Option<FragmentPlace> {
     let header = packet.first_array::<{ ipv6_ext::HEADER_LEN_MIN }>(l3 + ipv6::HEADER_LEN)?;
     let whole = total_len >= ipv6::HEADER_LEN + header.len();
@@ -329,6 +323,12 @@ fn walk(
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
 ) -> Result<Layers, Refusal> {
+    if start.0 == IpProtocol::FRAGMENT
+        && let Some(place) = later_fragment(packet, l3, start.1, limits)
+    {
+        access.borrow();
+        return Ok(Layers::Fragment { place, upper: None });
+    }
     let walk = chain::walk(packet, l3, start, limits, access)?;
     let (fragment, end) = (walk.fragment(), walk.end());
     let cut = fragment.filter(|place| !is_atomic(place));

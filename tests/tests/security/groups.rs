@@ -112,7 +112,7 @@ fn fate<A: Side>(frame: &[u8], at: Option<usize>) -> (Vec<(DropReason, u64)>, us
         Some(at) => vec![&frame[..at], &frame[at..]],
         None => vec![frame],
     };
-    let packet = rig.pool.packet_from_chunks(pieces.into_iter()).unwrap();
+    let packet = rig.pool.packet_from_chunks(pieces).unwrap();
     let mut sent = rig.arrive(vec![packet]).len();
     sent += rig.run_for(Duration::from_secs(60)).len();
     assert!(rig.conservation().holds());
