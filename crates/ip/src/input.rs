@@ -86,7 +86,11 @@ pub fn ipv4(
             let header = Ipv4Header::parse(fixed, available).map_err(ipv4_reason)?;
             Ok(heading_v4(&header))
         }
-        _ => ipv4_unusual(packet, l3, access),
+        // By way of a copy, or the usual heading would be built in memory, as this one is.
+        _ => {
+            let heading = ipv4_unusual(packet, l3, access)?;
+            Ok(heading)
+        }
     }
 }
 
@@ -300,7 +304,7 @@ pub fn ipv6_upper(
 
 /// What a walk would find in a fragment other than the first that has no further header, as nearly
 /// all fragments are; `None` where a walk must say.
-#[cold]
+#[inline]
 fn later_fragment(
     packet: &PacketBuf,
     l3: usize,

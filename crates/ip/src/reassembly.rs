@@ -164,11 +164,23 @@ impl<A: Address> Reassembly<A> {
         tally: &mut Tally<'_>,
     ) -> (Fragment<A>, Option<Expired<A>>) {
         tally.counters.count(pick::<A>(Counter::IpReasmReqds, Counter::Ip6ReasmReqds));
+        match self.follow(piece, packet, now, pool) {
+            Ok(at) => (self.complete(at, pool, tally), None),
+            Err(packet) => self.input_unusual(piece, packet, now, pool, tally),
+        }
+    }
+
+    /// A fragment for which a place must be looked for.
+    #[inline(never)]
+    fn input_unusual(
+        &mut self,
+        piece: &Piece<A>,
+        packet: PacketBuf,
+        now: Instant,
+        pool: &Pool,
+        tally: &mut Tally<'_>,
+    ) -> (Fragment<A>, Option<Expired<A>>) {
         let key = Key::of(piece);
-        let packet = match self.follow(&key, piece, packet, now, pool) {
-            Ok(at) => return (self.complete(at, pool, tally), None),
-            Err(packet) => packet,
-        };
         let mut found = self.store.find(&key);
         let mut expired = None;
         if let Some(at) = found
@@ -196,13 +208,12 @@ impl<A: Address> Reassembly<A> {
     #[inline]
     fn follow(
         &mut self,
-        key: &Key<A>,
         piece: &Piece<A>,
         mut packet: PacketBuf,
         now: Instant,
         pool: &Pool,
     ) -> Result<u32, PacketBuf> {
-        let Some(at) = self.store.recent(key) else { return Err(packet) };
+        let Some(at) = self.store.recent(piece) else { return Err(packet) };
         let bytes = u64::from(packet.true_size());
         let fits = gather::is_one_frame(pool, &packet)
             && self.store.crowd(piece.heading.src_addr, bytes, Some(at), false).is_none();

@@ -393,11 +393,12 @@ impl Pool {
 
     #[inline(never)]
     fn alloc_larger(&self, len: usize) -> Option<PacketBuf> {
-        let fits = [
-            (Class::Frame, self.region.frame_bytes - HEADROOM),
-            (Class::Super, SUPER_BYTES - HEADROOM),
-        ];
-        fits.into_iter().filter(|f| len <= f.1).find_map(|f| self.alloc(f.0))
+        if len <= self.region.frame_bytes - HEADROOM
+            && let Some(found) = self.alloc(Class::Frame)
+        {
+            return Some(found);
+        }
+        if len <= SUPER_BYTES - HEADROOM { self.alloc(Class::Super) } else { None }
     }
 
     /// A packet of `front + len` bytes for the caller to write through [`PacketBuf::first_mut`]:

@@ -33,7 +33,7 @@ pub(super) struct Key<A> {
     /// IPv4 only: IPv6's first fragment alone says what the datagram carries.
     protocol: u8,
     /// Where an address means something on one link only.
-    zone: IfIndex,
+    zone: Option<IfIndex>,
 }
 
 impl<A: Address> Key<A> {
@@ -45,8 +45,18 @@ impl<A: Address> Key<A> {
             dst_addr,
             id: piece.id,
             protocol: if A::BITS == 32 { piece.protocol.0 } else { 0 },
-            zone: if scoped { piece.iface } else { IfIndex(0) },
+            zone: scoped.then_some(piece.iface),
         }
+    }
+
+    /// Whether it is the key of `piece`, without making that.
+    #[inline]
+    fn is_of(&self, piece: &Piece<A>) -> bool {
+        self.id == piece.id
+            && self.src_addr == piece.heading.src_addr
+            && self.dst_addr == piece.heading.dst_addr
+            && (A::BITS != 32 || self.protocol == piece.protocol.0)
+            && self.zone.is_none_or(|zone| zone == piece.iface)
     }
 
     fn hash(&self, key: &HashKey) -> u32 {
@@ -55,8 +65,8 @@ impl<A: Address> Key<A> {
             [(bits >> 64) as u64, bits as u64]
         };
         let ([a, b], [c, d]) = (halves(self.src_addr), halves(self.dst_addr));
-        let rest =
-            u64::from(self.id) << 32 | u64::from(self.zone.0) << 8 | u64::from(self.protocol);
+        let zone = self.zone.map_or(0, |zone| zone.0);
+        let rest = u64::from(self.id) << 32 | u64::from(zone) << 8 | u64::from(self.protocol);
         let mut bytes = [0; 40];
         for (out, word) in bytes.chunks_exact_mut(8).zip([a, b, c, d, rest]) {
             out.copy_from_slice(&word.to_le_bytes());
@@ -105,7 +115,7 @@ impl<A: Address> Datagram<A> {
                 dst_addr: A::UNSPECIFIED,
                 id: 0,
                 protocol: 0,
-                zone: IfIndex(0),
+                zone: None,
             },
             hash: 0,
             share: 0,
@@ -205,19 +215,18 @@ impl<A: Address> Store<A> {
         self.datagrams.get_mut(at as usize).map(|datagram| (datagram, &mut self.runs))
     }
 
-    fn is(&self, at: u32, key: &Key<A>) -> bool {
-        self.datagrams.get(at as usize).is_some_and(|datagram| datagram.key == *key)
-    }
-
-    /// The datagram that grew last, if `key` names it.
+    /// The datagram that grew last, if `piece` is of it.
     #[inline]
-    pub(super) fn recent(&self, key: &Key<A>) -> Option<u32> {
-        self.recent.filter(|at| self.is(*at, key))
+    pub(super) fn recent(&self, piece: &Piece<A>) -> Option<u32> {
+        let is_it = |datagram: &Datagram<A>| datagram.key.is_of(piece);
+        self.recent.filter(|at| self.datagrams.get(*at as usize).is_some_and(is_it))
     }
 
     pub(super) fn find(&self, key: &Key<A>) -> Option<u32> {
-        let indexed = || self.index.find(key.hash(&self.key), |at| self.is(at, key));
-        self.recent(key).or_else(indexed)
+        let is_it =
+            |at: u32| self.datagrams.get(at as usize).is_some_and(|datagram| datagram.key == *key);
+        let recent = self.recent.filter(|at| is_it(*at));
+        recent.or_else(|| self.index.find(key.hash(&self.key), is_it))
     }
 
     /// The share of a source: of an IPv4 address, of an IPv6 /64.
