@@ -23,6 +23,9 @@ use crate::tables::Tables;
 const NDP_MESSAGE_MAX: usize = 1500;
 /// Timed events that one look at a table brings.
 const EVENTS: usize = 16;
+/// Units that one kind of timed work gets before the next has its turn: a slice has room for a turn
+/// of each, so what strangers make due of one kind keeps no other waiting.
+const TURN: u32 = 4;
 
 /// A few events, taken out of a table before they are acted upon.
 struct Events<E> {
@@ -268,22 +271,26 @@ impl Stack {
         }
     }
 
-    /// All timed work, up to `budget` units.
+    /// All timed work, up to `budget` units, each kind in its turn.
     pub(crate) fn timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        const KINDS: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 9] = [
+            Stack::address_timers,
+            Stack::address_lifetimes,
+            Stack::dhcp_timers,
+            Stack::neighbor_timers::<Ipv4Addr>,
+            Stack::neighbor_timers::<Ipv6Addr>,
+            Stack::router_timers,
+            Stack::reassembly_timers::<Ipv4Addr>,
+            Stack::reassembly_timers::<Ipv6Addr>,
+            Stack::group_timers,
+        ];
         let mut left = budget;
         loop {
-            let granted = Units(left.0.min(EVENTS as u32));
-            let mut spent = self.address_timers(cx, granted);
-            spent = spent.plus(self.address_lifetimes(cx, granted.minus(spent)));
-            spent = spent.plus(self.dhcp_timers(cx, granted.minus(spent)));
-            spent = spent.plus(self.neighbor_timers::<Ipv4Addr>(cx, granted.minus(spent)));
-            spent = spent.plus(self.neighbor_timers::<Ipv6Addr>(cx, granted.minus(spent)));
-            spent = spent.plus(self.router_timers(cx, granted.minus(spent)));
-            spent = spent.plus(self.reassembly_timers::<Ipv4Addr>(cx, granted.minus(spent)));
-            spent = spent.plus(self.reassembly_timers::<Ipv6Addr>(cx, granted.minus(spent)));
-            spent = spent.plus(self.group_timers(cx, granted.minus(spent)));
-            left = left.minus(spent);
-            if spent.is_zero() || left.is_zero() {
+            let before = left;
+            for kind in KINDS {
+                left = left.minus(kind(self, cx, Units(left.0.min(TURN))));
+            }
+            if left == before || left.is_zero() {
                 return budget.minus(left);
             }
         }

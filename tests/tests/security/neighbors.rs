@@ -3,10 +3,15 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{Counter, DropReason, Family, IfIndex, MacAddr, limits, solicited_node};
+use floodwall_base::{
+    Counter, DropReason, Family, IfIndex, MacAddr, Units, limits, solicited_node,
+};
 use floodwall_ip::{AddressState, NeighborState};
-use floodwall_stack::{InterfaceConfig, StackConfig};
-use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr, echo, frame, from_peer, ip, mac, v4, v6};
+use floodwall_packet::{Engine, Round};
+use floodwall_stack::{InterfaceConfig, Stack, StackConfig};
+use floodwall_tests::craft::{
+    FAMILIES, HOST, PEER, addr, echo, fragment, frame, from_peer, ip, mac, v4, v6,
+};
 use floodwall_tests::{Rig, Sent, ethernet_config};
 use floodwall_udp::SocketSettings;
 use floodwall_wire::ndp::{NeighborAdvertisementFields, NeighborSolicitationFields};
@@ -169,6 +174,38 @@ fn strangers_that_ask_are_remembered_up_to_a_bound() {
 }
 
 /// Answers that nobody asked for make no entry (RFC 4861 section 7.2.5, RFC 826).
+/// Neighbours that ask and are answered are asked at once, as many as a slice of timed work has
+/// units. What else is due has its turn all the same: here a datagram that is never completed.
+#[test]
+fn timed_work_that_strangers_cause_keeps_no_other_waiting() {
+    for family in FAMILIES {
+        let mut rig = Rig::new(&wide());
+        let request = echo(addr(family, PEER), addr(family, HOST), &[7; 100]);
+        rig.frame(&from_peer(&fragment(&request, 9, 0, 64, true)));
+        for slice in 0..700 {
+            for n in 0..limits::NEIGHBOR_STRANGERS_MAX as u32 {
+                let n = slice * 64 + n;
+                let who = (ghost(family, n), station(n));
+                rig.frame(&asks(family, who));
+                let ping = echo(who.0, addr(family, HOST), b"?");
+                let ether_type = match family {
+                    Family::V4 => EtherType::IPV4,
+                    Family::V6 => EtherType::IPV6,
+                };
+                rig.frame(&frame(mac(HOST), who.1, ether_type, &ping));
+            }
+            rig.now += Duration::from_millis(100);
+            let slice = |stack: &mut Stack, round: &mut Round<'_>| {
+                round.budget = Units(limits::WORK_UNITS);
+                stack.work(round)
+            };
+            rig.round(Vec::new(), slice);
+        }
+        let given_up = rig.stats().drops_in.of(DropReason::FragmentTimeout);
+        assert_eq!(given_up, 1, "{family:?}: its time was over long ago");
+    }
+}
+
 #[test]
 fn a_flood_of_unasked_answers_makes_no_entry() {
     for family in FAMILIES {
