@@ -76,7 +76,7 @@ fn an_icmp_message_with_a_wrong_checksum_dies() {
 #[test]
 fn an_icmp_message_of_another_type_dies() {
     // Source quench (RFC 6633), timestamp, address mask; for IPv6 MLD, name lookup, experiments.
-    for kind in [1, 4, 5, 6, 9, 10, 13, 14, 15, 17, 30, 40, 255] {
+    for kind in [1, 4, 6, 9, 10, 13, 14, 15, 17, 30, 40, 255] {
         let packet = icmp(Family::V4, vec![kind, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5]);
         rig().packet_dies(&format!("{kind}"), &packet, DropReason::IcmpTypeUnknown, None);
     }
