@@ -2,9 +2,9 @@
 //!
 //! A [`Plan`] (TOML) says what varies, what is held and what is claimed; an [`Experiment`]
 //! measures; the frame ([`run()`]) repeats it for every seed, evaluates the claims, and makes a
-//! [`Report`] that prints as tables, as JSON, and as a folder of raw results ([`keep()`]). Called by
-//! the program `floodwall` (feature `lab`) and by this crate's tests, which run every plan's quick
-//! form.
+//! [`Report`] that prints as tables, as JSON, and as a folder of raw results ([`keep()`]). Called
+//! by the program `floodwall` (feature `lab`) and by this crate's tests, which run every plan's
+//! quick form.
 //!
 //! Invariants: a claim is data, never code: the frame alone decides whether it holds, a claim that
 //! measured nothing does not; the same plan and seed give the same numbers; published figures are

@@ -3,10 +3,10 @@
 //!
 //! `cargo bench -p floodwall-stack --bench reassembly`. The fragments are copied into the memory of
 //! each contestant as a device would, go through its whole way in (headers, reassembly, UDP with
-//! its checksum, socket) and are read by the application into its one buffer. The first and the last
-//! datagram of each round are compared byte by byte, outside the time that is measured. Rounds are
-//! interleaved; the table shows medians and ratios; a word picks rows (`-- IPv6`). smoltcp 0.14 puts
-//! IPv4 datagrams together, not IPv6 ones.
+//! its checksum, socket) and are read by the application into its one buffer. The first and the
+//! last datagram of each round are compared byte by byte, outside the time that is measured. Rounds
+//! are interleaved; the table shows medians and ratios; a word picks rows (`-- IPv6`). smoltcp 0.14
+//! puts IPv4 datagrams together, not IPv6 ones.
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
 
