@@ -204,7 +204,7 @@ fn recovery(recovery: Option<Duration>) -> Verdict {
         floor: Floor::Recovery,
         passed: recovery.is_some_and(|took| took <= RECOVERY_MAX),
         promised: format!(
-            "share as before, and a fast tenth as fast as was usual, within {} s",
+            "share and the fast tenth's latency as before within {} s",
             RECOVERY_MAX.as_secs()
         ),
         measured: recovery.map_or_else(

@@ -233,13 +233,13 @@ impl Run<'_> {
     }
 }
 
-/// Whether service is as good as it was. Of the latencies the fast tenth is compared with what was
-/// usual: a queue that a flood has left behind delays everybody, other work on the machine only
-/// those whom it hits. Not with the fast tenth of before: where answers come in steps of the
-/// scheduler, as on a TAP, the few of a short while lie on either side of a step by chance.
+/// Whether service is as good as it was. Of the latencies the fast tenth is compared: a queue that
+/// a flood has left behind delays everybody, other work on the machine only those whom it hits.
 fn is_as_before(before: &Asked, now: &Asked) -> bool {
-    let (usual, fast) = (before.latency.quantile(0.5), now.latency.quantile(0.1));
-    let slower = usual.zip(fast).is_none_or(|(usual, fast)| fast > (usual * 2).max(usual + SLACK));
+    let fast = |asked: &Asked| asked.latency.quantile(0.1);
+    let slower = fast(before)
+        .zip(fast(now))
+        .is_none_or(|(before, now)| now > (before * 2).max(before + SLACK));
     now.share() >= crate::floors::ANSWERED_MIN && !slower
 }
 
