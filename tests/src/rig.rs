@@ -101,6 +101,7 @@ impl Rig {
             arrived: &mut burst,
             departing: &mut departing,
             budget: Units(256),
+            peers: None,
         };
         let result = act(&mut self.stack, &mut round);
         (result, std::iter::from_fn(|| departing.pop_front()).collect())

@@ -158,7 +158,10 @@ impl Machine {
     fn call(&mut self, act: impl FnOnce(&mut Host, &mut Round<'_>) -> Units) {
         let Self { host, pool, random, now, burst, departing, .. } = self;
         let budget = Units(256);
-        act(host, &mut Round { now: *now, pool, random, arrived: burst, departing, budget });
+        act(
+            host,
+            &mut Round { now: *now, pool, random, arrived: burst, departing, budget, peers: None },
+        );
     }
 
     /// Lets copies of the input arrive, some at a time; `around` is called around each round that
@@ -484,6 +487,7 @@ fn generated(stream: &Stream, seed: u64) -> Vec<Vec<u8>> {
             arrived: &mut burst,
             departing: &mut departing,
             budget: Units(256),
+            peers: None,
         };
         blast.work(&mut round);
         while let Some(packet) = departing.pop_front() {

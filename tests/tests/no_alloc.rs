@@ -65,6 +65,7 @@ impl Bare {
             arrived: &mut self.burst,
             departing: &mut self.departing,
             budget: Units(256),
+            peers: None,
         };
         act(&mut self.rig.stack, &mut round);
         let departed = self.departing.len();
@@ -179,6 +180,7 @@ fn an_application_on_the_stacks_core_allocates_nothing() {
                 arrived: &mut burst,
                 departing: &mut departing,
                 budget: Units(256),
+                peers: None,
             };
             host.round(&mut round);
             answered += departing.len();

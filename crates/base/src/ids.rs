@@ -15,6 +15,16 @@ impl IfIndex {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct CoreId(pub u16);
 
+/// A worker of one host, and the shard of state that it runs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct WorkerId(pub u16);
+
+impl WorkerId {
+    /// The control shard: the one writer of what all share, and the owner of everything that is
+    /// not a flow (decision D15).
+    pub const CONTROL: Self = Self(0);
+}
+
 /// A memory node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct NumaNode(pub u8);

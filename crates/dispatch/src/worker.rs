@@ -263,6 +263,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             arrived: &mut self.burst,
             departing: &mut self.departing,
             budget,
+            peers: None,
         };
         let spent = call(&mut self.engine, &mut round);
         self.facts.add(Fact::Units, u64::from(spent.0));

@@ -243,7 +243,7 @@ impl Engine for Crowd {
 /// The same round with another burst.
 fn with<'a>(round: &'a mut Round<'_>, arrived: &'a mut Burst) -> Round<'a> {
     let Round { now, pool, random, departing, budget, .. } = round;
-    Round { now: *now, pool, random, arrived, departing, budget: *budget }
+    Round { now: *now, pool, random, arrived, departing, budget: *budget, peers: None }
 }
 
 /// How many of the packets that found no room are honest, and how many are the flood's.

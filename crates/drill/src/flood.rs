@@ -135,7 +135,15 @@ impl Flooding {
         let Round { now, pool, random, arrived, departing, .. } = round;
         // A blast spends one unit on being called.
         let budget = Units(allowed as u32 + 1);
-        self.blast.work(&mut Round { now: *now, pool, random, arrived, departing, budget })
+        self.blast.work(&mut Round {
+            now: *now,
+            pool,
+            random,
+            arrived,
+            departing,
+            budget,
+            peers: None,
+        })
     }
 
     /// When the gate opens again; `None` when the flood is over.

@@ -219,6 +219,7 @@ impl WireBench {
                 arrived: &mut self.burst,
                 departing: &mut self.departing,
                 budget: TURN_UNITS,
+                peers: None,
             },
         );
     }

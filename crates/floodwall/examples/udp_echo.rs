@@ -91,6 +91,7 @@ fn ask(wire: &mut device::MemoryWire, server: &str, question: &[u8]) -> Outcome<
             arrived: &mut arrived,
             departing: &mut departing,
             budget: Units(256),
+            peers: None,
         };
         stack.round(&mut round);
         stack.work(&mut round);

@@ -4,9 +4,12 @@
 //! come out. So `dispatch` runs it on real devices, `world` in virtual time, and it cannot know
 //! which. Every call returns the units of work that it spent, by which a caller shares a core.
 
+use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, Randomness, Units};
+use floodwall_sync::qsbr::View;
 
 use crate::burst::Burst;
+use crate::handoff::HandoffList;
 use crate::list::PacketList;
 use crate::pool::Pool;
 
@@ -24,6 +27,38 @@ pub struct Round<'a> {
     pub departing: &'a mut PacketList,
     /// How much work the caller grants.
     pub budget: Units,
+    /// What ties this worker to the others; `None` where the engine is alone.
+    pub peers: Option<Peers<'a>>,
+}
+
+impl Round<'_> {
+    /// The same round for another call: nothing of it is used up.
+    pub fn again(&mut self) -> Round<'_> {
+        Round {
+            now: self.now,
+            pool: self.pool,
+            random: self.random,
+            arrived: self.arrived,
+            departing: self.departing,
+            budget: self.budget,
+            peers: self.peers.as_mut().map(Peers::again),
+        }
+    }
+}
+
+/// What an engine needs of the other workers of its host.
+pub struct Peers<'a> {
+    /// Leave to look at what the control shard has published, until the end of this call.
+    pub view: View<'a>,
+    /// What belongs to another worker.
+    pub handoff: &'a mut HandoffList,
+}
+
+impl Peers<'_> {
+    /// The same for another call.
+    pub fn again(&mut self) -> Peers<'_> {
+        Peers { view: self.view, handoff: self.handoff }
+    }
 }
 
 /// What the triage step says of one packet, before any work is put into it.
@@ -44,6 +79,22 @@ pub trait Engine {
 
     /// Does up to `round.budget` units of timed work: retransmissions, ageing, applications.
     fn work(&mut self, round: &mut Round<'_>) -> Units;
+
+    /// Takes what other workers handed over, all of it. An engine that hands nothing over is never
+    /// handed anything, and need not care.
+    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        let _ = round;
+        handed.drain().for_each(drop);
+        Units(0)
+    }
+
+    /// How many packets it is willing to take now: fewer than a burst where a consumer behind it
+    /// is full, so that the excess waits, and dies, in the device's ring before any work is put
+    /// into it (queue-state feedback).
+    fn appetite(&self, now: Instant) -> usize {
+        let _ = now;
+        BURST_MAX
+    }
 
     /// When [`Engine::work`] must be called at the latest; `None` where nothing is pending. A
     /// moment in the past means at once.

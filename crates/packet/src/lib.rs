@@ -30,6 +30,7 @@ mod burst;
 mod chunks;
 mod descriptor;
 mod engine;
+mod handoff;
 mod home;
 mod lent;
 mod list;
@@ -45,7 +46,8 @@ pub use buf::{ChainFull, PacketBuf};
 pub use burst::Burst;
 pub use chunks::Chunks;
 pub use descriptor::Class;
-pub use engine::{Engine, Round, Triage};
+pub use engine::{Engine, Peers, Round, Triage};
+pub use handoff::{Handoff, HandoffKind, HandoffList};
 pub use list::PacketList;
 pub use meta::{ChecksumState, Offload};
 pub use pool::{

@@ -89,6 +89,7 @@ impl Sent {
             arrived: &mut arrived,
             departing: &mut departing,
             budget: Units(256),
+            peers: None,
         };
         let id = open(&mut stack, &mut round, 4000);
         let to = SocketAddr::new(own_addr(v6, 2), PORT);
@@ -123,6 +124,7 @@ impl Floodwall {
             arrived: &mut arrived,
             departing: &mut departing,
             budget: Units(256),
+            peers: None,
         };
         let at = open(&mut stack, &mut round, PORT);
         let (sent, buffer) = (Sent::new(v6), vec![0; 65_536]);
@@ -145,6 +147,7 @@ impl Receiver for Floodwall {
             arrived: &mut self.arrived,
             departing: &mut self.departing,
             budget: Units(256),
+            peers: None,
         };
         self.stack.round(&mut round);
         let received = self.stack.sockets(&mut round).udp_recv(self.at, &mut self.buffer);

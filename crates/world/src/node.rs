@@ -255,7 +255,10 @@ impl Node {
         let engine: &mut dyn Any = &mut **engine;
         let engine: &mut E = engine.downcast_mut()?;
         let (budget, sent_before) = (config.budget, departing.len());
-        let answer = caller(engine, &mut Round { now, pool, random, arrived, departing, budget });
+        let answer = caller(
+            engine,
+            &mut Round { now, pool, random, arrived, departing, budget, peers: None },
+        );
         drop(self.arrived.drain());
         self.pay(now, Spent::default(), sent_before);
         Some(answer)
@@ -289,6 +292,7 @@ impl Node {
                 arrived: &mut self.arrived,
                 departing: &mut self.departing,
                 budget: self.config.budget,
+                peers: None,
             },
         );
         // What the engine left is dropped here, and its ledger will not balance: its own fault.

@@ -175,6 +175,7 @@ impl World<'_> {
             arrived: burst,
             departing: &mut departing,
             budget: Units(64),
+            peers: None,
         };
         self.stack.round(&mut round);
         self.stack.work(&mut round);
@@ -217,6 +218,7 @@ impl World<'_> {
             arrived: &mut Burst::new(),
             departing: &mut departing,
             budget: Units(64),
+            peers: None,
         };
         let mut sockets = self.stack.sockets(&mut round);
         let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 4000);

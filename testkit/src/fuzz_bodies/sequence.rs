@@ -173,6 +173,7 @@ impl<'a> Machine<'a> {
             arrived,
             departing: &mut departing,
             budget,
+            peers: None,
         };
         let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 4000);
         let settings = SocketSettings::new(Family::V6);
@@ -346,7 +347,15 @@ impl<'a> Machine<'a> {
         let (now, budget) = (self.now, Units(64));
         act(
             &mut self.host,
-            &mut Round { now, pool, random, arrived, departing: &mut departing, budget },
+            &mut Round {
+                now,
+                pool,
+                random,
+                arrived,
+                departing: &mut departing,
+                budget,
+                peers: None,
+            },
         );
         while let Some(packet) = departing.pop_front() {
             assert!(fits(&packet), "{} bytes leave", packet.len());

@@ -131,7 +131,8 @@ fn step(
     let mut classes = [Triage::Stranger; 64];
     host.classify(burst, &mut classes);
     let budget = Units(64);
-    let mut round = Round { now, pool, random, arrived: burst, departing: &mut departing, budget };
+    let mut round =
+        Round { now, pool, random, arrived: burst, departing: &mut departing, budget, peers: None };
     host.round(&mut round);
     host.work(&mut round);
     assert!(burst.is_empty(), "a round takes the whole burst");

@@ -95,6 +95,7 @@ impl Served {
             arrived: &mut arrived,
             departing: &mut departing,
             budget: Units(256),
+            peers: None,
         };
         self.host.round(&mut round);
         self.host.work(&mut round);

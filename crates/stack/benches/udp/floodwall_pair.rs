@@ -67,6 +67,7 @@ impl End {
             arrived: &mut self.arrived,
             departing: &mut self.departing,
             budget: Units(256),
+            peers: None,
         };
         act(&mut self.stack, &mut round)
     }

@@ -1,0 +1,106 @@
+//! `HandoffList`: packets that one worker's engine wants another worker to have.
+//!
+//! Called by engines, which push in their rounds and take in [`Engine::adopt`](crate::Engine), and
+//! by whoever runs them (`dispatch`, `world`), who carries the packets over. Invariant: never more
+//! than its bound, allocated at construction; a packet that finds no room is given back, so that
+//! its engine drops it by name.
+
+use floodwall_base::WorkerId;
+
+use crate::buf::PacketBuf;
+
+/// What the other worker shall do with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandoffKind {
+    /// A frame as it arrived: take it in.
+    Frame,
+    /// An IP packet of ours without link header, its interface named: send it. Its sender does not
+    /// know the neighbour.
+    Outgoing,
+    /// A datagram put together from fragments, from its IP header on: take it in.
+    Reassembled,
+}
+
+/// One packet on its way to another worker.
+#[derive(Debug)]
+pub struct Handoff {
+    /// Who shall have it.
+    pub to: WorkerId,
+    /// What for.
+    pub kind: HandoffKind,
+    /// The packet.
+    pub packet: PacketBuf,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct HandoffList {
+    list: Vec<Handoff>,
+    max: usize,
+}
+
+impl HandoffList {
+    /// An empty list with memory for `max` packets.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        Self { list: Vec::with_capacity(max), max }
+    }
+
+    /// Appends one; gives it back where there is no room.
+    ///
+    /// # Errors
+    /// The list is full.
+    #[expect(clippy::result_large_err, reason = "the packet is given back, not lost")]
+    pub fn push(&mut self, handoff: Handoff) -> Result<(), Handoff> {
+        if self.list.len() >= self.max {
+            return Err(handoff);
+        }
+        self.list.push(handoff);
+        Ok(())
+    }
+
+    /// Takes all, in order.
+    pub fn drain(&mut self) -> impl Iterator<Item = Handoff> + '_ {
+        self.list.drain(..)
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// How many more there is room for.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.max - self.list.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pool, PoolConfig};
+
+    #[test]
+    fn a_full_list_gives_the_packet_back_and_keeps_the_order() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let mut list = HandoffList::new(2);
+        let handoff = |to| Handoff {
+            to: WorkerId(to),
+            kind: HandoffKind::Frame,
+            packet: pool.packet_from(&[1]).unwrap(),
+        };
+        assert!(list.push(handoff(0)).is_ok() && list.push(handoff(1)).is_ok());
+        assert_eq!(list.room(), 0);
+        assert_eq!(list.push(handoff(2)).unwrap_err().to, WorkerId(2));
+        assert_eq!(list.drain().map(|h| h.to.0).collect::<Vec<_>>(), [0, 1]);
+        assert!(list.is_empty() && list.len() == 0 && list.room() == 2);
+    }
+}
