@@ -20,6 +20,14 @@ impl Engine for Hosted {
         self.0.work(round)
     }
 
+    fn departed(&mut self) {
+        self.0.departed();
+    }
+
+    fn rests(&mut self) -> bool {
+        self.0.rests()
+    }
+
     fn deadline(&self) -> Option<Instant> {
         self.0.deadline()
     }

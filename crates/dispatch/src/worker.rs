@@ -246,6 +246,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.call_engine(now, Units(WORK_UNITS), E::work);
             self.transmit();
         }
+        self.engine.departed();
         found
     }
 
@@ -339,6 +340,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// Publishes, and sleeps until something happens. Returns the time then.
     fn rest(&mut self, stop: &Stop, clock: Clock, now: Instant) -> Result<Instant, WorkerError> {
         self.spin.0 = 0;
+        if !self.engine.rests() {
+            return Ok(now);
+        }
         self.facts.add(Fact::Sleeps, 1);
         self.publish(now);
         let silent = self.ports.iter().any(Port::is_silent);

@@ -221,6 +221,14 @@ impl Engine for Served {
         self.call(round, Host::work)
     }
 
+    fn departed(&mut self) {
+        self.host.departed();
+    }
+
+    fn rests(&mut self) -> bool {
+        self.host.rests()
+    }
+
     fn deadline(&self) -> Option<Instant> {
         self.host.deadline().into_iter().chain([self.look_at]).min()
     }

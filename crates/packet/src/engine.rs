@@ -96,6 +96,18 @@ pub trait Engine {
         BURST_MAX
     }
 
+    /// What the last calls appended has been given to the devices. Called once a turn, after they
+    /// have transmitted: now programs are given their memory back, and those that wait are woken,
+    /// so that no packet waits behind a wake-up.
+    fn departed(&mut self) {}
+
+    /// The caller is about to sleep: whether it may. `false` where another thread wants something
+    /// of the engine already; after `true`, whoever wants something wakes the caller by the means
+    /// that the engine was given for it.
+    fn rests(&mut self) -> bool {
+        true
+    }
+
     /// When [`Engine::work`] must be called at the latest; `None` where nothing is pending. A
     /// moment in the past means at once.
     fn deadline(&self) -> Option<Instant>;

@@ -117,6 +117,14 @@ impl Engine for Host {
         spent.plus(self.run_applications(round))
     }
 
+    fn departed(&mut self) {
+        self.stack.departed();
+    }
+
+    fn rests(&mut self) -> bool {
+        self.stack.rests()
+    }
+
     fn deadline(&self) -> Option<Instant> {
         let applications = self.applications.iter().filter_map(|a| a.deadline());
         applications.chain(self.stack.deadline()).min()

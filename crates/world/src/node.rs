@@ -243,6 +243,7 @@ impl Node {
         }
         self.stats.turns += 1;
         self.pay(now, spent, sent_before);
+        self.engine.departed();
     }
 
     /// Lets `caller` use the engine with a round of its own, at the price of the packets it sends.
