@@ -64,26 +64,43 @@
 //! after `G` was raised, which happens only while something waits in a limbo. No reader waits for
 //! a writer, no writer for a reader.
 //!
+//! What waits, how long it waited, what was refused and which worker is slow can be read from any
+//! thread at any time: [`Domain::stats`], [`Domain::classes`], [`Domain::ages`].
+//!
+//! The epoch has 63 bits and more; raised every nanosecond it lasts for centuries. Where it would
+//! end it stays ([`EPOCH_MAX`]): then nothing is freed any more while a worker is online, the caps
+//! refuse, and nothing is freed too early.
+//!
 //! # Under flood
 //!
 //! Strangers retire nothing by themselves; whose packets make a table change is bounded there.
-//! Bound: the [`Caps`] of each limbo, in items and bytes, allocated at construction. When full:
-//! the change is refused with its value given back ([`Refused`]), and counted. Honest traffic
-//! loses that change, and goes on with the table as it was.
+//! Bound: the [`Caps`] of each limbo, in items and bytes, allocated at construction. Worst work: a
+//! pass of [`Policy::batch`] objects and [`Policy::pass_max`] of time, never within a packet's
+//! walk. When full: the change is refused with its value given back ([`Refused`]), and counted
+//! ([`LimboStats::refused`]). Nobody is evicted, for nobody may be: a reader may still look. Honest
+//! traffic loses that change, and goes on with the table as it was. A worker that is stuck is told
+//! to pause ([`Reader::is_chased`]) and named ([`Domain::stalled`]).
 
+mod gauge;
 mod limbo;
 mod policy;
+pub(crate) mod weaken;
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodwall_base::Instant;
 use thiserror::Error;
 
 pub use self::{
-    limbo::{Caps, Limbo, LimboStats, Refused, Slot},
+    gauge::LimboStats,
+    limbo::{Caps, Limbo, Refused, Slot},
     policy::{Moment, Paced, Policy},
+};
+use self::{
+    gauge::{Gauge, Sum},
+    weaken::{Point, fence_at, order},
 };
 use crate::{
     CachePadded,
@@ -91,14 +108,15 @@ use crate::{
         Arc,
         atomic::{
             AtomicBool, AtomicU64,
-            Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
-            fence,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
         },
     },
 };
 
 /// What a record holds while its worker is offline: no epoch.
 const OFFLINE: u64 = 0;
+/// The epoch that is never raised: beyond every one of them must be a horizon.
+const EPOCH_MAX: u64 = u64::MAX - 1;
 
 /// One worker's line: nobody else writes it.
 struct Record {
@@ -110,16 +128,34 @@ struct Record {
     taken: AtomicBool,
 }
 
+/// The domain's line, that all workers read and writers seldom change.
+struct Epoch {
+    now: AtomicU64,
+    /// A limbo is over full: workers that have not gone beyond this epoch are to pause soon.
+    chased: std::sync::atomic::AtomicU64,
+}
+
 /// What all readers and limbos of a domain share.
 pub(crate) struct Shared {
-    epoch: CachePadded<AtomicU64>,
+    epoch: CachePadded<Epoch>,
     records: Box<[CachePadded<Record>]>,
     /// What limbos left behind whose writer ended before its objects' grace period. Freed with
     /// the domain, when no reader is left.
     orphans: Mutex<Vec<Box<dyn Send>>>,
+    /// Of every limbo that ever was: few, made at start. Never locked while packets are handled.
+    gauges: Mutex<Vec<std::sync::Arc<Gauge>>>,
 }
 
 impl Shared {
+    fn gauges(&self) -> MutexGuard<'_, Vec<std::sync::Arc<Gauge>>> {
+        self.gauges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells workers that hold up what was retired with this epoch.
+    fn chase(&self, epoch: u64) {
+        self.epoch.chased.fetch_max(epoch, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// Keeps what a limbo left behind until the domain ends. Off the packets' path: a lock.
     fn adopt(&self, orphans: Box<dyn Send>) {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner).push(orphans);
@@ -127,24 +163,24 @@ impl Shared {
 
     /// The epoch with which what has just been unlinked is retired.
     fn retiring_epoch(&self) -> u64 {
-        fence(SeqCst);
-        self.epoch.load(Relaxed)
+        fence_at(Point::RetireFence);
+        self.epoch.now.load(Relaxed)
     }
 
     /// Everything retired with a smaller epoch may be freed. Raises the epoch if every online
     /// worker has seen it. One load a worker.
     fn horizon(&self) -> u64 {
-        let epoch = self.epoch.load(Relaxed);
+        let epoch = self.epoch.now.load(Relaxed);
         let mut oldest = u64::MAX;
         for record in &self.records {
-            let local = record.local.load(Acquire);
+            let local = record.local.load(order(Point::HorizonAcquire, Acquire));
             if local != OFFLINE {
                 oldest = oldest.min(local);
             }
         }
-        if oldest >= epoch {
+        if oldest >= epoch && epoch < EPOCH_MAX {
             // Another limbo may have done it: then it is done.
-            let _ = self.epoch.compare_exchange(epoch, epoch + 1, Relaxed, Relaxed);
+            let _ = self.epoch.now.compare_exchange(epoch, epoch + 1, Relaxed, Relaxed);
         }
         oldest
     }
@@ -163,13 +199,32 @@ pub struct Domain<P: Policy = Paced> {
 #[error("the domain has readers for {0} workers, and all are taken")]
 pub struct NoRecord(pub usize);
 
-/// A worker that has not paused for long.
+/// How long ago a worker paused; where that is long, the worker is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// The number of its reader, in the order in which readers were made.
     pub worker: usize,
     /// How long ago it paused last.
     pub age: Duration,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "worker {} has not paused for {:?}", self.worker, self.age)
+    }
+}
+
+/// A domain at one moment, for whoever shows figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DomainStats {
+    /// Grace periods, what waits, what was refused: all limbos together.
+    pub limbo: LimboStats,
+    /// Grace periods begun so far.
+    pub epoch: u64,
+    /// Workers that are online: neither parked nor gone.
+    pub online: usize,
+    /// The online worker that paused longest ago.
+    pub slowest: Option<Stall>,
 }
 
 impl Domain {
@@ -184,6 +239,11 @@ impl<P: Policy> Domain<P> {
     /// As [`Domain::new`], with a policy of one's own.
     #[must_use]
     pub fn with_policy(workers: u16, policy: P) -> Self {
+        Self::with_epoch(workers, policy, 1)
+    }
+
+    /// As [`Domain::with_policy`], from a later epoch on: for tests of its end.
+    fn with_epoch(workers: u16, policy: P, epoch: u64) -> Self {
         let record = |_| {
             CachePadded::new(Record {
                 local: AtomicU64::new(OFFLINE),
@@ -192,41 +252,89 @@ impl<P: Policy> Domain<P> {
             })
         };
         let records = (0..workers).map(record).collect();
-        let epoch = CachePadded::new(AtomicU64::new(1));
-        let orphans = Mutex::new(Vec::new());
-        Self { shared: Arc::new(Shared { epoch, records, orphans }), policy }
+        let chased = std::sync::atomic::AtomicU64::new(0);
+        let epoch = CachePadded::new(Epoch { now: AtomicU64::new(epoch), chased });
+        let (orphans, gauges) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        Self { shared: Arc::new(Shared { epoch, records, orphans, gauges }), policy }
     }
 
-    /// A reader for one worker, online. Visits the records; off the packets' path.
+    /// A reader for one worker, online. Visits the records; off the packets' path. Its age counts
+    /// from the clock's origin: where the clock is older than the worker, use
+    /// [`Domain::reader_at`].
     ///
     /// # Errors
     /// Every worker that the domain was made for has one.
     pub fn reader(&self) -> Result<Reader<P>, NoRecord> {
+        self.reader_at(Instant::ORIGIN)
+    }
+
+    /// As [`Domain::reader`], for a worker that starts at `now`.
+    ///
+    /// # Errors
+    /// As [`Domain::reader`].
+    pub fn reader_at(&self, now: Instant) -> Result<Reader<P>, NoRecord> {
         let free = |record: &CachePadded<Record>| {
             record.taken.compare_exchange(false, true, AcqRel, Relaxed).is_ok()
         };
         let worker = self.shared.records.iter().position(free);
         let worker = worker.ok_or(NoRecord(self.shared.records.len()))?;
         let mut reader = Reader { shared: Arc::clone(&self.shared), worker, policy: self.policy };
-        reader.go_online();
+        reader.go_online(Some(now));
         Ok(reader)
     }
 
     /// A limbo for one class of objects. Allocates room for `caps.items`.
     #[must_use]
     pub fn limbo<T: Send + 'static>(&self, caps: Caps) -> Limbo<T, P> {
-        Limbo::new(Arc::clone(&self.shared), self.policy, caps)
+        self.limbo_of("", caps)
     }
 
-    /// The online workers whose last quiescent state is older than `limit`. Reads a line a worker.
+    /// As [`Domain::limbo`], with the name under which [`Domain::classes`] shows it.
+    #[must_use]
+    pub fn limbo_of<T: Send + 'static>(&self, class: &'static str, caps: Caps) -> Limbo<T, P> {
+        let gauge = std::sync::Arc::new(Gauge::new(class, caps));
+        self.shared.gauges().push(std::sync::Arc::clone(&gauge));
+        Limbo::new(Arc::clone(&self.shared), self.policy, caps, gauge)
+    }
+
+    /// The whole domain now, from any thread. Reads a line a worker and a histogram a limbo, under
+    /// a lock that only this and the making of a limbo take: for reports, not for packets.
+    #[must_use]
+    pub fn stats(&self, now: Instant) -> DomainStats {
+        let mut sum = Sum::default();
+        self.shared.gauges().iter().for_each(|gauge| sum.add(gauge));
+        let mut stats = DomainStats {
+            limbo: sum.stats(),
+            epoch: self.shared.epoch.now.load(Relaxed),
+            ..DomainStats::default()
+        };
+        for stall in self.ages(now) {
+            stats.online += 1;
+            if stats.slowest.is_none_or(|slowest| stall.age > slowest.age) {
+                stats.slowest = Some(stall);
+            }
+        }
+        stats
+    }
+
+    /// Each limbo's class and figures, in the order in which limbos were made. Cost as
+    /// [`Domain::stats`].
+    #[must_use]
+    pub fn classes(&self) -> Vec<(&'static str, LimboStats)> {
+        self.shared.gauges().iter().map(|gauge| (gauge.class(), gauge.stats())).collect()
+    }
+
+    /// The online workers whose last quiescent state is older than `limit`, as a rule
+    /// [`Paced::STALL_AFTER`]. Reads a line a worker.
     pub fn stalled(&self, now: Instant, limit: Duration) -> impl Iterator<Item = Stall> + '_ {
         self.ages(now).filter(move |stall| stall.age > limit)
     }
 
     /// How long ago each online worker paused.
     pub fn ages(&self, now: Instant) -> impl Iterator<Item = Stall> + '_ {
+        // Acquire: a worker that came back is seen with the time at which it did.
         let records = self.shared.records.iter().enumerate();
-        records.filter(|(_, record)| record.local.load(Relaxed) != OFFLINE).map(
+        records.filter(|(_, record)| record.local.load(Acquire) != OFFLINE).map(
             move |(worker, record)| {
                 let then = Instant::from_nanos(record.passed_at.load(Relaxed));
                 Stall { worker, age: now.saturating_since(then) }
@@ -247,7 +355,7 @@ impl<P: Policy> Clone for Domain<P> {
 
 impl<P: Policy> fmt::Debug for Domain<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let epoch = self.shared.epoch.load(Relaxed);
+        let epoch = self.shared.epoch.now.load(Relaxed);
         f.debug_struct("Domain").field("epoch", &epoch).finish_non_exhaustive()
     }
 }
@@ -289,11 +397,22 @@ impl<P: Policy> Reader<P> {
     pub fn quiescent(&mut self, now: Instant) {
         let Some(record) = self.shared.records.get(self.worker) else { return };
         record.passed_at.store(now.as_nanos(), Relaxed);
-        let epoch = self.shared.epoch.load(Relaxed);
+        let epoch = self.shared.epoch.now.load(Relaxed);
         if record.local.load(Relaxed) != epoch {
-            record.local.store(epoch, Release);
-            fence(SeqCst);
+            record.local.store(epoch, order(Point::QuiescentRelease, Release));
+            fence_at(Point::QuiescentFence);
         }
+    }
+
+    /// Whether so much waits for this worker to pause that it should do so early: end the slice of
+    /// timed work that it is in, and pass. Two loads of lines that seldom change; never needed for
+    /// safety.
+    #[must_use]
+    #[inline]
+    pub fn is_chased(&self) -> bool {
+        let chased = self.shared.epoch.chased.load(std::sync::atomic::Ordering::Relaxed);
+        let record = self.shared.records.get(self.worker);
+        record.is_some_and(|record| record.local.load(Relaxed) <= chased)
     }
 
     /// Goes offline until the guard is dropped: grace periods do not wait for a worker that
@@ -305,15 +424,19 @@ impl<P: Policy> Reader<P> {
 
     fn go_offline(&mut self) {
         if let Some(record) = self.shared.records.get(self.worker) {
-            record.local.store(OFFLINE, Release);
+            record.local.store(OFFLINE, order(Point::OfflineRelease, Release));
         }
     }
 
-    fn go_online(&mut self) {
+    /// The release is for [`Domain::ages`] alone: there was nothing to let go of.
+    fn go_online(&mut self, now: Option<Instant>) {
         let Some(record) = self.shared.records.get(self.worker) else { return };
-        let epoch = self.shared.epoch.load(Relaxed);
+        if let Some(now) = now {
+            record.passed_at.store(now.as_nanos(), Relaxed);
+        }
+        let epoch = self.shared.epoch.now.load(Relaxed);
         record.local.store(epoch, Release);
-        fence(SeqCst);
+        fence_at(Point::OnlineFence);
     }
 }
 
@@ -349,7 +472,7 @@ impl<P: Policy> Parked<'_, P> {
 
 impl<P: Policy> Drop for Parked<'_, P> {
     fn drop(&mut self) {
-        self.reader.go_online();
+        self.reader.go_online(None);
     }
 }
 

@@ -17,7 +17,10 @@ use core::{fmt, ops::Deref, ptr::NonNull};
 use floodwall_base::Instant;
 
 use crate::{
-    qsbr::{Domain, Limbo, Policy, Refused, Shared, View},
+    qsbr::{
+        Domain, Limbo, Policy, Refused, Shared, View,
+        weaken::{Point, order},
+    },
     shim::{
         Arc,
         atomic::{
@@ -74,7 +77,7 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
             Ok(slot) => slot,
             Err(refused) => return Err((value, refused)),
         };
-        let old = self.value.swap(Box::into_raw(value), AcqRel);
+        let old = self.value.swap(Box::into_raw(value), order(Point::SwapRelease, AcqRel));
         // SAFETY: every pointer in the cell came from a box, so it is not null.
         slot.retire(Retired(unsafe { NonNull::new_unchecked(old) }), now);
         Ok(())

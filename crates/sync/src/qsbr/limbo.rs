@@ -3,6 +3,16 @@
 //! Called by the one writer of a table. Invariants: at most [`Caps`] objects and bytes wait, and
 //! room is asked for *before* anything is unlinked, so that a refusal changes nothing; objects
 //! leave in the order in which they came, none before every worker has paused. See `qsbr.rs`.
+//!
+//! # Pace
+//!
+//! [`Policy`] decides how much one pass frees, as the table of Linux' figures in `policy.rs` says.
+//! Two of them are decided here: with more than [`Paced::CHASE`] objects waiting, workers that have
+//! not paused since the oldest was retired are told to ([`Reader::is_chased`]); and objects that
+//! were retired [lazily](Slot::retire_lazily) start no grace period of their own until there are
+//! many of them, or they are old, or they fill half of what may wait.
+//!
+//! [`Reader::is_chased`]: super::Reader::is_chased
 
 use core::fmt;
 use core::time::Duration;
@@ -11,6 +21,8 @@ use std::collections::VecDeque;
 use floodwall_base::Instant;
 use thiserror::Error;
 
+use super::gauge::{Gauge, LimboStats};
+use super::weaken::{Point, is_weak};
 use super::{Paced, Policy, Shared};
 use crate::shim::Arc;
 
@@ -18,7 +30,7 @@ use crate::shim::Arc;
 const CLOCK_EVERY: usize = 32;
 
 /// How much may wait at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
     /// Objects.
     pub items: usize,
@@ -36,25 +48,10 @@ pub struct Refused {
     pub bytes: usize,
 }
 
-/// What a limbo has seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LimboStats {
-    /// Objects that wait.
-    pub items: usize,
-    /// Their bytes.
-    pub bytes: usize,
-    /// The most objects that ever waited.
-    pub items_max: usize,
-    /// The most bytes that ever waited.
-    pub bytes_max: usize,
-    /// Objects that were freed.
-    pub freed: u64,
-    /// Changes that were refused at the cap.
-    pub refused: u64,
-    /// From retiring to freeing, of the object freed last.
-    pub grace_last: Duration,
-    /// The longest of these.
-    pub grace_max: Duration,
+/// Whether every worker has paused since an object was retired with this epoch.
+#[inline]
+fn is_free(epoch: u64, horizon: u64) -> bool {
+    epoch < horizon || (epoch == horizon && is_weak(Point::Strictly))
 }
 
 struct Waiting<T> {
@@ -72,13 +69,20 @@ pub struct Limbo<T: Send + 'static, P: Policy = Paced> {
     caps: Caps,
     waiting: VecDeque<Waiting<T>>,
     hurried: bool,
-    stats: LimboStats,
+    /// How many of the objects that came last were retired lazily, without an eager one behind.
+    lazy: usize,
+    gauge: std::sync::Arc<Gauge>,
 }
 
 impl<T: Send + 'static, P: Policy> Limbo<T, P> {
-    pub(super) fn new(shared: Arc<Shared>, policy: P, caps: Caps) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        policy: P,
+        caps: Caps,
+        gauge: std::sync::Arc<Gauge>,
+    ) -> Self {
         let waiting = VecDeque::with_capacity(caps.items);
-        Self { shared, policy, caps, waiting, hurried: false, stats: LimboStats::default() }
+        Self { shared, policy, caps, waiting, hurried: false, lazy: 0, gauge }
     }
 
     /// Room for one object of so many bytes. Constant cost.
@@ -86,10 +90,11 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
     /// # Errors
     /// The limbo is at its cap: the change that would fill it must not be made.
     pub fn reserve(&mut self, bytes: usize) -> Result<Slot<'_, T, P>, Refused> {
-        let fits = self.stats.bytes.checked_add(bytes).is_some_and(|sum| sum <= self.caps.bytes);
+        let held = self.gauge.bytes();
+        let fits = held.checked_add(bytes).is_some_and(|sum| sum <= self.caps.bytes);
         if self.waiting.len() >= self.caps.items || !fits {
-            self.stats.refused += 1;
-            return Err(Refused { items: self.stats.items, bytes: self.stats.bytes });
+            self.gauge.refused();
+            return Err(Refused { items: self.waiting.len(), bytes: held });
         }
         Ok(Slot { limbo: self, bytes })
     }
@@ -111,14 +116,18 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
         if self.waiting.is_empty() {
             return 0;
         }
-        let horizon = self.shared.horizon();
-        let batch = self.policy.batch(self.waiting.len(), &mut self.hurried);
         let mut now = clock();
+        if !self.is_due(now) {
+            return 0;
+        }
+        let horizon = self.shared.horizon();
+        self.chase(horizon);
+        let batch = self.policy.batch(self.waiting.len(), &mut self.hurried);
         let until = now + self.policy.pass_max();
         let mut freed = 0;
         while freed < batch && now <= until {
             match self.waiting.front() {
-                Some(first) if first.epoch < horizon => {}
+                Some(first) if is_free(first.epoch, horizon) => {}
                 _ => break,
             }
             let Some(first) = self.waiting.pop_front() else { break };
@@ -132,20 +141,38 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
         freed
     }
 
-    fn note(&mut self, gone: &Waiting<T>, now: Instant) {
-        let grace = now.saturating_since(gone.since);
-        let stats = &mut self.stats;
-        stats.items -= 1;
-        stats.bytes -= gone.bytes;
-        stats.freed += 1;
-        stats.grace_last = grace;
-        stats.grace_max = stats.grace_max.max(grace);
+    /// Whether anything that waits wants a grace period by now.
+    fn is_due(&mut self, now: Instant) -> bool {
+        if self.lazy == self.waiting.len() {
+            let age = self.oldest(now).unwrap_or_default();
+            let half_full = self.lazy * 2 >= self.caps.items
+                || self.gauge.bytes().saturating_mul(2) >= self.caps.bytes;
+            if !half_full && !self.policy.flushes(self.lazy, age) {
+                return false;
+            }
+            // From now on they are waited for, over as many passes as that takes.
+            self.lazy = 0;
+        }
+        true
     }
 
-    /// What has been seen so far.
+    /// Tells the workers that hold up the oldest object, where too much waits behind it.
+    fn chase(&self, horizon: u64) {
+        let oldest = self.waiting.front().map_or(u64::MAX, |first| first.epoch);
+        if oldest >= horizon && self.policy.chases(self.waiting.len()) {
+            self.shared.chase(oldest);
+            self.gauge.chased();
+        }
+    }
+
+    fn note(&self, gone: &Waiting<T>, now: Instant) {
+        self.gauge.freed(gone.bytes, now.saturating_since(gone.since), now);
+    }
+
+    /// What has been seen so far. Adds up a histogram: for reports, not for every packet.
     #[must_use]
-    pub const fn stats(&self) -> LimboStats {
-        self.stats
+    pub fn stats(&self) -> LimboStats {
+        self.gauge.stats()
     }
 
     /// How long the oldest object has waited, if one waits.
@@ -167,6 +194,12 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
         true
     }
 
+    fn push(&mut self, value: T, bytes: usize, now: Instant) {
+        let epoch = self.shared.retiring_epoch();
+        self.waiting.push_back(Waiting { value, epoch, bytes, since: now });
+        self.gauge.retired(bytes);
+    }
+
     pub(crate) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
@@ -174,8 +207,13 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
 
 impl<T: Send + 'static, P: Policy> Drop for Limbo<T, P> {
     fn drop(&mut self) {
-        if self.shared.horizon() != u64::MAX {
-            // A reader may still look.
+        if self.waiting.is_empty() {
+            return;
+        }
+        if self.shared.horizon() == u64::MAX {
+            self.gauge.emptied();
+        } else {
+            // A reader may still look. The domain holds them now, and its figures say so.
             self.shared.adopt(Box::new(core::mem::take(&mut self.waiting)));
         }
     }
@@ -183,7 +221,7 @@ impl<T: Send + 'static, P: Policy> Drop for Limbo<T, P> {
 
 impl<T: Send + 'static, P: Policy> fmt::Debug for Limbo<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limbo").field("stats", &self.stats).finish_non_exhaustive()
+        f.debug_struct("Limbo").field("items", &self.gauge.items()).finish_non_exhaustive()
     }
 }
 
@@ -199,13 +237,18 @@ impl<T: Send + 'static, P: Policy> Slot<'_, T, P> {
     /// for its grace period. One full fence.
     pub fn retire(self, value: T, now: Instant) {
         let Self { limbo, bytes } = self;
-        let epoch = limbo.shared.retiring_epoch();
-        limbo.waiting.push_back(Waiting { value, epoch, bytes, since: now });
-        let stats = &mut limbo.stats;
-        stats.items += 1;
-        stats.bytes += bytes;
-        stats.items_max = stats.items_max.max(stats.items);
-        stats.bytes_max = stats.bytes_max.max(stats.bytes);
+        limbo.lazy = 0;
+        limbo.push(value, bytes, now);
+    }
+
+    /// As [`Slot::retire`], for what nobody is in a hurry to get back: alone it starts no grace
+    /// period, so that workers do not pay two fences for it. It is freed with the next object that
+    /// is retired eagerly, or with [`Paced::LAZY_FLUSH`] of its kind, or after
+    /// [`Paced::LAZY_AGE_MAX`], or as soon as half of what may wait does.
+    pub fn retire_lazily(self, value: T, now: Instant) {
+        let Self { limbo, bytes } = self;
+        limbo.lazy += 1;
+        limbo.push(value, bytes, now);
     }
 }
 
