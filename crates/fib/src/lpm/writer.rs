@@ -227,7 +227,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
 
     /// What waited and was freed.
     #[must_use]
-    pub const fn limbo(&self) -> LimboStats {
+    pub fn limbo(&self) -> LimboStats {
         self.limbo.stats()
     }
 
