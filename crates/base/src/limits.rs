@@ -121,6 +121,9 @@ pub const UDP_SEND_BYTES: usize = 212_992;
 pub const LOOPBACK_QUEUE_MAX: usize = 1000;
 /// How long a worker may run without a break (decision D18).
 pub const ROUND_MAX: Duration = Duration::from_millis(1);
+/// Packets of strangers of one family that wait while packets come faster than they are handled:
+/// half of a usual device ring, handled within a fraction of a millisecond once there is time.
+pub const STRANGERS_WAITING_MAX: usize = 512;
 /// Units of timed work in one slice.
 pub const WORK_UNITS: u32 = 64;
 /// Bytes of a DHCP message that is looked at: an Ethernet frame's worth.

@@ -62,7 +62,7 @@ impl Steering {
         bytes[32..].copy_from_slice(&ports.to_ne_bytes());
         // The high half scaled to the number of workers: no division, no bias worth naming.
         let high_half = self.key.bytes(&bytes) >> 32;
-        WorkerId((high_half * u64::from(self.workers) >> 32) as u16)
+        WorkerId(((high_half * u64::from(self.workers)) >> 32) as u16)
     }
 }
 

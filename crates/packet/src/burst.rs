@@ -8,6 +8,8 @@ use crate::buf::PacketBuf;
 pub struct Burst {
     slots: [Option<PacketBuf>; BURST_MAX],
     len: usize,
+    /// How many it may have: fewer where whoever fills it is asked for fewer.
+    limit: usize,
 }
 
 impl Default for Burst {
@@ -20,7 +22,7 @@ impl Burst {
     /// An empty burst.
     #[must_use]
     pub const fn new() -> Self {
-        Self { slots: [const { None }; BURST_MAX], len: 0 }
+        Self { slots: [const { None }; BURST_MAX], len: 0, limit: BURST_MAX }
     }
 
     /// How many packets it has.
@@ -41,7 +43,14 @@ impl Burst {
     #[must_use]
     #[inline]
     pub const fn room(&self) -> usize {
-        BURST_MAX - self.len
+        self.limit.saturating_sub(self.len)
+    }
+
+    /// Lets it have `limit` packets at most, until told otherwise: what a device shall be asked
+    /// for. What it has beyond that stays.
+    #[inline]
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.min(BURST_MAX);
     }
 
     /// Appends a packet.
@@ -51,12 +60,12 @@ impl Burst {
     #[inline]
     pub fn push(&mut self, packet: PacketBuf) -> Result<(), PacketBuf> {
         match self.slots.get_mut(self.len) {
-            Some(slot) => {
+            Some(slot) if self.len < self.limit => {
                 *slot = Some(packet);
                 self.len += 1;
                 Ok(())
             }
-            None => Err(packet),
+            _ => Err(packet),
         }
     }
 
@@ -101,5 +110,26 @@ impl Drop for Drain<'_> {
 impl core::fmt::Debug for Burst {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Burst({} packets)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pool, PoolConfig};
+
+    #[test]
+    fn a_limited_burst_takes_no_more_and_keeps_what_it_has() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let packet = || pool.packet_from(&[1]).unwrap();
+        let mut burst = Burst::new();
+        burst.set_limit(2);
+        assert!(burst.push(packet()).is_ok() && burst.push(packet()).is_ok());
+        assert!(burst.push(packet()).is_err() && burst.room() == 0);
+        burst.set_limit(1);
+        assert_eq!((burst.len(), burst.room()), (2, 0));
+        burst.set_limit(usize::MAX);
+        assert_eq!(burst.room(), BURST_MAX - 2);
+        assert!(burst.push(packet()).is_ok());
     }
 }
