@@ -22,6 +22,8 @@ use crate::descriptor::{Class, Descriptor};
 const HOMES_MAX: usize = 4096;
 /// No thread is attached.
 const NOBODY: u64 = 0;
+/// Kept for a [`Lane`](crate::Lane) that no thread uses just now. Never a thread's number.
+const LANE: u64 = u64::MAX;
 
 static HOMES: [AtomicPtr<Home>; HOMES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; HOMES_MAX];
 /// 64 bits never come round to a number that a thread still has.
@@ -70,6 +72,16 @@ pub(crate) fn unregister(slot: u16) {
     HOMES[slot as usize].store(ptr::null_mut(), Ordering::Release);
 }
 
+/// The calling thread's number.
+fn this_thread() -> u64 {
+    THREAD.with(|number| {
+        if number.get() == NOBODY {
+            number.set(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
 /// The home in a slot.
 #[inline]
 pub(crate) fn of_slot<'a>(slot: u16) -> Option<&'a Home> {
@@ -99,13 +111,26 @@ impl Home {
 
     /// Claims the home for this thread; false where another thread has it.
     pub(crate) fn attach(&self) -> bool {
-        let me = THREAD.with(|t| {
-            if t.get() == NOBODY {
-                t.set(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
-            }
-            t.get()
-        });
-        self.attached.compare_exchange(NOBODY, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.claim(NOBODY, this_thread())
+    }
+
+    /// Claims the home for a lane, that is for no thread yet; false where a thread has it.
+    pub(crate) fn reserve(&self) -> bool {
+        self.claim(NOBODY, LANE)
+    }
+
+    /// Claims a reserved home for this thread; false where another thread uses the lane.
+    pub(crate) fn enter(&self) -> bool {
+        self.claim(LANE, this_thread())
+    }
+
+    /// Gives back a home that was entered.
+    pub(crate) fn leave(&self) {
+        self.attached.store(LANE, Ordering::Release);
+    }
+
+    fn claim(&self, from: u64, to: u64) -> bool {
+        self.attached.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Gives the claim up.

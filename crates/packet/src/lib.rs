@@ -32,8 +32,10 @@ mod descriptor;
 mod engine;
 mod handoff;
 mod home;
+mod lane;
 mod lent;
 mod list;
+mod mailbox;
 mod meta;
 mod pool;
 mod pulldown;
@@ -48,7 +50,9 @@ pub use chunks::Chunks;
 pub use descriptor::Class;
 pub use engine::{Engine, Peers, Round, Triage};
 pub use handoff::{Handoff, HandoffKind, HandoffList};
+pub use lane::Lane;
 pub use list::PacketList;
+pub use mailbox::PacketMailbox;
 pub use meta::{ChecksumState, Offload};
 pub use pool::{
     Available, HEADROOM, HEADROOM_SMALL, Pool, PoolConfig, PoolError, Region, SMALL_BYTES,

@@ -5,6 +5,8 @@
 
 use core::ptr::{self, NonNull};
 
+use floodwall_sync::take_all::Chain;
+
 use crate::buf::PacketBuf;
 use crate::descriptor::Descriptor;
 
@@ -109,6 +111,40 @@ impl PacketList {
     #[must_use]
     pub fn take(&mut self) -> Self {
         core::mem::take(self)
+    }
+
+    /// Gives the packets up, linked from the newest to the oldest, as a mailbox wants them: the
+    /// newest and the oldest. One pass.
+    pub(crate) fn into_newest_first(self) -> Option<(NonNull<Descriptor>, NonNull<Descriptor>)> {
+        let oldest = NonNull::new(self.first.cast_mut());
+        let newest = NonNull::new(self.last.cast_mut());
+        core::mem::forget(self);
+        // SAFETY: the list owned these descriptors, linked, the last one to nothing.
+        let chain = unsafe { Chain::from_first(oldest) }.reverse();
+        debug_assert_eq!(chain.into_first(), newest, "the last of a list becomes the first");
+        newest.zip(oldest)
+    }
+
+    /// The inverse, for what a mailbox holds: in the order of arrival. One pass.
+    ///
+    /// # Safety
+    /// The chain's nodes are heads of packets, and owned by nobody else.
+    pub(crate) unsafe fn from_newest_first(chain: Chain<Descriptor>) -> Self {
+        let mut list = Self::new();
+        let mut at = chain.into_first();
+        list.last = at.map_or(ptr::null(), |newest| newest.as_ptr().cast_const());
+        let mut behind = None;
+        while let Some(node) = at {
+            // SAFETY: the chain owned it; it is live.
+            unsafe {
+                at = node.as_ref().next.next();
+                node.as_ref().next.set_next(behind);
+            }
+            behind = Some(node);
+            list.len += 1;
+        }
+        list.first = behind.map_or(ptr::null(), |oldest| oldest.as_ptr().cast_const());
+        list
     }
 
     /// The packets in order, without taking them.

@@ -21,6 +21,7 @@ use crate::account::Account;
 use crate::buf::PacketBuf;
 use crate::descriptor::{Class, Descriptor};
 use crate::home::{self, Home};
+use crate::lane::Lane;
 
 /// Bytes before the first byte of a packet in a fresh [`Class::Frame`] or [`Class::Super`].
 pub const HEADROOM: usize = 256;
@@ -244,6 +245,21 @@ impl Region {
         Err(PoolError::NoHome)
     }
 
+    /// Keeps a free home for a [`Lane`], which any thread may use.
+    ///
+    /// # Errors
+    /// [`PoolError::NoHome`] where every home is taken.
+    pub fn lane(self: &Arc<Self>) -> Result<Lane, PoolError> {
+        for &(_, home) in &self.homes {
+            // SAFETY: homes live as long as the region.
+            if unsafe { home.as_ref() }.reserve() {
+                let pool = Pool { home, region: Arc::clone(self), _thread: PhantomData };
+                return Ok(Lane::new(pool));
+            }
+        }
+        Err(PoolError::NoHome)
+    }
+
     /// The frames of [`Class::Frame`] as one piece of page-aligned memory, for registration as an
     /// AF_XDP UMEM: its first byte, its bytes, and the bytes of a chunk.
     #[must_use]
@@ -345,7 +361,7 @@ impl Pool {
     }
 
     #[inline]
-    fn home(&self) -> &Home {
+    pub(crate) fn home(&self) -> &Home {
         // SAFETY: homes live as long as the region, which `self` keeps.
         unsafe { self.home.as_ref() }
     }

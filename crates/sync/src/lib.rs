@@ -9,6 +9,8 @@
 //! | [`spsc`] | one thread hands values, in order and bounded, to one other thread |
 //! | [`take_all`] | any threads hand intrusive nodes to one, which takes all of them at once |
 //! | [`mailbox`], [`Credit`] | a connection's ends give each other chunks, and leave to send |
+//! | [`Doorbell`] | any threads tell one worker which slots want something |
+//! | [`WakerCell`], [`WakeGroup`] | who waits leaves its waker; a worker hands a round's over |
 //! | [`snapshot`] | one thread shows its counters, whole, to any number of readers |
 //! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it later |
 //! | [`Per`] | nobody: one value each, on lines of its own |
@@ -41,6 +43,7 @@
 
 mod cache_padded;
 mod credit;
+mod doorbell;
 pub mod mailbox;
 mod per;
 pub mod qsbr;
@@ -49,9 +52,14 @@ pub mod shim;
 pub mod snapshot;
 pub mod spsc;
 pub mod take_all;
+mod wake_group;
+mod waker;
 
 pub use cache_padded::CachePadded;
 pub use credit::Credit;
+pub use doorbell::{Doorbell, Ring, Rung, Stopped};
 pub use mailbox::Mailbox;
 pub use per::{Per, Place};
 pub use rcu_cell::{RcuCell, Retired};
+pub use wake_group::WakeGroup;
+pub use waker::WakerCell;

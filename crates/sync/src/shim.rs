@@ -12,12 +12,12 @@
 pub use loom::{
     cell::UnsafeCell,
     hint,
-    sync::{Arc, atomic},
+    sync::{Arc, Mutex, MutexGuard, atomic},
 };
 #[cfg(not(loom))]
 pub use std::{
     hint,
-    sync::{Arc, atomic},
+    sync::{Arc, Mutex, MutexGuard, atomic},
 };
 
 /// `std`'s `UnsafeCell` with loom's way of reaching what is inside. Free at run time.
