@@ -22,7 +22,8 @@
 //! where one is written down) and every value that the memory model lets a relaxed load return.
 //! Payloads lie in loom's `UnsafeCell`, which reports an access that nothing orders. Beside each
 //! model stands which of its orderings were weakened by hand, and that the model then failed. A
-//! model that cannot fail proves nothing: weaken it again after each change.
+//! model that cannot fail proves nothing: weaken it again after each change. Where the weakening
+//! is itself a test (`qsbr/tests/model.rs`), that happens at every run.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p floodwall-sync --release --lib

@@ -54,15 +54,17 @@
 //!   unlinking before it (Dekker's argument). If the 0 is an older one, the release store of 0
 //!   orders what came before it.
 //!
-//! Who raises `G`, and when, does not matter to this argument; it is raised when all online
-//! workers have seen it, so that records change no more often than they must.
+//! Who raises `G`, and when, does not matter to this argument. Whoever wants to free what was
+//! retired with the present epoch raises it, once a pass and not before: so a grace period is over
+//! when every worker has finished the round that it was in. (Raising it only when all workers have
+//! seen it, as is often done, makes that two rounds.)
 //!
 //! # Progress and cost
 //!
 //! A view is free. A quiescent state is one load of a line that seldom changes, and one plain
-//! store to the worker's own line (the time, for [`Domain::stalled`]); two fences more in a round
-//! after `G` was raised, which happens only while something waits in a limbo. No reader waits for
-//! a writer, no writer for a reader.
+//! store to the worker's own line (the time, for [`Domain::stalled`]); one store and one fence more
+//! in a round after `G` was raised, which happens only after something was retired, and once a
+//! round at most as far as a reader can tell. No reader waits for a writer, no writer for a reader.
 //!
 //! What waits, how long it waited, what was refused and which worker is slow can be read from any
 //! thread at any time: [`Domain::stats`], [`Domain::classes`], [`Domain::ages`].
@@ -167,20 +169,22 @@ impl Shared {
         self.epoch.now.load(Relaxed)
     }
 
-    /// Everything retired with a smaller epoch may be freed. Raises the epoch if every online
-    /// worker has seen it. One load a worker.
+    /// Begins a grace period for what was retired with this epoch, if none has begun since.
+    fn raise_beyond(&self, epoch: u64) {
+        if epoch < EPOCH_MAX && self.epoch.now.load(Relaxed) == epoch {
+            // Another limbo may have done it: then it is done.
+            let _ = self.epoch.now.compare_exchange(epoch, epoch + 1, Relaxed, Relaxed);
+        }
+    }
+
+    /// Everything retired with a smaller epoch may be freed. One load a worker.
     fn horizon(&self) -> u64 {
-        let epoch = self.epoch.now.load(Relaxed);
         let mut oldest = u64::MAX;
         for record in &self.records {
             let local = record.local.load(order(Point::HorizonAcquire, Acquire));
             if local != OFFLINE {
                 oldest = oldest.min(local);
             }
-        }
-        if oldest >= epoch && epoch < EPOCH_MAX {
-            // Another limbo may have done it: then it is done.
-            let _ = self.epoch.now.compare_exchange(epoch, epoch + 1, Relaxed, Relaxed);
         }
         oldest
     }

@@ -113,13 +113,12 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
         mut clock: impl FnMut() -> Instant,
         mut free: impl FnMut(T),
     ) -> usize {
-        if self.waiting.is_empty() {
-            return 0;
-        }
+        let Some(newest) = self.waiting.back().map(|last| last.epoch) else { return 0 };
         let mut now = clock();
         if !self.is_due(now) {
             return 0;
         }
+        self.shared.raise_beyond(newest);
         let horizon = self.shared.horizon();
         self.chase(horizon);
         let batch = self.policy.batch(self.waiting.len(), &mut self.hurried);
