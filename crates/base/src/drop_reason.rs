@@ -89,6 +89,7 @@ drop_reasons! {
     RedirectNotQuoted = "The redirect quotes no packet of ours to its destination.",
     RedirectTarget = "The redirect leads to what is no neighbour.",
     RedirectNotFirstHop = "The redirect is not from the router that leads to its destination.",
+    RouterTalkative = "The advertisement is one of too many: of its router, or of unknown ones.",
     RouterListFull = "The list of routers is full of routers that may answer.",
     IgmpChecksum = "The IGMP checksum is wrong.",
     GroupMessageMalformed = "The IGMP or MLD message is truncated or of an unknown type.",

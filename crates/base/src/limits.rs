@@ -58,6 +58,17 @@ pub const AUTOCONF_ADDRESSES_MAX: usize = 16;
 pub const DNS_SERVERS_MAX: usize = 8;
 /// Domains of one interface's search list that routers advertise.
 pub const DNS_SEARCH_MAX: usize = 8;
+/// Advertisements a second that are read of one known router. It may send one in three seconds (RFC
+/// 4861, `MIN_DELAY_BETWEEN_RAS`), and answers us, who ask once in four at most.
+pub const ROUTER_ADVERTISEMENT_RATE: u32 = 2;
+/// Advertisements at once of one known router: an answer beside an announcement, each in two parts
+/// (RFC 4861 section 6.2.3).
+pub const ROUTER_ADVERTISEMENT_BURST: u32 = 4;
+/// Advertisements a second that are read of all who are not known as routers, together.
+pub const ROUTER_NEWCOMER_RATE: u32 = 4;
+/// Advertisements at once of all who are not known as routers: as many routers answer a host that
+/// starts as links have, and some.
+pub const ROUTER_NEWCOMER_BURST: u32 = 8;
 /// Redirects of each family that are remembered.
 pub const REDIRECTS_MAX: usize = 64;
 /// Packets that wait for one neighbour's link address.

@@ -1,8 +1,7 @@
 //! How many ICMP answers may leave: per peer, and for errors in all.
 //!
 //! Called by `stack` before it makes an error or an echo reply. Each share is a bucket of credit
-//! that refills with time, kept as the one moment at which it will be full (the virtual scheduling
-//! form of the leaky bucket, ITU-T I.371). Invariants: the peer is asked first, and an answer that
+//! that refills with time (`bucket.rs`). Invariants: the peer is asked first, and an answer that
 //! the peer's share withholds costs the others nothing; what an answer costs is random, so that
 //! counting answers does not tell how many were spent for somebody else. Read first: RFC 4443
 //! section 2.4 (f), RFC 1812 section 4.3.2.8; Man and others, "DNS Cache Poisoning Attack Reloaded"
@@ -24,6 +23,8 @@ use floodwall_base::limits::{
     ICMP_PEER_RATE, ICMP_PEERS,
 };
 use floodwall_base::{HashKey, Instant, SecretRandom};
+
+use crate::bucket::{Bucket, Price};
 
 /// Answers a second, and at once. Zero answers a second are none ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,9 +95,9 @@ impl IcmpLimit {
             error_peers: full.clone(),
             echo_peers: full,
             error_all: Bucket::default(),
-            error_peer_price: Price::of(config.error_peer),
-            error_all_price: Price::of(config.error_all),
-            echo_peer_price: Price::of(config.echo_peer),
+            error_peer_price: price_of(config.error_peer),
+            error_all_price: price_of(config.error_all),
+            echo_peer_price: price_of(config.echo_peer),
         }
     }
 
@@ -113,8 +114,8 @@ impl IcmpLimit {
             return Allow::GlobalLimited;
         }
         let dice = random.next_u64();
-        bucket.spend(self.error_peer_price, now, dice as u32);
-        self.error_all.spend(self.error_all_price, now, (dice >> 32) as u32);
+        bucket.spend_by_chance(self.error_peer_price, now, dice as u32);
+        self.error_all.spend_by_chance(self.error_all_price, now, (dice >> 32) as u32);
         Allow::Yes
     }
 
@@ -123,7 +124,7 @@ impl IcmpLimit {
         let slot = self.slot(peer);
         match self.echo_peers.get_mut(slot) {
             Some(bucket) if bucket.has(self.echo_peer_price, now) => {
-                bucket.spend(self.echo_peer_price, now, random.next_u32());
+                bucket.spend_by_chance(self.echo_peer_price, now, random.next_u32());
                 Allow::Yes
             }
             _ => Allow::PeerLimited,
@@ -143,40 +144,8 @@ impl IcmpLimit {
     }
 }
 
-/// What one answer costs on average and how much credit there is at most, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct Price {
-    mean: u64,
-    most: u64,
-}
-
-impl Price {
-    fn of(rate: IcmpRate) -> Self {
-        if rate.per_second == 0 || rate.burst == 0 {
-            return Self { mean: 1, most: 0 };
-        }
-        let mean = (1_000_000_000 / u64::from(rate.per_second)).max(1);
-        Self { mean, most: mean * u64::from(rate.burst) }
-    }
-}
-
-/// Credit, as the moment at which it will be complete.
-#[derive(Clone, Copy, Default, Debug)]
-struct Bucket {
-    full_at: u64,
-}
-
-impl Bucket {
-    /// Whether an answer of average price is covered.
-    fn has(self, price: Price, now: Instant) -> bool {
-        self.full_at.saturating_sub(now.as_nanos()).saturating_add(price.mean) <= price.most
-    }
-
-    /// Spends none, one or two average prices, as chance has it.
-    fn spend(&mut self, price: Price, now: Instant, dice: u32) {
-        let cost = price.mean.saturating_mul((u64::from(dice) * 3) >> 32);
-        self.full_at = self.full_at.max(now.as_nanos()).saturating_add(cost);
-    }
+const fn price_of(rate: IcmpRate) -> Price {
+    Price::new(rate.per_second, rate.burst)
 }
 
 #[cfg(test)]

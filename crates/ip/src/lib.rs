@@ -9,6 +9,7 @@
 
 mod action;
 pub mod arp;
+mod bucket;
 mod chain;
 pub mod dad;
 pub mod fragment;

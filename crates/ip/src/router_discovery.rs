@@ -14,7 +14,10 @@
 //! Reachable by anyone on the link. Each part says who stays when it is full (`routers.rs`,
 //! `routes.rs`, `prefixes.rs`, `dns.rs`): always who is there and of use. An advertisement of a
 //! router that finds no place is refused whole (`RouterListFull`). Worst work per message: 64
-//! options, each 64 compares, and 16 ranks; [`RouterDiscovery::input`] says how much it spent.
+//! options, each 64 compares, and 16 ranks; [`RouterDiscovery::input`] says how much it spent. That
+//! is much, so few are read: [`RouterDiscovery::attend`] gives each known router a rate, and all
+//! others together one (`RouterTalkative`). A router that leads nowhere and only tells prefixes is
+//! never known: while others flood, its prefixes last as long as it said last.
 
 mod actions;
 mod dns;
@@ -151,6 +154,13 @@ impl RouterDiscovery {
             link_mtu: config.link_mtu,
             had_default: false,
         }
+    }
+
+    /// Whether an advertisement of this router is to be read at all: to be asked once for each,
+    /// before any of its options is looked at. Costs 16 compares.
+    #[must_use]
+    pub fn attend(&mut self, router_addr: Ipv6Addr, now: Instant) -> bool {
+        self.routers.attend(router_addr, now)
     }
 
     /// A router speaks. Returns what that cost: a unit for the message and one for each option.

@@ -105,6 +105,9 @@ impl Stack {
             fragmented: upper.fragmented,
             link_src_addr: self.link_source(&packet),
         };
+        if !self.attends(ascent.iface, kind, &heading, cx.now) {
+            return self.die(packet, DropReason::RouterTalkative);
+        }
         let mut released = PacketList::new();
         let Self { interfaces, neighbors_v6, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(ascent.iface.0)) else {

@@ -11,7 +11,7 @@
 //!
 //! # Under flood
 //! Reachable by anyone on a link that believes routers, within the bounds of
-//! `router_discovery`. Worst work per message: its actions, each one pass over the routes. Paths
+//! `router_discovery`, and no more often than it says ([`Stack::attends`]). Worst work per message: its actions, each one pass over the routes. Paths
 //! that sockets remember are forgotten only where a route is another, not where it is prolonged.
 
 use core::net::{IpAddr, Ipv6Addr};
@@ -21,10 +21,11 @@ use floodwall_fib::{Route, RouteProtocol};
 use floodwall_ip::ndp::{self, RouterSummary};
 use floodwall_ip::router_discovery::{DomainName, LinkParameters};
 use floodwall_ip::{
-    AddressOrigin, Detection, LinkMedium, NeighborEvent, RouterAction, RouterActions,
+    AddressOrigin, Detection, LinkMedium, NdpHeading, NeighborEvent, RouterAction, RouterActions,
     RouterDiscovery, RouterDiscoveryConfig,
 };
 use floodwall_packet::PacketList;
+use floodwall_wire::Icmpv6Type;
 
 use crate::addresses::AddAddress;
 use crate::config::StackConfig;
@@ -114,6 +115,28 @@ impl Stack {
     #[must_use]
     pub const fn dns_changes(&self) -> u64 {
         self.routers.dns_changes
+    }
+
+    /// Whether a message is to be read: asked before its options are walked, and answered with no
+    /// for a router's advertisement that is one of too many. What cannot be a router's is no loss of
+    /// anybody's share; it dies of what is wrong with it.
+    pub(crate) fn attends(
+        &mut self,
+        iface: IfIndex,
+        kind: Icmpv6Type,
+        heading: &NdpHeading,
+        now: Instant,
+    ) -> bool {
+        let may_be = kind == Icmpv6Type::ROUTER_ADVERTISEMENT
+            && heading.src_addr.is_unicast_link_local()
+            && heading.hop_limit == u8::MAX
+            && !heading.fragmented;
+        let Some((engine, _)) = self.routers.of(iface).filter(|_| may_be) else { return true };
+        let attends = engine.attend(heading.src_addr, now);
+        if !attends {
+            self.stats.counters.count(Counter::Icmp6InRouterAdvertisements);
+        }
+        attends
     }
 
     /// A router speaks.

@@ -10,14 +10,22 @@
 //! # Under flood
 //! Reachable by anyone on the link. When full, the newcomer is refused, unless a router that was
 //! asked and did not answer can make room: of these the one that failed longest ago goes. A router
-//! that is used stays. Worst work per message: 16 compares, and 16 ranks.
+//! that is used stays. Worst work per message: 16 compares, and 16 ranks. How many messages are
+//! worked on is bounded too: each router of the list has a share of its own, all others have one
+//! together, so invented routers take no attention from a known one; who forges a known router's
+//! own address can, as it could speak for it anyway.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
 
 use floodwall_base::Instant;
-use floodwall_base::limits::ROUTERS_MAX;
+use floodwall_base::limits::{
+    ROUTER_ADVERTISEMENT_BURST, ROUTER_ADVERTISEMENT_RATE, ROUTER_NEWCOMER_BURST,
+    ROUTER_NEWCOMER_RATE, ROUTERS_MAX,
+};
 use floodwall_wire::ndp::Preference;
+
+use crate::bucket::{Bucket, Price};
 
 /// The metric of a router that is liked as others are: Linux's for learnt routes.
 pub const METRIC: u32 = 1024;
@@ -37,6 +45,11 @@ pub(super) const fn metric_of(preference: Preference) -> u32 {
     }
 }
 
+/// How often a known router is listened to.
+const KNOWN: Price = Price::new(ROUTER_ADVERTISEMENT_RATE, ROUTER_ADVERTISEMENT_BURST);
+/// How often all others together are.
+const NEWCOMERS: Price = Price::new(ROUTER_NEWCOMER_RATE, ROUTER_NEWCOMER_BURST);
+
 /// One router.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Router {
@@ -50,6 +63,8 @@ pub(super) struct Router {
     pub(super) next_probe: Instant,
     /// The default route that was last asked for: its metric and its end.
     pub(super) told: Option<(u32, Instant)>,
+    /// What is left of its share of our attention.
+    attention: Bucket,
 }
 
 impl Router {
@@ -76,11 +91,13 @@ pub(super) enum Admission {
 pub(super) struct Routers {
     slots: Box<[Option<Router>]>,
     failures: u64,
+    /// What is left for all who are not in the list.
+    attention: Bucket,
 }
 
 impl Routers {
     pub(super) fn new() -> Self {
-        Self { slots: vec![None; ROUTERS_MAX].into(), failures: 0 }
+        Self { slots: vec![None; ROUTERS_MAX].into(), failures: 0, attention: Bucket::default() }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Router> {
@@ -97,6 +114,16 @@ impl Routers {
 
     pub(super) fn find(&self, addr: Ipv6Addr) -> Option<usize> {
         self.slots.iter().position(|s| s.is_some_and(|r| r.addr == addr))
+    }
+
+    /// Whether another advertisement of this router is to be read now: it spends its own share
+    /// where it is known, else the one of all newcomers.
+    pub(super) fn attend(&mut self, addr: Ipv6Addr, now: Instant) -> bool {
+        let known = self.slots.iter_mut().flatten().find(|router| router.addr == addr);
+        match known {
+            Some(router) => router.attention.take(KNOWN, now),
+            None => self.attention.take(NEWCOMERS, now),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -129,6 +156,7 @@ impl Routers {
                 failed: None,
                 next_probe: Instant::ORIGIN,
                 told: None,
+                attention: Bucket::default(),
             });
         }
     }
@@ -218,6 +246,25 @@ mod tests {
         assert_eq!(first, Admission::Displacing(7, addr(7), false), "the one that failed first");
         assert_eq!(routers.admit(addr(101)), Some(Admission::Displacing(2, addr(2), false)));
         assert_eq!(routers.admit(addr(102)), None);
+    }
+
+    #[test]
+    fn invented_routers_take_no_attention_from_a_known_one() {
+        let mut routers = Routers::new();
+        let read = |routers: &mut Routers, n, times, now| {
+            (0..times).filter(|_| routers.attend(addr(n), now)).count()
+        };
+        assert_eq!(read(&mut routers, 0, 1, NOW), 1, "known only once it is admitted");
+        assert!(routers.admit(addr(0)).is_some());
+        let invented = (100..10_000).filter(|n| routers.attend(addr(*n), NOW)).count();
+        assert_eq!(invented, ROUTER_NEWCOMER_BURST as usize - 1);
+        assert_eq!(read(&mut routers, 0, 100, NOW), ROUTER_ADVERTISEMENT_BURST as usize);
+        // And as often as it may speak it is heard, whoever else speaks in between.
+        for n in 1..100 {
+            let now = NOW + Duration::from_secs(3 * n);
+            assert!(read(&mut routers, 1000, 100, now) <= ROUTER_NEWCOMER_BURST as usize);
+            assert_eq!(read(&mut routers, 0, 1, now), 1, "{n}");
+        }
     }
 
     #[test]
