@@ -8,6 +8,11 @@ use core::time::Duration;
 /// Packets that one call to a device moves. Large enough to amortise the call, small enough that
 /// a burst's headers stay in the first cache level.
 pub const BURST_MAX: usize = 64;
+/// Packets on their way from one worker to one other: eight bursts, which the other takes in eight
+/// of its turns.
+pub const HANDOFF_RING: usize = 512;
+/// Packets that an engine may hand over in one call: a burst, of which each makes four.
+pub const HANDOFF_MAX: usize = 4 * BURST_MAX;
 /// Chunks that one packet may have: 64 KiB in 1,792-byte pieces are 37; headers and splits on top.
 pub const CHUNKS_MAX: usize = 64;
 /// Interfaces that one stack may have.

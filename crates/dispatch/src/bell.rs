@@ -1,17 +1,19 @@
 //! `Bell`: how another thread wakes a sleeping worker, or makes a busy one look up.
 //!
-//! Rung by [`Control`](crate::Control) and by devices in memory whose other end sends. The worker
-//! looks at a flag once a turn and sleeps on the descriptor.
+//! Rung by [`Control`](crate::Control), by devices in memory whose other end sends, by the other
+//! workers of a crew, and (as a [`Waker`]) by programs that use sockets from threads of their own.
+//! The worker looks at a flag once a turn and sleeps on the descriptor.
 //!
-//! Invariant: whatever was posted before [`Bell::ring`] is seen by the worker, because the flag is
-//! lowered before the worker looks at what was posted, and the descriptor is written by whoever
-//! raised the flag. A ring on a raised flag costs no system call.
+//! Invariant: whatever was posted before [`Bell::ring`] is seen by the worker; the descriptor is
+//! written only where the worker sleeps, once a sleep. The argument, and its loom models, are in
+//! `sync::Alarm`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 use std::{fmt, io};
 
+use floodwall_sync::Alarm;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// See the file's head. Clones ring for the same worker.
@@ -19,44 +21,77 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct Bell(Arc<Inner>);
 
 struct Inner {
-    raised: AtomicBool,
+    alarm: Alarm,
     descriptor: OwnedFd,
+}
+
+impl Inner {
+    #[cold]
+    fn call(&self) {
+        // Fails only where the counter is full, and then it is readable anyway.
+        let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Wake for Inner {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        Bell(Arc::clone(self)).ring();
+    }
 }
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Inner { raised: AtomicBool::new(false), descriptor })))
+        Ok(Self(Arc::new(Inner { alarm: Alarm::new(), descriptor })))
     }
 
-    /// Wakes the worker. One atomic exchange, and one system call if nobody rang before.
+    /// Asks for the worker's attention. One atomic operation, and one system call if it sleeps and
+    /// nobody rang before.
+    #[inline]
     pub fn ring(&self) {
-        if !self.0.raised.swap(true, Ordering::AcqRel) {
-            // Fails only where the counter is full, and then it is readable anyway.
-            let _ = rustix::io::write(&self.0.descriptor, &1_u64.to_ne_bytes());
+        if self.0.alarm.ring() {
+            self.0.call();
         }
     }
 
-    /// Whether it was rung since the last time; lowers the flag. One load where it was not.
+    /// As [`Bell::ring`], for what an awake worker looks at anyway, published before: a fence and
+    /// a load while it is awake.
+    #[inline]
+    pub(crate) fn nudge(&self) {
+        if self.0.alarm.nudge() {
+            self.0.call();
+        }
+    }
+
+    /// The same as a waker, for engines, which know no dispatch. Allocates nothing.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.0))
+    }
+
+    /// Whether it was rung since the last time. One load where it was not.
     #[inline]
     pub(crate) fn heard(&self) -> bool {
-        self.0.raised.load(Ordering::Acquire) && {
-            self.silence();
-            self.0.raised.swap(false, Ordering::AcqRel)
-        }
+        self.0.alarm.heard()
     }
 
-    /// After a sleep that the descriptor ended: makes it quiet where its flag was heard before it
-    /// was written, so that it does not end the next sleep too.
-    pub(crate) fn silence_if_quiet(&self) {
-        if !self.0.raised.load(Ordering::Acquire) {
-            self.silence();
-        }
+    /// The worker is about to sleep; false where it must not. After true, what is announced by
+    /// nudges is to be looked at once more.
+    pub(crate) fn doze(&self) -> bool {
+        self.0.alarm.doze()
     }
 
-    fn silence(&self) {
-        // Nothing to read is as good as something read.
-        let _ = rustix::io::read(&self.0.descriptor, &mut [0; 8]);
+    /// The worker is awake. `called`: its descriptor was readable, and must not end the next sleep.
+    pub(crate) fn rise(&self, called: bool) {
+        self.0.alarm.rise();
+        if called {
+            // Nothing to read is as good as something read.
+            let _ = rustix::io::read(&self.0.descriptor, &mut [0; 8]);
+        }
     }
 }
 

@@ -67,8 +67,8 @@ pub enum ControlError {
     /// Too many requests wait already.
     #[error("the worker has too many requests waiting; ask again later")]
     Full,
-    /// The worker has ended.
-    #[error("the worker has ended")]
+    /// The worker has ended, or its engine is gone and not made again yet.
+    #[error("the worker has ended, or its shard is being made again")]
     Ended,
     /// No answer came in time.
     #[error("the worker did not answer in time")]

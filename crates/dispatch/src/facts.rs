@@ -1,7 +1,15 @@
 //! What the loop counts of itself: rounds, sleeps, packets, and the packets that died in it.
 //!
-//! Written by the worker only, shown through its snapshot. Invariant: every packet that an engine
-//! sent is transmitted, waits in a backlog, or is in exactly one of the three losses.
+//! Written by the worker only, shown through its snapshot. Invariants, on each snapshot
+//! ([`Facts::are_conserved`]):
+//!
+//! * what an engine sent, and what only leaves through this worker, is transmitted, waits in a
+//!   backlog, was handed to the worker that has the device, or is in exactly one of the losses;
+//! * what was for another worker is handed over or in exactly one of the hand-off losses.
+//!
+//! Over all workers at rest (all asleep, or ended) what was handed over was adopted, or lies in a
+//! ring and is counted when the crew ends. While they run, the snapshots of two workers are of two
+//! moments, and their sum says nothing about the rings between them.
 
 /// Writes the enum and its names from one table.
 macro_rules! facts {
@@ -45,7 +53,23 @@ facts! {
     WakesBell = "wakes_bell", "Sleeps that another thread ended.",
     WakesTimer = "wakes_timer", "Sleeps that ended because time was up.",
     Commands = "commands", "Requests of other threads carried out.",
-    RxPackets = "rx_packets", "Packets taken from devices and handed to the engine.",
+    RxPackets = "rx_packets", "Packets taken from devices.",
+    RxForeign = "rx_foreign", "Of these, packets that belong to another worker.",
+    EngineHandoffs = "engine_handoffs", "Packets that the engine had for other workers.",
+    HandedOver = "handed_over", "Packets put into the rings to other workers.",
+    HandedDepartures = "handed_departures",
+        "Of these, packets that only leave there: this worker has no queue of their device.",
+    Adopted = "adopted", "Packets taken from the rings of other workers.",
+    AdoptedDepartures = "adopted_departures",
+        "Of these, packets that only leave here.",
+    DropsHandoffFrame = "drops_handoff_frame",
+        "Packets of another worker dropped because the ring to it was full.",
+    DropsHandoffOutgoing = "drops_handoff_outgoing",
+        "Packets dropped whose neighbour the control shard had to resolve, its ring full.",
+    DropsHandoffReassembled = "drops_handoff_reassembled",
+        "Datagrams dropped whose fragments met here, the ring to their owner full.",
+    DropsHandoffDeparture = "drops_handoff_departure",
+        "Packets dropped whose device another worker has, the ring to it full.",
     SentPackets = "sent_packets", "Packets that the engine sent.",
     TxPackets = "tx_packets", "Packets that devices took.",
     Backlog = "backlog", "Packets that wait for a device now.",
@@ -54,6 +78,10 @@ facts! {
     DropsDeviceGone = "drops_device_gone", "Packets dropped because their device had vanished.",
     DropsInterfaceUnknown = "drops_interface_unknown",
         "Packets dropped because no device serves their interface.",
+    DropsShardDown = "drops_shard_down",
+        "Packets dropped because the shard has panicked and is not up again yet.",
+    Panics = "panics", "Times that the engine panicked and was left behind.",
+    Restarts = "restarts", "Times that it was made again.",
     DevicesLive = "devices_live", "Devices in service.",
 }
 
@@ -82,12 +110,32 @@ impl Facts {
         Fact::ALL.iter().map(|fact| (fact.name(), self.of(*fact)))
     }
 
+    /// Packets for other workers that died on the way.
+    #[must_use]
+    pub const fn lost_in_handoff(&self) -> u64 {
+        self.of(Fact::DropsHandoffFrame)
+            + self.of(Fact::DropsHandoffOutgoing)
+            + self.of(Fact::DropsHandoffReassembled)
+            + self.of(Fact::DropsHandoffDeparture)
+    }
+
     /// Packets that died between the engine and the devices.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.of(Fact::DropsDeviceFull)
             + self.of(Fact::DropsDeviceGone)
             + self.of(Fact::DropsInterfaceUnknown)
+    }
+
+    /// Whether every packet has one fate: see the file's head. True of every snapshot.
+    #[must_use]
+    pub const fn are_conserved(&self) -> bool {
+        let departed = self.of(Fact::HandedDepartures) + self.of(Fact::DropsHandoffDeparture);
+        let to_leave = self.of(Fact::SentPackets) + self.of(Fact::AdoptedDepartures);
+        let left = self.of(Fact::TxPackets) + self.of(Fact::Backlog) + self.lost() + departed;
+        let for_others = self.of(Fact::RxForeign) + self.of(Fact::EngineHandoffs) + departed;
+        let handed = self.of(Fact::HandedOver) + self.lost_in_handoff();
+        to_leave == left && for_others == handed
     }
 
     #[inline]

@@ -3,29 +3,39 @@
 //! A [`Worker`] owns an engine, its packet memory and its [`Port`]s. One turn: receive a burst,
 //! let the engine have it, transmit, do a slice of timed work; then on, or asleep until a device,
 //! the engine's deadline or the bell calls. Other threads reach it in three ways only: a [`Stop`],
-//! a bounded [`Control`] mailbox, and the snapshot that it publishes ([`PublishedReader`]).
+//! a bounded [`Control`] mailbox, and the snapshot that it publishes ([`PublishedReader`]). A
+//! [`Crew`] is several workers of one host, each on a core of its own; they hand packets to the
+//! owners of their flows, and share what one of them publishes.
 //!
 //! Invariants: this is the only place where real time is read ([`Clock`]) and where real
 //! randomness enters ([`entropy`]); a worker takes no lock that another thread may hold and
-//! allocates nothing in its loop; at rest it makes no system call. Start reading at `worker.rs`.
+//! allocates nothing in its loop; at rest it makes no system call. Start reading at `turn.rs`.
 #![forbid(unsafe_code)]
 
 mod bell;
 mod clock;
 mod control;
+mod crew;
 pub mod entropy;
+mod exchange;
 mod facts;
+mod membership;
+mod panics;
 pub mod pin;
 mod port;
 mod publish;
 mod sleep;
 mod stop;
+mod turn;
 mod worker;
 
 pub use bell::Bell;
 pub use clock::Clock;
 pub use control::{Command, Control, ControlError, Desk};
+pub use crew::{Berth, Crew, CrewConfig, CrewEnded, CrewError, CrewReader, Seat, WORKERS_MAX};
 pub use facts::{Fact, Facts};
+pub use membership::Setting;
+pub use panics::{OnPanic, PanicReport};
 pub use pin::{PinError, pin_to_core};
 pub use port::{Port, PortReport};
 pub use publish::{Publish, Published, PublishedReader, WORDS_MAX};

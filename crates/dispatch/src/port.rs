@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use floodwall_base::{DropReason, IfIndex, Instant};
-use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats};
+use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
 
 use crate::facts::{Fact, Facts};
@@ -94,6 +94,10 @@ impl Port {
 
     pub(crate) const fn iface(&self) -> IfIndex {
         self.iface
+    }
+
+    pub(crate) const fn medium(&self) -> Medium {
+        self.info.medium
     }
 
     pub(crate) const fn is_live(&self) -> bool {

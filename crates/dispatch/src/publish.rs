@@ -62,12 +62,15 @@ impl Publisher {
         (Self { writer, words: [0; ALL] }, PublishedReader(reader))
     }
 
-    pub(crate) fn publish(&mut self, now: Instant, facts: &Facts, engine: &impl Publish) {
+    /// Without an engine its words stay those of the last time.
+    pub(crate) fn publish(&mut self, now: Instant, facts: &Facts, engine: Option<&impl Publish>) {
         let [at, words @ ..] = &mut self.words;
         *at = now.as_nanos();
         let (loop_words, engine_words) = words.split_at_mut(Fact::ALL.len());
         loop_words.copy_from_slice(facts.as_words());
-        engine.words(engine_words);
+        if let Some(engine) = engine {
+            engine.words(engine_words);
+        }
         self.writer.publish(self.words);
     }
 }

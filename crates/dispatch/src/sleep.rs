@@ -20,17 +20,21 @@ pub(crate) const PORTS_MAX: usize = 64;
 
 /// What ended a sleep.
 pub(crate) struct Woken {
-    /// The bell or the stop.
+    /// The bell.
     pub(crate) rung: bool,
+    /// The stop, or a signal on this thread.
+    pub(crate) stopped: bool,
     /// The ports that have something, as bits.
     pub(crate) ports: u64,
 }
 
-/// Sleeps until something happens, or until `until`; for ever where that is `None`.
+/// Sleeps until something happens, or until `until`; for ever where that is `None`. What a worker
+/// that is not hungry has in its devices does not wake it: it would not take it.
 pub(crate) fn sleep(
     stop: &Stop,
     bell: &Bell,
     ports: &[Port],
+    is_hungry: bool,
     now: Instant,
     until: Option<Instant>,
 ) -> Result<Woken, Errno> {
@@ -39,7 +43,7 @@ pub(crate) fn sleep(
     let mut whose = [0_u8; PORTS_MAX + 2];
     waited[1] = PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN);
     let mut count = 2;
-    for (index, port) in ports.iter().enumerate().take(PORTS_MAX) {
+    for (index, port) in ports.iter().enumerate().take(if is_hungry { PORTS_MAX } else { 0 }) {
         if let Some(descriptor) = port.readiness(now) {
             waited[count] = PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
             whose[count] = index as u8;
@@ -50,11 +54,11 @@ pub(crate) fn sleep(
     match poll(&mut waited[..count], timeout.as_ref()) {
         Ok(_) => {}
         // A signal on this thread: look around and come back.
-        Err(Errno::INTR) => return Ok(Woken { rung: true, ports: 0 }),
+        Err(Errno::INTR) => return Ok(Woken { rung: false, stopped: true, ports: 0 }),
         Err(error) => return Err(error),
     }
     let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-    let mut woken = Woken { rung: waited[..2].iter().any(is_ready), ports: 0 };
+    let mut woken = Woken { rung: is_ready(&waited[1]), stopped: is_ready(&waited[0]), ports: 0 };
     for (fd, index) in waited[2..count].iter().zip(&whose[2..count]) {
         woken.ports |= u64::from(is_ready(fd)) << index;
     }

@@ -1,40 +1,43 @@
 //! `Worker`: the loop that runs one engine on its devices.
 //!
-//! Called by a program on the thread that shall be the worker. One turn reads the clock once, takes
-//! at most one burst (each device gets the first word in turn), lets the engine have it, transmits,
-//! and does at most one slice of timed work. While packets come it polls; when none come it sleeps.
+//! Called by a program on the thread that shall be the worker, alone or as one of a crew
+//! (`crew.rs`). What one turn does is in `turn.rs`; here is what goes on between turns. While
+//! packets come it polls; when none come it sleeps, offline for the reclamation that the workers of
+//! a crew share, and costs nothing.
 //!
-//! Invariants: work in a turn is bounded (a burst, [`WORK_UNITS`] of timed work, a few requests);
-//! timed work gets its slice in every turn, so a flood slows it but never stops it; nothing is
-//! allocated and no lock is taken in a turn without requests; a device that vanishes takes nothing
-//! with it but its own packets.
+//! Invariants: the engine's deadline, its devices, the bell and its neighbours' hand-offs end a
+//! sleep, and nothing that came before it is missed; nothing is allocated and no lock is taken
+//! without a request; a device that vanishes takes nothing with it but its own packets.
 
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
-use floodwall_base::limits::{BURST_MAX, WORK_UNITS};
-use floodwall_base::{Instant, Randomness, Units};
+use floodwall_base::limits::BURST_MAX;
+use floodwall_base::{Instant, Randomness};
 use floodwall_device::DeviceError;
-use floodwall_packet::{Burst, Engine, PacketList, Pool, Round};
+use floodwall_packet::{Burst, Engine, PacketList, Pool};
 use thiserror::Error;
 
 use crate::bell::Bell;
 use crate::clock::Clock;
-use crate::control::{COMMANDS_MAX, Command, Control, Desk, mailbox};
+use crate::control::{Command, Control, mailbox};
 use crate::facts::{Fact, Facts};
+use crate::membership::{Membership, Setting};
+use crate::panics::{PanicReport, Restarts};
 use crate::port::{Port, PortReport};
 use crate::publish::{Publish, PublishedReader, Publisher};
-use crate::sleep::{PORTS_MAX, sleep};
+use crate::sleep::{PORTS_MAX, Woken, sleep};
 use crate::stop::Stop;
 
-/// Units that an engine is granted for one burst.
-const ROUND_UNITS: Units = Units(8 * BURST_MAX as u32);
 /// A burst of so many packets means load: the next ones are worth polling for.
 const LOAD: usize = 8;
 /// How often, and for how long at most, an empty turn is repeated under load before sleeping.
 const SPIN: (u32, Duration) = (16, Duration::from_micros(50));
+/// How soon devices are looked at again whose packets the engine was not willing to take.
+const FEEDBACK_LOOK: Duration = Duration::from_millis(1);
 /// While busy, a snapshot is published so often at most.
 const PUBLISH_EVERY: Duration = Duration::from_millis(1);
 
@@ -65,6 +68,8 @@ pub enum Event {
         /// What happened and what to do, in words.
         error: String,
     },
+    /// A shard panicked and was left behind; the others go on, and it is made again.
+    Panicked(PanicReport),
 }
 
 /// Why a worker could not start, or ended without being asked to.
@@ -77,6 +82,12 @@ pub enum WorkerError {
     /// More devices than a worker can wait for.
     #[error("{0} devices are too many for one worker: {PORTS_MAX} at most, queues included")]
     TooManyPorts(usize),
+    /// The engine could not be made.
+    #[error("{0}")]
+    NotMade(String),
+    /// The worker panicked, and the policy says that this is the end.
+    #[error("{0}")]
+    Panicked(PanicReport),
     /// The system refused something that a worker needs.
     #[error("the worker cannot {action}: {source}")]
     System {
@@ -98,27 +109,31 @@ pub struct Ended {
 
 /// See the file's head.
 pub struct Worker<E: 'static> {
-    engine: E,
-    ports: Vec<Port>,
+    /// `None` after a panic, until it is made again.
+    pub(crate) engine: Option<E>,
+    pub(crate) ports: Vec<Port>,
     /// Which port transmits for an interface.
-    port_of: Vec<Option<usize>>,
-    burst: Burst,
-    departing: PacketList,
-    random: Randomness,
+    pub(crate) port_of: Vec<Option<usize>>,
+    pub(crate) burst: Burst,
+    pub(crate) departing: PacketList,
+    pub(crate) random: Randomness,
     /// The port that gets the first word in the next turn.
-    first: usize,
-    facts: Facts,
+    pub(crate) first: usize,
+    pub(crate) facts: Facts,
     publisher: Publisher,
     reader: PublishedReader,
     published: Instant,
-    bell: Bell,
+    pub(crate) bell: Bell,
     control: Control<E>,
-    mailbox: Receiver<Command<E>>,
+    pub(crate) mailbox: Receiver<Command<E>>,
     config: WorkerConfig,
     /// Empty turns left before sleeping, and until when.
     spin: (u32, Instant),
+    /// What ties it to the other workers of its crew, where it has such.
+    pub(crate) crew: Option<Membership<E>>,
+    pub(crate) restarts: Restarts,
     /// Last, so that every packet above is home before its memory goes.
-    pool: Pool,
+    pub(crate) pool: Pool,
 }
 
 impl<E: Engine + Publish + 'static> Worker<E> {
@@ -133,18 +148,31 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         ports: Vec<Port>,
         config: WorkerConfig,
     ) -> Result<Self, WorkerError> {
+        let bell = Bell::new()
+            .map_err(|source| WorkerError::System { action: "make its bell", source })?;
+        let mut worker = Self::empty(bell, pool, random, ports, config)?;
+        worker.engine = Some(engine);
+        Ok(worker)
+    }
+
+    /// A worker whose engine is still to be put in.
+    pub(crate) fn empty(
+        bell: Bell,
+        pool: Pool,
+        random: Randomness,
+        ports: Vec<Port>,
+        config: WorkerConfig,
+    ) -> Result<Self, WorkerError> {
         if ports.len() > PORTS_MAX {
             return Err(WorkerError::TooManyPorts(ports.len()));
         }
-        let bell = Bell::new()
-            .map_err(|source| WorkerError::System { action: "make its bell", source })?;
         let (control, mailbox) = mailbox(&bell);
         let (publisher, reader) = Publisher::new();
         let mut facts = Facts::default();
         facts.set(Fact::DevicesLive, ports.len() as u64);
         Ok(Self {
+            engine: None,
             port_of: transmitters(&ports),
-            engine,
             ports,
             burst: Burst::new(),
             departing: PacketList::new(),
@@ -159,6 +187,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             mailbox,
             config,
             spin: (0, Instant::ORIGIN),
+            crew: None,
+            restarts: Restarts::default(),
             pool,
         })
     }
@@ -187,10 +217,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         &self.facts
     }
 
-    /// The engine, for looking at it before and after the run.
+    /// The engine, for looking at it before and after the run; `None` where it has panicked and
+    /// is not made again yet.
     #[must_use]
-    pub const fn engine(&self) -> &E {
-        &self.engine
+    pub const fn engine(&self) -> Option<&E> {
+        self.engine.as_ref()
     }
 
     /// Runs until `stop` is triggered. May be called again afterwards.
@@ -202,12 +233,15 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let mut now = clock.now();
         self.publish(now);
         while !stop.is_triggered() {
+            if self.engine.is_none() {
+                self.make_engine(now)?;
+            }
             let found = self.turn(now);
             let end = clock.now();
             let took = u64::try_from((end - now).as_nanos()).unwrap_or(u64::MAX);
             self.facts.raise(Fact::LongestRoundNanos, took);
             now = end;
-            if !self.ports.is_empty() && !self.ports.iter().any(Port::is_live) {
+            if self.has_no_device() {
                 self.publish(now);
                 return Err(self.last_device());
             }
@@ -221,103 +255,10 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         self.ports.iter_mut().for_each(Port::begin_turn);
         self.transmit();
+        self.give_out();
         self.publish(now);
         let ports = self.ports.iter().map(Port::report).collect();
         Ok(Ended { facts: self.facts.clone(), ports })
-    }
-
-    /// One turn of the loop at `now`; returns how many packets were found. For programs that run
-    /// a worker inside another loop; [`Worker::run`] is made of it.
-    pub fn turn(&mut self, now: Instant) -> usize {
-        self.facts.add(Fact::Rounds, 1);
-        if self.bell.heard() {
-            self.carry_out_commands(now);
-        }
-        self.receive();
-        let found = self.burst.len();
-        if found > 0 {
-            self.facts.add(Fact::BusyRounds, 1);
-            self.facts.add(Fact::RxPackets, found as u64);
-            self.call_engine(now, ROUND_UNITS, E::round);
-        }
-        self.transmit();
-        if self.engine.deadline().is_some_and(|deadline| deadline <= now) {
-            self.facts.add(Fact::WorkSlices, 1);
-            self.call_engine(now, Units(WORK_UNITS), E::work);
-            self.transmit();
-        }
-        self.engine.departed();
-        found
-    }
-
-    #[inline]
-    fn call_engine(
-        &mut self,
-        now: Instant,
-        budget: Units,
-        call: impl FnOnce(&mut E, &mut Round<'_>) -> Units,
-    ) {
-        let mut round = Round {
-            now,
-            pool: &self.pool,
-            random: &mut self.random,
-            arrived: &mut self.burst,
-            departing: &mut self.departing,
-            budget,
-            peers: None,
-        };
-        let spent = call(&mut self.engine, &mut round);
-        self.facts.add(Fact::Units, u64::from(spent.0));
-    }
-
-    /// One burst from all devices together, beginning with another one each turn.
-    fn receive(&mut self) {
-        // What an engine left is not its neighbours' burden.
-        self.burst.drain().for_each(drop);
-        let count = self.ports.len();
-        for step in 0..count {
-            let index = (self.first + step) % count;
-            let port = &mut self.ports[index];
-            port.begin_turn();
-            if port.receive(&self.pool, &mut self.burst, &mut self.facts) {
-                self.lost_device(index);
-            }
-        }
-        self.first = (self.first + 1) % count.max(1);
-    }
-
-    /// Shares what is to leave out to the ports, in order, and lets them transmit.
-    fn transmit(&mut self) {
-        self.facts.add(Fact::SentPackets, self.departing.len() as u64);
-        while let Some(packet) = self.departing.pop_front() {
-            let iface = usize::from(packet.iface().0);
-            let Some(index) = self.port_of.get(iface).copied().flatten() else {
-                self.facts.add(Fact::DropsInterfaceUnknown, 1);
-                continue;
-            };
-            if self.ports[index].send(packet, &mut self.facts) {
-                self.lost_device(index);
-            }
-        }
-        let mut backlog = 0;
-        for index in 0..self.ports.len() {
-            if self.ports[index].flush(&mut self.facts) {
-                self.lost_device(index);
-            }
-            backlog += self.ports[index].backlog();
-        }
-        self.facts.set(Fact::Backlog, backlog as u64);
-    }
-
-    /// A few of the waiting requests; the bell is rung again where more may wait.
-    #[cold]
-    fn carry_out_commands(&mut self, now: Instant) {
-        for _ in 0..COMMANDS_MAX {
-            let Ok(command) = self.mailbox.try_recv() else { return };
-            self.facts.add(Fact::Commands, 1);
-            command.carry_out(&mut Desk { now, engine: &mut self.engine, ports: &self.ports });
-        }
-        self.bell.ring();
     }
 
     /// Whether the next turn must follow at once.
@@ -325,9 +266,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if found >= LOAD {
             self.spin = (SPIN.0, now + SPIN.1);
         }
+        let is_hungry = self.appetite(now) > 0;
         if found == BURST_MAX
-            || self.engine.deadline().is_some_and(|deadline| deadline <= now)
-            || self.ports.iter().any(Port::has_pending)
+            || self.deadline().is_some_and(|deadline| deadline <= now)
+            || is_hungry && self.ports.iter().any(Port::has_pending)
+            || self.has_mail()
         {
             return true;
         }
@@ -340,52 +283,144 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// Publishes, and sleeps until something happens. Returns the time then.
     fn rest(&mut self, stop: &Stop, clock: Clock, now: Instant) -> Result<Instant, WorkerError> {
         self.spin.0 = 0;
-        if !self.engine.rests() {
+        let may = self.engine.as_mut().is_none_or(E::rests);
+        if !may || !self.bell.doze() {
+            return Ok(now);
+        }
+        // What neighbours hand over is looked at once more: see `sync::Alarm`.
+        if self.has_mail() {
+            self.bell.rise(false);
             return Ok(now);
         }
         self.facts.add(Fact::Sleeps, 1);
         self.publish(now);
-        let silent = self.ports.iter().any(Port::is_silent);
-        let until = [self.engine.deadline(), silent.then(|| now + self.config.look_every)]
-            .into_iter()
-            .chain(self.ports.iter().map(|port| port.deadline(now)))
-            .flatten()
-            .min();
+        let is_hungry = self.appetite(now) > 0;
+        let until = self.wake_at(now, is_hungry);
         self.ports.iter_mut().for_each(Port::back_off);
-        let woken = sleep(stop, &self.bell, &self.ports, now, until)
-            .map_err(|errno| WorkerError::System { action: "wait", source: errno.into() })?;
-        if woken.rung {
-            self.bell.silence_if_quiet();
-        }
-        let fact = match (woken.rung, woken.ports) {
+        let slept = || {
+            let woken = sleep(stop, &self.bell, &self.ports, is_hungry, now, until);
+            (woken, clock.now())
+        };
+        let (woken, now) = match &mut self.crew {
+            Some(crew) => crew.offline(slept),
+            None => slept(),
+        };
+        let woken = woken.map_err(|e| WorkerError::System { action: "wait", source: e.into() })?;
+        self.bell.rise(woken.rung);
+        self.note_wake(&woken, now);
+        Ok(now)
+    }
+
+    /// When a sleep ends by itself.
+    fn wake_at(&self, now: Instant, is_hungry: bool) -> Option<Instant> {
+        let silent = is_hungry && self.ports.iter().any(Port::is_silent);
+        let look = match is_hungry {
+            true => silent.then(|| now + self.config.look_every),
+            false => Some(now + FEEDBACK_LOOK),
+        };
+        let ports = self.ports.iter().map(|port| port.deadline(now));
+        [self.deadline(), look].into_iter().chain(ports).flatten().min()
+    }
+
+    fn note_wake(&mut self, woken: &Woken, now: Instant) {
+        let fact = match (woken.rung || woken.stopped, woken.ports) {
             (true, _) => Fact::WakesBell,
             (false, 0) => Fact::WakesTimer,
             (false, _) => Fact::WakesDevice,
         };
         self.facts.add(fact, 1);
-        let now = clock.now();
         for (index, port) in self.ports.iter_mut().enumerate() {
             if woken.ports >> index & 1 == 1 {
                 port.called(now);
             }
         }
-        Ok(now)
+    }
+
+    /// Whether every device is gone, those of the whole crew where it is of one.
+    fn has_no_device(&self) -> bool {
+        let is_alone = || self.crew.as_ref().is_none_or(Membership::has_no_device);
+        !self.ports.is_empty() && !self.ports.iter().any(Port::is_live) && is_alone()
+    }
+
+    /// Makes the engine, at the start and, as often as restarts are granted, after a panic.
+    #[cold]
+    pub(crate) fn make_engine(&mut self, now: Instant) -> Result<(), WorkerError> {
+        let Some(crew) = &mut self.crew else { return Ok(()) };
+        if !self.restarts.granted(now) {
+            return Ok(());
+        }
+        let restarts = self.restarts.count - 1;
+        self.facts.set(Fact::Restarts, restarts);
+        let mut setting = Setting {
+            worker: crew.id,
+            workers: crew.workers,
+            pool: &self.pool,
+            random: &mut self.random,
+            now,
+            steering: crew.steering,
+            domain: &crew.domain,
+            restarts,
+            bells: &crew.bells,
+        };
+        self.engine = Some((crew.make)(&mut setting).map_err(WorkerError::NotMade)?);
+        Ok(())
+    }
+
+    /// After a panic: the engine is dropped, and with it its flows and its packets; so is what it
+    /// was working on. What others handed over, and what is to leave, is whole and goes on.
+    #[cold]
+    pub(crate) fn leave_behind(&mut self, report: PanicReport) {
+        self.facts.add(Fact::Panics, 1);
+        let engine = self.engine.take();
+        // What is left of it may be in no state to be dropped; then the rest of it stays for ever.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(engine)));
+        self.burst.drain().for_each(drop);
+        if let Some(crew) = &mut self.crew {
+            crew.exchange.restore(&mut self.facts);
+        }
+        self.tell(Event::Panicked(report));
+    }
+
+    /// When it must look at its engine at the latest, or may make it again.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match &self.engine {
+            Some(engine) => engine.deadline(),
+            None => self.restarts.next(),
+        }
+    }
+
+    /// How many packets it takes now. Without an engine any number: they die by name.
+    pub(crate) fn appetite(&self, now: Instant) -> usize {
+        self.engine.as_ref().map_or(BURST_MAX, |engine| engine.appetite(now))
+    }
+
+    fn has_mail(&mut self) -> bool {
+        self.crew.as_mut().is_some_and(Membership::has_mail)
     }
 
     fn publish(&mut self, now: Instant) {
         self.published = now;
-        self.publisher.publish(now, &self.facts, &self.engine);
+        self.publisher.publish(now, &self.facts, self.engine.as_ref());
+    }
+
+    /// Tells who listens. Nobody may hold up the worker by not listening.
+    #[cold]
+    pub(crate) fn tell(&self, event: Event) {
+        if let Some(events) = &self.config.events {
+            let _ = events.try_send(event);
+        }
     }
 
     #[cold]
-    fn lost_device(&mut self, index: usize) {
+    pub(crate) fn lost_device(&mut self, index: usize) {
+        if let Some(crew) = &self.crew {
+            crew.lost_device();
+        }
         let live = self.ports.iter().filter(|port| port.is_live()).count();
         self.facts.set(Fact::DevicesLive, live as u64);
-        let port = &self.ports[index];
-        let (Some(events), Some(error)) = (&self.config.events, port.end()) else { return };
+        let Some(error) = self.ports[index].end() else { return };
         let device = error.device().to_owned();
-        // Nobody may hold up the worker by not listening.
-        let _ = events.try_send(Event::DeviceLost { device, error: error.to_string() });
+        self.tell(Event::DeviceLost { device, error: error.to_string() });
     }
 
     #[cold]

@@ -69,6 +69,23 @@ impl Burst {
         }
     }
 
+    /// Shows each packet from number `from` on to `sort`, which takes it or gives it back; those
+    /// given back stay, in order.
+    #[inline]
+    pub fn sort_out(&mut self, from: usize, mut sort: impl FnMut(PacketBuf) -> Option<PacketBuf>) {
+        let len = self.len;
+        self.len = from.min(len);
+        for index in self.len..len {
+            let taken = self.slots.get_mut(index).and_then(Option::take);
+            if let Some(kept) = taken.and_then(&mut sort)
+                && let Some(slot) = self.slots.get_mut(self.len)
+            {
+                *slot = Some(kept);
+                self.len += 1;
+            }
+        }
+    }
+
     /// Takes all packets out, in order. What the caller leaves in the iterator is dropped.
     #[inline]
     pub fn drain(&mut self) -> impl Iterator<Item = PacketBuf> {
@@ -131,5 +148,26 @@ mod tests {
         burst.set_limit(usize::MAX);
         assert_eq!(burst.room(), BURST_MAX - 2);
         assert!(burst.push(packet()).is_ok());
+    }
+
+    #[test]
+    fn what_is_sorted_out_leaves_and_the_rest_closes_up_in_order() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let before = pool.available();
+        let mut burst = Burst::new();
+        (0..6).for_each(|mark| burst.push(pool.packet_from(&[mark]).unwrap()).unwrap());
+        let mut out = Vec::new();
+        burst.sort_out(2, |packet| match packet.first()[0] % 2 {
+            0 => {
+                out.push(packet.first()[0]);
+                None
+            }
+            _ => Some(packet),
+        });
+        let kept: Vec<_> = burst.iter().map(|packet| packet.first()[0]).collect();
+        assert_eq!((out, kept, burst.len()), (vec![2, 4], vec![0, 1, 3, 5], 4));
+        burst.sort_out(0, |_| None);
+        assert!(burst.is_empty() && pool.available() == before);
+        burst.sort_out(9, |_| unreachable!("there is nothing"));
     }
 }

@@ -11,6 +11,7 @@
 //! | [`mailbox`], [`Credit`] | a connection's ends give each other chunks, and leave to send |
 //! | [`Doorbell`] | any threads tell one worker which slots want something |
 //! | [`WakerCell`], [`WakeGroup`] | who waits leaves its waker; a worker hands a round's over |
+//! | [`Alarm`] | any threads wake one that sleeps, and leave one that is awake in peace |
 //! | [`snapshot`] | one thread shows its counters, whole, to any number of readers |
 //! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it later |
 //! | [`Per`] | nobody: one value each, on lines of its own |
@@ -42,6 +43,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+mod alarm;
 mod cache_padded;
 mod credit;
 mod doorbell;
@@ -56,6 +58,7 @@ pub mod take_all;
 mod wake_group;
 mod waker;
 
+pub use alarm::Alarm;
 pub use cache_padded::CachePadded;
 pub use credit::Credit;
 pub use doorbell::{Doorbell, Ring, Rung, Stopped};

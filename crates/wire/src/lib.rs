@@ -34,6 +34,7 @@ pub mod ndp;
 mod ndp_options;
 pub mod protocol;
 pub mod show;
+pub mod steer;
 pub mod tcp;
 pub mod tcp_options;
 pub mod traffic_class;

@@ -100,7 +100,7 @@ impl Running {
             let mut worker = make_worker(&config, pool, device, applications);
             ready.send((worker.control(), worker.reader())).unwrap();
             let outcome = worker.run(&its_stop);
-            let stats = worker.engine().0.stack().stats();
+            let stats = worker.engine().unwrap().0.stack().stats();
             let facts = worker.facts().clone();
             drop(worker);
             assert_eq!(region.attach().unwrap().available(), full, "all memory is home");

@@ -1,0 +1,213 @@
+//! `Exchange`: one worker's ends of the rings by which the workers of a crew hand packets over.
+//!
+//! Called by the worker's turn: it collects what others handed over before it takes new input, and
+//! gives out what it has for them once at the end, one batch a neighbour, with one nudge of the
+//! neighbour's bell. A ring for each ordered pair of workers (`sync::spsc`): one writer, one reader,
+//! no lock, order kept.
+//!
+//! Invariants: a turn adopts at most [`BURST_MAX`] packets, beginning with another neighbour each
+//! time; each packet for a neighbour is in its ring after the turn, or dropped by the name of its
+//! kind; a neighbour that sleeps over a ring that is not empty is woken (`sync::Alarm`, where the
+//! loom models are).
+//!
+//! # Under flood
+//! Anyone whose packets arrive at another worker than their owner's fills the rings. Bound:
+//! [`HANDOFF_RING`] packets a pair; work per packet: two moves. When full the newcomer goes, by the
+//! name of what it was for: frames, and the engine's own, apart. Honest traffic that arrives where
+//! it belongs loses nothing; what has to cross to a worker that is overloaded loses as the flood
+//! does.
+
+use floodwall_base::WorkerId;
+use floodwall_base::limits::{BURST_MAX, HANDOFF_MAX, HANDOFF_RING};
+use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf, PacketList};
+use floodwall_sync::spsc::{self, Consumer, Producer};
+
+use crate::bell::Bell;
+use crate::facts::{Fact, Facts};
+
+/// What a packet in a ring is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Errand {
+    /// The other engine's: see [`HandoffKind`].
+    Engine(HandoffKind),
+    /// To be transmitted by the other worker, which has a queue of its device.
+    Departure,
+}
+
+/// A packet in a ring.
+#[derive(Debug)]
+struct Parcel {
+    errand: Errand,
+    packet: PacketBuf,
+}
+
+/// All there is between this worker and one other.
+struct Neighbour {
+    id: WorkerId,
+    bell: Bell,
+    to: Producer<Parcel>,
+    from: Consumer<Parcel>,
+    /// What goes out at the end of the turn; never more than the ring holds.
+    outbox: Vec<Parcel>,
+}
+
+/// See the file's head.
+pub(crate) struct Exchange {
+    own: WorkerId,
+    neighbours: Vec<Neighbour>,
+    /// The neighbour that gets the first word in the next turn.
+    first: usize,
+    /// What the engine has for others, in the call that runs.
+    pub(crate) offered: HandoffList,
+    /// What the engine is given of others.
+    pub(crate) handed: HandoffList,
+}
+
+/// The exchanges of a crew, one a worker, in order: every ring between them. `bells` are theirs.
+pub(crate) fn exchanges(bells: &[Bell]) -> Vec<Exchange> {
+    let mut all: Vec<_> = (0..bells.len()).map(|own| Exchange::new(own as u16)).collect();
+    for one in 0..bells.len() {
+        for other in 0..one {
+            let (to_other, at_other) = spsc::ring(HANDOFF_RING);
+            let (to_one, at_one) = spsc::ring(HANDOFF_RING);
+            all[one].join(other as u16, &bells[other], to_other, at_one);
+            all[other].join(one as u16, &bells[one], to_one, at_other);
+        }
+    }
+    all.iter_mut().for_each(|exchange| exchange.neighbours.sort_by_key(|n| n.id));
+    all
+}
+
+impl Exchange {
+    fn new(own: u16) -> Self {
+        Self {
+            own: WorkerId(own),
+            neighbours: Vec::new(),
+            first: 0,
+            offered: HandoffList::new(HANDOFF_MAX),
+            handed: HandoffList::new(BURST_MAX),
+        }
+    }
+
+    fn join(&mut self, id: u16, bell: &Bell, to: Producer<Parcel>, from: Consumer<Parcel>) {
+        let outbox = Vec::with_capacity(HANDOFF_RING);
+        self.neighbours.push(Neighbour { id: WorkerId(id), bell: bell.clone(), to, from, outbox });
+    }
+
+    /// Takes what others handed over: at most a burst, packets for the engine into `handed`,
+    /// departures into `departing`. Returns how many.
+    pub(crate) fn collect(&mut self, departing: &mut PacketList, facts: &mut Facts) -> usize {
+        let count = self.neighbours.len();
+        let mut room = BURST_MAX;
+        let mut departures = 0;
+        for step in 0..count {
+            let index = (self.first + step) % count;
+            let Some(neighbour) = self.neighbours.get_mut(index) else { break };
+            for Parcel { errand, packet } in neighbour.from.pop_batch(room) {
+                room -= 1;
+                match errand {
+                    // There is room: it is as large as the number of packets taken.
+                    Errand::Engine(kind) => {
+                        let _ = self.handed.push(Handoff { to: self.own, kind, packet });
+                    }
+                    Errand::Departure => {
+                        departing.push_back(packet);
+                        departures += 1;
+                    }
+                }
+            }
+        }
+        self.first = (self.first + 1) % count.max(1);
+        let taken = BURST_MAX - room;
+        facts.add(Fact::Adopted, taken as u64);
+        facts.add(Fact::AdoptedDepartures, departures);
+        taken
+    }
+
+    /// A frame that arrived here and belongs to `to`.
+    #[inline]
+    pub(crate) fn frame(&mut self, to: WorkerId, packet: PacketBuf, facts: &mut Facts) {
+        facts.add(Fact::RxForeign, 1);
+        self.stage(to, Parcel { errand: Errand::Engine(HandoffKind::Frame), packet }, facts);
+    }
+
+    /// A packet that leaves through a device of which only `to` has a queue.
+    pub(crate) fn departure(&mut self, to: WorkerId, packet: PacketBuf, facts: &mut Facts) {
+        self.stage(to, Parcel { errand: Errand::Departure, packet }, facts);
+    }
+
+    /// After each call of the engine: what it had for others goes to their outboxes.
+    #[inline]
+    pub(crate) fn take_offered(&mut self, facts: &mut Facts) {
+        if self.offered.is_empty() {
+            return;
+        }
+        let mut offered = std::mem::replace(&mut self.offered, HandoffList::new(0));
+        for Handoff { to, kind, packet } in offered.drain() {
+            facts.add(Fact::EngineHandoffs, 1);
+            self.stage(to, Parcel { errand: Errand::Engine(kind), packet }, facts);
+        }
+        self.offered = offered;
+    }
+
+    #[inline]
+    fn stage(&mut self, to: WorkerId, parcel: Parcel, facts: &mut Facts) {
+        // Neighbours are in order, and we are not among them.
+        let index = usize::from(to.0) - usize::from(to > self.own);
+        match self.neighbours.get_mut(index) {
+            Some(neighbour) if to != self.own && neighbour.outbox.len() < HANDOFF_RING => {
+                neighbour.outbox.push(parcel);
+            }
+            // No such worker, or more than its ring could ever hold.
+            _ => facts.add(lost(parcel.errand), 1),
+        }
+    }
+
+    /// At the end of the turn: a batch to each neighbour that has mail, and a nudge.
+    pub(crate) fn give_out(&mut self, facts: &mut Facts) {
+        for neighbour in &mut self.neighbours {
+            if neighbour.outbox.is_empty() {
+                continue;
+            }
+            let departures = |outbox: &[Parcel]| {
+                outbox.iter().filter(|parcel| parcel.errand == Errand::Departure).count()
+            };
+            let fit = neighbour.to.room().min(neighbour.outbox.len());
+            let (mail, late) = neighbour.outbox.split_at(fit);
+            facts.add(Fact::HandedOver, fit as u64);
+            facts.add(Fact::HandedDepartures, departures(mail) as u64);
+            late.iter().for_each(|parcel| facts.add(lost(parcel.errand), 1));
+            let mut mail = neighbour.outbox.drain(..);
+            neighbour.to.push_batch(mail.by_ref().take(fit));
+            drop(mail);
+            neighbour.bell.nudge();
+        }
+    }
+
+    /// Whether something waits here for this worker. A load a neighbour.
+    pub(crate) fn has_mail(&mut self) -> bool {
+        self.neighbours.iter_mut().any(|neighbour| neighbour.from.ready() > 0)
+    }
+
+    /// How many packets wait here for this worker.
+    pub(crate) fn waiting(&mut self) -> usize {
+        self.neighbours.iter_mut().map(|neighbour| neighbour.from.ready()).sum()
+    }
+
+    /// After a panic in a call of the engine: its lists are there again, and empty.
+    pub(crate) fn restore(&mut self, facts: &mut Facts) {
+        self.take_offered(facts);
+        self.offered = HandoffList::new(HANDOFF_MAX);
+        self.handed = HandoffList::new(BURST_MAX);
+    }
+}
+
+/// Under which fact the loss of such a packet is counted.
+const fn lost(errand: Errand) -> Fact {
+    match errand {
+        Errand::Engine(HandoffKind::Frame) => Fact::DropsHandoffFrame,
+        Errand::Engine(HandoffKind::Outgoing) => Fact::DropsHandoffOutgoing,
+        Errand::Engine(HandoffKind::Reassembled) => Fact::DropsHandoffReassembled,
+        Errand::Departure => Fact::DropsHandoffDeparture,
+    }
+}

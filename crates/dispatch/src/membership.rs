@@ -1,0 +1,134 @@
+//! `Membership`: what makes a worker one of a crew.
+//!
+//! Made by `crew.rs` on the worker's thread, called by the worker's turn. It has the worker's right
+//! to look at what the control shard publishes (`qsbr`), the steering that tells which packets are
+//! its own, its ends of the hand-off rings, and the way to make its engine again.
+//!
+//! Invariant: a worker looks only within a call of its engine, and is offline while it sleeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+
+use floodwall_base::{Instant, Randomness, Steering, WorkerId};
+use floodwall_device::Medium;
+use floodwall_packet::{Burst, Peers, Pool};
+use floodwall_sync::qsbr::{Domain, Reader};
+use floodwall_wire::steer;
+
+use crate::bell::Bell;
+use crate::exchange::Exchange;
+use crate::facts::Facts;
+
+/// What the engine of one worker is made with.
+#[derive(Debug)]
+pub struct Setting<'a> {
+    /// Which worker: [`WorkerId::CONTROL`] is made first.
+    pub worker: WorkerId,
+    /// How many there are.
+    pub workers: u16,
+    /// This worker's memory.
+    pub pool: &'a Pool,
+    /// This worker's randomness.
+    pub random: &'a mut Randomness,
+    /// The time.
+    pub now: Instant,
+    /// Who owns which flow.
+    pub steering: Steering,
+    /// What all workers read together is published under it.
+    pub domain: &'a Domain,
+    /// How many times it has been made before: 0 at the start.
+    pub restarts: u64,
+    pub(crate) bells: &'a [Bell],
+}
+
+impl Setting<'_> {
+    /// How other threads wake this worker, or another one of the crew; `None` where there is none
+    /// of that number.
+    #[must_use]
+    pub fn waker(&self, worker: WorkerId) -> Option<Waker> {
+        self.bells.get(usize::from(worker.0)).map(Bell::waker)
+    }
+}
+
+/// How an engine is made, at the start and again after a panic.
+pub(crate) type Make<E> = dyn Fn(&mut Setting<'_>) -> Result<E, String> + Send + Sync;
+
+/// See the file's head.
+pub(crate) struct Membership<E> {
+    pub(crate) id: WorkerId,
+    pub(crate) workers: u16,
+    pub(crate) reader: Reader,
+    pub(crate) steering: Steering,
+    pub(crate) exchange: Exchange,
+    /// Who transmits for an interface.
+    pub(crate) carriers: Arc<[Option<WorkerId>]>,
+    /// Devices of the whole crew that are in service.
+    pub(crate) live: Arc<AtomicUsize>,
+    pub(crate) bells: Arc<[Bell]>,
+    pub(crate) domain: Domain,
+    pub(crate) make: Arc<Make<E>>,
+}
+
+impl<E> Membership<E> {
+    /// What the engine needs of the other workers; nothing where there are none.
+    #[inline]
+    pub(crate) fn peers(&mut self) -> Option<Peers<'_>> {
+        let handoff = &mut self.exchange.offered;
+        (self.workers > 1).then(|| Peers { view: self.reader.view(), handoff })
+    }
+
+    /// Gives what arrived from number `from` on, and belongs to others, to them.
+    #[inline]
+    pub(crate) fn sort(
+        &mut self,
+        medium: Medium,
+        from: usize,
+        burst: &mut Burst,
+        facts: &mut Facts,
+    ) {
+        if self.workers == 1 {
+            return;
+        }
+        let Self { id, steering, exchange, .. } = self;
+        burst.sort_out(from, |packet| {
+            let owner = match medium {
+                Medium::Ethernet => steer::frame(steering, packet.first()),
+                Medium::Ip => steer::packet(steering, packet.first()),
+            };
+            if owner == *id {
+                return Some(packet);
+            }
+            exchange.frame(owner, packet, facts);
+            None
+        });
+    }
+
+    /// The other worker that transmits for an interface of which this one has no queue.
+    pub(crate) fn carrier(&self, iface: usize) -> Option<WorkerId> {
+        self.carriers.get(iface).copied().flatten().filter(|carrier| *carrier != self.id)
+    }
+
+    /// One device less. Off the packets' path.
+    pub(crate) fn lost_device(&self) {
+        self.live.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether no worker has a device left.
+    pub(crate) fn has_no_device(&self) -> bool {
+        self.live.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn has_mail(&mut self) -> bool {
+        self.exchange.has_mail()
+    }
+
+    /// Calls `sleep` offline: nobody's reclamation waits for a worker that sleeps. It returns what
+    /// it likes, and the time of its end.
+    pub(crate) fn offline<R>(&mut self, sleep: impl FnOnce() -> (R, Instant)) -> (R, Instant) {
+        let parked = self.reader.park();
+        let (slept, now) = sleep();
+        parked.wake(now);
+        (slept, now)
+    }
+}

@@ -1,0 +1,195 @@
+//! One turn of a worker: what others handed over, a burst, transmitting, a slice of timed work.
+//!
+//! Called by [`Worker::run`], and by programs that run a worker inside another loop. A turn reads
+//! no clock; it takes at most one burst (each device gets the first word in turn) after at most one
+//! burst of its neighbours', which somebody has put work into already.
+//!
+//! Invariants: work in a turn is bounded (two bursts, [`WORK_UNITS`] of timed work, a few
+//! requests); timed work gets its slice in every turn, so a flood slows it but never stops it; the
+//! engine is called by [`Worker::call`] only, which ends each call with a quiescent state, so that
+//! no loop can be written that holds up the others' reclamation.
+
+use floodwall_base::limits::{BURST_MAX, WORK_UNITS};
+use floodwall_base::{Instant, Units};
+use floodwall_packet::{Engine, HandoffList, Round};
+use floodwall_sync::qsbr::Moment;
+
+use crate::control::{COMMANDS_MAX, Desk};
+use crate::facts::Fact;
+use crate::membership::Membership;
+use crate::publish::Publish;
+use crate::worker::Worker;
+
+/// Units that an engine is granted for one burst of its own, and for one of its neighbours'.
+const ROUND_UNITS: Units = Units(8 * BURST_MAX as u32);
+
+impl<E: Engine + Publish + 'static> Worker<E> {
+    /// One turn of the loop at `now`; returns how many packets were found. For programs that run
+    /// a worker inside another loop; [`Worker::run`] is made of it.
+    pub fn turn(&mut self, now: Instant) -> usize {
+        self.facts.add(Fact::Rounds, 1);
+        if self.bell.heard() {
+            self.carry_out_commands(now);
+        }
+        let adopted = self.adopt(now);
+        self.receive(now);
+        let found = self.burst.len();
+        if found > 0 {
+            self.call(now, ROUND_UNITS, Moment::RoundEnd, E::round);
+        }
+        if found + adopted > 0 {
+            self.facts.add(Fact::BusyRounds, 1);
+        }
+        self.transmit();
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.facts.add(Fact::WorkSlices, 1);
+            self.call(now, Units(WORK_UNITS), Moment::SliceEnd, E::work);
+            self.transmit();
+        }
+        self.give_out();
+        if let Some(engine) = &mut self.engine {
+            engine.departed();
+        }
+        if let Some(crew) = &mut self.crew {
+            crew.reader.pass(Moment::RoundEnd, now);
+        }
+        found + adopted
+    }
+
+    /// The one way to the engine: every call has its round, may look at what is shared for as long
+    /// as it lasts, and ends with a quiescent state.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        now: Instant,
+        budget: Units,
+        moment: Moment,
+        call: impl FnOnce(&mut E, &mut Round<'_>) -> Units,
+    ) {
+        let Some(engine) = &mut self.engine else { return self.bury() };
+        let before = self.departing.len();
+        let mut round = Round {
+            now,
+            pool: &self.pool,
+            random: &mut self.random,
+            arrived: &mut self.burst,
+            departing: &mut self.departing,
+            budget,
+            peers: self.crew.as_mut().and_then(Membership::peers),
+        };
+        let spent = call(engine, &mut round);
+        self.facts.add(Fact::Units, u64::from(spent.0));
+        self.facts.add(Fact::SentPackets, self.departing.len().saturating_sub(before) as u64);
+        if let Some(crew) = &mut self.crew {
+            crew.exchange.take_offered(&mut self.facts);
+            crew.reader.pass(moment, now);
+        }
+    }
+
+    /// What was for an engine that is not there dies by name.
+    #[cold]
+    fn bury(&mut self) {
+        let dead = self.burst.drain().count();
+        self.facts.add(Fact::DropsShardDown, dead as u64);
+    }
+
+    /// What neighbours handed over: the engine's to the engine, departures to the devices.
+    fn adopt(&mut self, now: Instant) -> usize {
+        let Some(crew) = &mut self.crew else { return 0 };
+        let taken = crew.exchange.collect(&mut self.departing, &mut self.facts);
+        if crew.exchange.handed.is_empty() {
+            return taken;
+        }
+        // Taken out for the call, which has the exchange's other list.
+        let mut handed = std::mem::replace(&mut crew.exchange.handed, HandoffList::new(0));
+        // What an engine left in the last call is no burden of this one.
+        self.burst.drain().for_each(drop);
+        self.call(now, ROUND_UNITS, Moment::RoundEnd, |engine, round| {
+            engine.adopt(round, &mut handed)
+        });
+        let left = handed.drain().count();
+        if self.engine.is_none() {
+            self.facts.add(Fact::DropsShardDown, left as u64);
+        }
+        if let Some(crew) = &mut self.crew {
+            crew.exchange.handed = handed;
+        }
+        taken
+    }
+
+    /// One burst from all devices together, beginning with another one each turn, and no more than
+    /// the engine is willing to take; what belongs to other workers goes to them.
+    fn receive(&mut self, now: Instant) {
+        // What an engine left is not its neighbours' burden.
+        self.burst.drain().for_each(drop);
+        let mut room = self.appetite(now).min(BURST_MAX);
+        let count = self.ports.len();
+        for step in 0..count {
+            let index = (self.first + step) % count;
+            let before = self.burst.len();
+            self.burst.set_limit(before + room);
+            let port = &mut self.ports[index];
+            port.begin_turn();
+            let vanished = port.receive(&self.pool, &mut self.burst, &mut self.facts);
+            let taken = self.burst.len() - before;
+            self.facts.add(Fact::RxPackets, taken as u64);
+            room -= taken.min(room);
+            if let Some(crew) = &mut self.crew {
+                crew.sort(port.medium(), before, &mut self.burst, &mut self.facts);
+            }
+            if vanished {
+                self.lost_device(index);
+            }
+        }
+        self.first = (self.first + 1) % count.max(1);
+    }
+
+    /// Shares what is to leave out to the ports, in order, and lets them transmit.
+    pub(crate) fn transmit(&mut self) {
+        while let Some(packet) = self.departing.pop_front() {
+            let iface = usize::from(packet.iface().0);
+            if let Some(index) = self.port_of.get(iface).copied().flatten() {
+                if self.ports[index].send(packet, &mut self.facts) {
+                    self.lost_device(index);
+                }
+                continue;
+            }
+            let carrier = self.crew.as_ref().and_then(|crew| crew.carrier(iface));
+            match (&mut self.crew, carrier) {
+                (Some(crew), Some(to)) => {
+                    crew.exchange.departure(to, packet, &mut self.facts);
+                }
+                _ => self.facts.add(Fact::DropsInterfaceUnknown, 1),
+            }
+        }
+        let mut backlog = 0;
+        for index in 0..self.ports.len() {
+            if self.ports[index].flush(&mut self.facts) {
+                self.lost_device(index);
+            }
+            backlog += self.ports[index].backlog();
+        }
+        self.facts.set(Fact::Backlog, backlog as u64);
+    }
+
+    /// What neighbours shall have leaves for their rings.
+    pub(crate) fn give_out(&mut self) {
+        if let Some(crew) = &mut self.crew {
+            crew.exchange.give_out(&mut self.facts);
+        }
+    }
+
+    /// A few of the waiting requests; the bell is rung again where more may wait. Requests to an
+    /// engine that is not there are let go: who asked is told.
+    #[cold]
+    fn carry_out_commands(&mut self, now: Instant) {
+        for _ in 0..COMMANDS_MAX {
+            let Ok(command) = self.mailbox.try_recv() else { return };
+            self.facts.add(Fact::Commands, 1);
+            if let Some(engine) = &mut self.engine {
+                command.carry_out(&mut Desk { now, engine, ports: &self.ports });
+            }
+        }
+        self.bell.ring();
+    }
+}

@@ -1,0 +1,121 @@
+//! One word by which many threads wake one sleeper, and pay nothing while it is awake.
+//!
+//! # What it is
+//!
+//! A flag "somebody rang" and a flag "I sleep" in one word. Who wants the owner's attention sets
+//! the first; only who sets it *and* finds the second has to make the system call that ends the
+//! sleep. So a busy worker is never interrupted and never costs its neighbours a system call.
+//!
+//! Two kinds of news are told by it:
+//!
+//! * What must be looked at even by a busy owner (a request in a queue): [`Alarm::ring`]. One
+//!   read-modify-write.
+//! * What the owner looks at anyway whenever it is awake (a hand-off ring): [`Alarm::nudge`]. A
+//!   fence and a load of a line that only changes when the owner falls asleep or wakes.
+//!
+//! # Who calls it
+//!
+//! `dispatch::Bell`, which adds the descriptor: the owner sleeps on it, and whoever is told to
+//! writes to it.
+//!
+//! # Why no wake-up is lost
+//!
+//! *Ring.* Both flags live in one word that only read-modify-writes touch, so ringing and falling
+//! asleep have an order. Ring first: [`Alarm::doze`] finds it and refuses. Sleep first: the ringer
+//! finds the flag and wakes.
+//!
+//! *Nudge.* The news lie elsewhere (Dekker's pattern): the owner writes "I sleep", fences, looks
+//! for news; the neighbour writes news, fences, looks for "I sleep". The fences have one order, so
+//! at least one of the two sees what the other wrote. Hence the rule for the owner: after
+//! [`Alarm::doze`] said yes, look once more at everything that is announced by nudges, and
+//! [`Alarm::rise`] instead of sleeping if there is something.
+//!
+//! # Progress and cost
+//!
+//! Wait-free, all of it. An owner that is awake looks with one relaxed load.
+
+use core::fmt;
+
+use crate::CachePadded;
+use crate::shim::atomic::{
+    AtomicU32,
+    Ordering::{AcqRel, Relaxed, SeqCst},
+    fence,
+};
+
+/// Somebody rang since the owner last heard.
+const RUNG: u32 = 1;
+/// The owner sleeps, or is about to.
+const ASLEEP: u32 = 2;
+
+/// See the file's head.
+pub struct Alarm {
+    word: CachePadded<AtomicU32>,
+}
+
+impl Default for Alarm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Alarm {
+    /// Silent, its owner awake.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { word: CachePadded::new(AtomicU32::new(0)) }
+    }
+
+    /// Asks for the owner's attention, awake or asleep. True where the caller must end the
+    /// owner's sleep.
+    #[must_use = "true means that the sleeper must be woken"]
+    #[inline]
+    pub fn ring(&self) -> bool {
+        self.word.fetch_or(RUNG, AcqRel) == ASLEEP
+    }
+
+    /// The same, for news that an owner awake finds without being told: rings only where it
+    /// sleeps. To be called after the news were published.
+    #[must_use = "true means that the sleeper must be woken"]
+    #[inline]
+    pub fn nudge(&self) -> bool {
+        fence(SeqCst);
+        self.word.load(Relaxed) & ASLEEP != 0 && self.ring()
+    }
+
+    /// For the owner: whether somebody rang since the last time.
+    #[inline]
+    pub fn heard(&self) -> bool {
+        self.word.load(Relaxed) & RUNG != 0 && self.word.fetch_and(!RUNG, AcqRel) & RUNG != 0
+    }
+
+    /// For the owner: it is about to sleep. False where somebody has rung, and then it is awake
+    /// still. After true, what is announced by [`Alarm::nudge`] must be looked at once more.
+    #[must_use = "after false the owner must not sleep"]
+    pub fn doze(&self) -> bool {
+        let rung = self.word.fetch_or(ASLEEP, AcqRel) & RUNG != 0;
+        fence(SeqCst);
+        if rung {
+            self.rise();
+        }
+        !rung
+    }
+
+    /// For the owner: it is awake. Whoever rings from now on need not wake it.
+    pub fn rise(&self) {
+        self.word.fetch_and(!ASLEEP, AcqRel);
+    }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.word.load(Relaxed);
+        f.debug_struct("Alarm")
+            .field("rung", &(word & RUNG != 0))
+            .field("asleep", &(word & ASLEEP != 0))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
