@@ -31,13 +31,14 @@ pub struct GateConfig {
     pub reserve: Share,
     /// Packets of strangers of one family that wait.
     pub waiting: usize,
-    /// Full polls in a row that are pressure; 0 is pressure always.
+    /// So many more full polls than others are pressure, and as many others end it; 0 is pressure
+    /// always.
     pub patience: u32,
 }
 
 impl Default for GateConfig {
     fn default() -> Self {
-        Self { reserve: Share::per_mille(940), waiting: STRANGERS_WAITING_MAX, patience: 4 }
+        Self { reserve: Share::per_mille(940), waiting: STRANGERS_WAITING_MAX, patience: 2 }
     }
 }
 
@@ -90,7 +91,9 @@ pub struct Gate {
     config: GateConfig,
     /// Strangers let through in a round while polls come back full.
     least: usize,
-    full_in_a_row: u32,
+    /// Goes up with each full poll, down with each other, and no further than to twice the patience:
+    /// a flood whose polls find room now and then is one flood.
+    level: u32,
     /// Who waits: IPv4 and all that is not IP, IPv6.
     lines: [PacketList; 2],
     /// Which line has the next word.
@@ -107,7 +110,7 @@ impl Gate {
         Self {
             least: config.reserve.rest().of_count(BURST_MAX).max(1),
             config,
-            full_in_a_row: 0,
+            level: 0,
             lines: [PacketList::new(), PacketList::new()],
             turn: 0,
             sorting: Burst::new(),
@@ -139,7 +142,7 @@ impl Gate {
     #[must_use]
     #[inline]
     pub const fn is_under_pressure(&self) -> bool {
-        self.full_in_a_row >= self.config.patience
+        self.level >= self.config.patience
     }
 
     /// Prepares an empty burst for a poll: how many packets devices are asked for, given the
@@ -159,10 +162,10 @@ impl Gate {
         let full = burst.room() == 0;
         burst.set_limit(BURST_MAX);
         if !full {
-            self.full_in_a_row = 0;
+            self.level = self.level.saturating_sub(1);
         } else if found > 0 {
             // Of a poll that asked for nothing, nothing is learnt.
-            self.full_in_a_row = self.full_in_a_row.saturating_add(1);
+            self.level = (self.level + 1).min(self.config.patience.saturating_mul(2));
         }
         if self.is_under_pressure() || self.waiting() > 0 {
             self.sort(engine, burst, full);

@@ -70,6 +70,9 @@ pub struct CostTable {
     pub byte: Picos,
     /// One entry taken from a table's memory.
     pub entry: Picos,
+    /// One packet of a burst that triage looks at before any work: its misses overlap with those of
+    /// the others.
+    pub triage: Picos,
     /// One call of the engine's worker: the device call, the clock, the publication of counters.
     pub wake_up: Picos,
     /// What a unit of an engine's work consists of.
@@ -87,6 +90,8 @@ pub struct Spent {
     pub bytes: u64,
     /// What the engine says it spent.
     pub units: Units,
+    /// Packets that triage looked at.
+    pub triaged: u64,
 }
 
 impl CostTable {
@@ -99,6 +104,7 @@ impl CostTable {
         hash: Picos(0),
         byte: Picos(0),
         entry: Picos(0),
+        triage: Picos(0),
         wake_up: Picos(0),
         unit: UnitMix { headers: 0, hashes: 0, probe_hits: 0, probe_misses: 0, entries: 0 },
     };
@@ -112,6 +118,7 @@ impl CostTable {
         hash: Picos::from_nanos(20),
         byte: Picos(100),
         entry: Picos::from_nanos(30),
+        triage: Picos::from_nanos(40),
         wake_up: Picos::from_nanos(1000),
         unit: UnitMix { headers: 3, hashes: 1, probe_hits: 1, probe_misses: 1, entries: 0 },
     };
@@ -138,6 +145,7 @@ impl CostTable {
             self.wake_up.times(spent.wake_ups),
             self.packet.times(spent.packets),
             self.byte.times(spent.bytes),
+            self.triage.times(spent.triaged),
             self.per_unit().times(u64::from(spent.units.0)),
         ];
         Picos(parts.into_iter().fold(0, u64::saturating_add))
@@ -152,7 +160,7 @@ impl CostTable {
         self
     }
 
-    fn prices_mut(&mut self) -> [(&'static str, &mut Picos); 8] {
+    fn prices_mut(&mut self) -> [(&'static str, &mut Picos); 9] {
         [
             ("packet", &mut self.packet),
             ("header", &mut self.header),
@@ -161,6 +169,7 @@ impl CostTable {
             ("hash", &mut self.hash),
             ("byte", &mut self.byte),
             ("entry", &mut self.entry),
+            ("triage", &mut self.triage),
             ("wake_up", &mut self.wake_up),
         ]
     }
@@ -286,10 +295,10 @@ mod tests {
 
     #[test]
     fn the_price_is_the_sum_of_its_parts_and_doubles_with_the_table() {
-        let spent = Spent { wake_ups: 1, packets: 2, bytes: 100, units: Units(3) };
+        let spent = Spent { wake_ups: 1, packets: 2, bytes: 100, units: Units(3), triaged: 2 };
         let table = CostTable::ASSUMED;
         let unit = 3 * 5 + 20 + 20 + 150;
-        assert_eq!(table.price(&spent), Picos::from_nanos(1000 + 2 * 25 + 10 + 3 * unit));
+        assert_eq!(table.price(&spent), Picos::from_nanos(1000 + 2 * 25 + 10 + 2 * 40 + 3 * unit));
         assert_eq!(table.times(2).price(&spent).0, 2 * table.price(&spent).0);
         assert_eq!(CostTable::FREE.price(&spent), Picos(0));
     }

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod core_share;
 mod cost;
 mod error;
 mod flight;
@@ -25,6 +26,7 @@ mod node;
 mod trace;
 mod world;
 
+pub use core_share::Application;
 pub use cost::{CostTable, ParseCostError, Picos, Spent, UnitMix};
 pub use error::WorldError;
 pub use lane::{LaneConfig, LaneDrop, LaneStats};

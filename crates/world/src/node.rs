@@ -4,7 +4,8 @@
 //! `BURST_MAX` packets from the ring, `round`; where the engine's deadline has come, `work`; then
 //! the price of all that, during which the node is busy and its arrivals wait in the ring. What
 //! the turn sends leaves when the turn has been paid for. Invariant: `round` and `work` are never
-//! called while the node is busy.
+//! called while the node is busy. Where its core is shared (`core_share.rs`), a turn may also wait
+//! for the worker's share, and packets for the gate's leave.
 //!
 //! # Under flood
 //! Reachable by anyone who can send to the node. Bound: the ring (`NodeConfig::ring`), and the
@@ -17,7 +18,9 @@ use core::time::Duration;
 use floodwall_base::limits::{INTERFACES_MAX, WORK_UNITS};
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, Round};
+use floodwall_schedule::{BalanceConfig, GateConfig};
 
+use crate::core_share::{Application, CoreShare};
 use crate::cost::{CostTable, Spent};
 use crate::error::WorldError;
 use crate::frame;
@@ -42,11 +45,25 @@ pub struct NodeConfig {
     pub ring: usize,
     /// Units of work granted to one call of the engine.
     pub budget: Units,
+    /// How the worker shares the core with the application; without, it takes all it can use.
+    pub balance: Option<BalanceConfig>,
+    /// Whom the worker serves first under pressure; without, whoever comes first.
+    pub gate: Option<GateConfig>,
+    /// A program that gets the core whenever the worker does not have it.
+    pub application: Option<Application>,
 }
 
 impl Default for NodeConfig {
+    /// The core is the worker's alone, and nobody is preferred.
     fn default() -> Self {
-        Self { costs: CostTable::default(), ring: 1024, budget: Units(WORK_UNITS) }
+        Self {
+            costs: CostTable::default(),
+            ring: 1024,
+            budget: Units(WORK_UNITS),
+            balance: None,
+            gate: None,
+            application: None,
+        }
     }
 }
 
@@ -83,6 +100,22 @@ pub struct NodeStats {
     pub turn_max: Duration,
     /// The most packets that ever waited in the ring.
     pub ring_peak: usize,
+    /// Packets that the gate looked at.
+    pub looked_at: u64,
+    /// Of these, how many were refusable, and died (`TriageRefusable`).
+    pub refused: u64,
+    /// Strangers that died because too many waited (`TriageStranger`).
+    pub crowded_out: u64,
+    /// Strangers that wait now.
+    pub waiting: usize,
+    /// Times that the worker's share was used up while packets waited.
+    pub time_squeeze: u64,
+    /// The longest run of the worker without a break, where it has a share.
+    pub run_max: Duration,
+    /// How long the application ran.
+    pub application_ran: Duration,
+    /// The longest that the application wanted to run and did not, up to now.
+    pub application_gap_max: Duration,
 }
 
 /// An engine that can be asked for its own type again.
@@ -96,6 +129,7 @@ pub(crate) struct Node {
     engine: Box<dyn AnyEngine>,
     random: Randomness,
     config: NodeConfig,
+    share: CoreShare,
     /// The link of each interface; index 0 stays empty.
     ports: Vec<Option<(LinkId, Side)>>,
     ring: PacketList,
@@ -104,6 +138,8 @@ pub(crate) struct Node {
     busy_until: Instant,
     /// Earliest next call of `work` for its deadline's sake.
     work_from: Instant,
+    /// Earliest next look into the ring.
+    poll_from: Instant,
     /// Picoseconds of work that rounding has not charged yet.
     owed: u64,
     /// When the world will call next, as it has noted.
@@ -126,6 +162,7 @@ impl Node {
             engine,
             pool,
             random: Randomness::from_number(seed),
+            share: CoreShare::new(&config),
             config,
             ports: Vec::new(),
             ring: PacketList::new(),
@@ -133,6 +170,7 @@ impl Node {
             departing: PacketList::new(),
             busy_until: Instant::ORIGIN,
             work_from: Instant::ORIGIN,
+            poll_from: Instant::ORIGIN,
             owed: 0,
             wake_at: None,
             stats: NodeStats::default(),
@@ -203,16 +241,31 @@ impl Node {
 
     /// Whether the node has nothing waiting and asks for nothing.
     pub(crate) fn is_idle(&self) -> bool {
-        self.ring.is_empty() && self.departing.is_empty() && self.engine.deadline().is_none()
+        !self.has_input() && self.departing.is_empty() && self.engine.deadline().is_none()
+    }
+
+    /// Whether a packet waits to be handled.
+    fn has_input(&self) -> bool {
+        !self.ring.is_empty() || self.share.waiting() > 0
+    }
+
+    /// What the node did until `now`.
+    pub(crate) fn stats(&self, now: Instant) -> NodeStats {
+        let mut stats = self.stats;
+        self.share.report(now, &mut stats);
+        stats
     }
 
     /// When the node must be called next.
     pub(crate) fn next_turn(&self) -> Option<Instant> {
-        if !self.departing.is_empty() || !self.ring.is_empty() {
+        if !self.departing.is_empty() {
             return Some(self.busy_until);
         }
-        let at = self.engine.deadline().filter(|at| *at != Instant::FAR)?;
-        Some(at.max(self.busy_until).max(self.work_from))
+        let from = self.busy_until.max(self.share.rest_until());
+        let work = self.engine.deadline().filter(|at| *at != Instant::FAR);
+        let work = work.map(|at| at.max(self.work_from));
+        let poll = self.has_input().then_some(self.poll_from);
+        Some([work, poll].into_iter().flatten().min()?.max(from))
     }
 
     /// Whether what was sent has been paid for and may leave.
@@ -228,11 +281,12 @@ impl Node {
     /// One turn, where something waits or is due.
     pub(crate) fn turn(&mut self, now: Instant) {
         let due = self.engine.deadline().is_some_and(|at| at <= now) && self.work_from <= now;
-        if self.busy_until > now || (self.ring.is_empty() && !due) {
+        let waits = self.has_input() && self.poll_from <= now;
+        if self.busy_until.max(self.share.rest_until()) > now || !(waits || due) {
             return;
         }
         let sent_before = self.departing.len();
-        let mut spent = self.take_burst();
+        let mut spent = self.take_burst(now);
         if !self.arrived.is_empty() {
             self.stats.rounds += 1;
             spent.units = self.call(now, |engine, round| engine.round(round));
@@ -265,8 +319,9 @@ impl Node {
         Some(answer)
     }
 
-    fn take_burst(&mut self) -> Spent {
+    fn take_burst(&mut self, now: Instant) -> Spent {
         let mut spent = Spent { wake_ups: 1, ..Spent::default() };
+        self.share.open(now, &*self.engine, &mut self.arrived);
         while self.arrived.room() > 0 {
             let Some(packet) = self.ring.pop_front() else { break };
             spent.packets += 1;
@@ -275,7 +330,11 @@ impl Node {
                 break;
             }
         }
-        self.stats.packets_in += spent.packets;
+        spent.triaged = self.share.admit(&*self.engine, &mut self.arrived);
+        self.stats.packets_in += self.arrived.len() as u64;
+        // An engine without appetite says by its deadline when to ask it again, or is asked soon.
+        let idled = spent.packets == 0 && self.arrived.is_empty();
+        self.poll_from = if idled { now + FRUITLESS_PAUSE } else { now };
         spent
     }
 
@@ -315,6 +374,7 @@ impl Node {
     /// Makes the node busy for as long as it cost what was spent, and what was sent beyond the
     /// first `sent_before` packets that wait to depart.
     fn pay(&mut self, now: Instant, mut spent: Spent, sent_before: usize) {
+        let taken = usize::try_from(spent.packets).unwrap_or(usize::MAX);
         for packet in self.departing.iter().skip(sent_before) {
             spent.packets += 1;
             spent.bytes += packet.len() as u64;
@@ -322,7 +382,9 @@ impl Node {
         let price = self.config.costs.price(&spent).0.saturating_add(self.owed);
         self.owed = price % 1000;
         let length = Duration::from_nanos(price / 1000);
-        self.busy_until = self.busy_until.max(now) + length;
+        let from = self.busy_until.max(now);
+        self.busy_until = from + length;
+        self.share.occupy(from, self.busy_until, taken, self.has_input());
         self.stats.units += u64::from(spent.units.0);
         self.stats.busy += length;
         self.stats.turn_max = self.stats.turn_max.max(length);

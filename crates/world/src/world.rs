@@ -231,7 +231,7 @@ impl World {
     /// What a node did so far; nothing where it is not of this world.
     #[must_use]
     pub fn node_stats(&self, id: NodeId) -> NodeStats {
-        self.at(id).map(|node| node.stats).unwrap_or_default()
+        self.at(id).map(|node| node.stats(self.now)).unwrap_or_default()
     }
 
     /// The name that a node was given.

@@ -93,14 +93,18 @@ fn without_pressure_nobody_is_looked_at_and_refusable_packets_get_their_answer()
 }
 
 #[test]
-fn a_few_full_polls_are_not_pressure_and_one_with_room_ends_it() {
+fn one_full_poll_is_not_pressure_and_as_many_with_room_end_it() {
     let mut bench = Bench::new(GateConfig::default());
-    let mut ring = bench.ring((0..10 * BURST_MAX).map(|_| (false, b'r')));
-    for _ in 0..3 {
-        assert_eq!(bench.round(&mut ring, BURST_MAX).len(), BURST_MAX);
+    let mut ring = bench.ring((0..8 * BURST_MAX).map(|_| (false, b'r')));
+    assert_eq!(bench.round(&mut ring, BURST_MAX).len(), BURST_MAX);
+    for n in 1..=6 {
+        assert_eq!(bench.round(&mut ring, BURST_MAX).len(), 0, "the {n}th: dropped by name");
     }
-    assert_eq!(bench.round(&mut ring, BURST_MAX).len(), 0, "the fourth: dropped by name");
-    assert_eq!(bench.gate.stats().refused, BURST_MAX as u64);
+    assert_eq!(bench.gate.stats().refused, 6 * BURST_MAX as u64);
+    for _ in 0..3 {
+        assert!(bench.gate.is_under_pressure(), "a flood that pauses is one flood");
+        bench.round(&mut Vec::new(), BURST_MAX);
+    }
     ring.truncate(5);
     assert_eq!(bench.round(&mut ring, BURST_MAX).len(), 5);
     assert!(!bench.gate.is_under_pressure());
