@@ -50,7 +50,6 @@ impl HandoffList {
     ///
     /// # Errors
     /// The list is full.
-    #[expect(clippy::result_large_err, reason = "the packet is given back, not lost")]
     pub fn push(&mut self, handoff: Handoff) -> Result<(), Handoff> {
         if self.list.len() >= self.max {
             return Err(handoff);

@@ -117,7 +117,8 @@ struct Scene {
 impl Scene {
     /// A friend at 10,000 packets a second, and others at `rate` of the class given.
     fn new(config: NodeConfig, class: u8, rate: u64) -> Self {
-        let pool = |frames| Pool::new(&PoolConfig { frames, ..PoolConfig::default() }).unwrap();
+        let pool =
+            |frames| Pool::new(&PoolConfig { frames, ..PoolConfig::default() }).expect("memory");
         let mut world = World::new(5);
         let server = world.add_node_with("server", Server::default(), pool(8192), config);
         let every =
@@ -127,7 +128,8 @@ impl Scene {
             let client = Client { class, at, every: every(rate), sent: 0, back: 0 };
             let client = world.add_node_with("client", client, pool(8192), NodeConfig::free());
             let way = LinkConfig::both(LaneConfig::with_delay(Duration::from_micros(10)));
-            let link = world.connect((client, IfIndex(1)), (server, IfIndex(index)), way).unwrap();
+            let link =
+                world.connect((client, IfIndex(1)), (server, IfIndex(index)), way).expect("free");
             (client, link)
         };
         let ((friend, first), (other, second)) = (add(1, b'f', 10_000), add(2, class, rate));
@@ -139,7 +141,7 @@ impl Scene {
         let stats = self.world.node_stats(self.server);
         self.balances(stats);
         let [friend, other] = self.clients.map(|id| {
-            let client = self.world.node_ref::<Client>(id).unwrap();
+            let client = self.world.node_ref::<Client>(id).expect("a client");
             (client.back, client.sent)
         });
         Outcome { stats, friend, other }
@@ -147,7 +149,7 @@ impl Scene {
 
     /// Every packet that reached the device was handled, died by name, or waits.
     fn balances(&self, stats: NodeStats) {
-        let handled = self.world.node_ref::<Server>(self.server).unwrap().handled;
+        let handled = self.world.node_ref::<Server>(self.server).expect("the server").handled;
         assert_eq!(stats.packets_in, handled);
         let arrived: u64 = self.links.iter().map(|l| self.world.stats(*l).from_a.delivered).sum();
         let known = handled + stats.refused + stats.crowded_out + stats.waiting as u64;
@@ -275,7 +277,7 @@ fn excess_beyond_what_can_be_looked_at_dies_in_the_ring_before_any_work() {
 fn an_engine_without_appetite_costs_nothing_and_takes_up_again() {
     let mut scene = Scene::new(config(Share::HALF), b'f', CAPACITY / 2);
     let until = Instant::ORIGIN + Duration::from_millis(4);
-    scene.world.node::<Server>(scene.server).unwrap().stuck = Some(until);
+    scene.world.node::<Server>(scene.server).expect("the server").stuck = Some(until);
     scene.world.run_for(Duration::from_millis(3));
     let stats = scene.world.node_stats(scene.server);
     assert_eq!((stats.packets_in, stats.looked_at, stats.units), (0, 0, 0), "no work invested");
