@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use floodwall_base::{IpCidr, MacAddr};
 
-pub(crate) use self::words::{DeviceKind, DeviceWord, ServiceWord};
+pub(crate) use self::words::ServiceWord;
 use crate::args::RunArgs;
+pub(crate) use floodwall_device::{DeviceKind, DeviceWord};
 
 /// Where a value was given.
 #[derive(Clone, PartialEq, Eq, Debug)]

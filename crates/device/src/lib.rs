@@ -31,6 +31,7 @@ mod switch;
 #[cfg(target_os = "linux")]
 mod tun;
 mod vnet;
+mod word;
 
 #[cfg(target_os = "linux")]
 pub use af_packet::{AfPacket, AfPacketConfig};
@@ -47,3 +48,6 @@ pub use stats::DeviceStats;
 pub use switch::{Switch, SwitchConfig, SwitchCounts};
 #[cfg(target_os = "linux")]
 pub use tun::{Tun, TunConfig, TunKind};
+pub use word::{
+    DeviceKind, DeviceWord, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
+};

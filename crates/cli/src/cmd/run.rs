@@ -206,7 +206,7 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
         autoconf: wanted.wants_autoconf(),
     };
     let interfaces = settings.interfaces.iter().zip(opened).map(interface).collect();
-    let stable_secret = devices::stable_secret();
+    let stable_secret = floodwall_device::stable_secret();
     StackConfig { interfaces, stable_secret, ..StackConfig::default() }
 }
 

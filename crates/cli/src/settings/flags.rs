@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::words::{self, Wrong, wrong};
-use super::{Given, InterfaceSettings, Place, Problem, Settings};
+use super::{DeviceWord, Given, InterfaceSettings, Place, Problem, Settings};
 use crate::args::RunArgs;
 
 /// Lays the flags on what the file said. All complaints at once, in the order of the flags.
@@ -51,7 +51,7 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
 /// name, or the only one.
 fn interface(
     settings: &mut Settings,
-    device: Option<Given<words::DeviceWord>>,
+    device: Option<Given<DeviceWord>>,
 ) -> Option<&mut InterfaceSettings> {
     let interfaces = &mut settings.interfaces;
     match device {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use floodwall_base::{IpCidr, MacAddr};
+use floodwall_device::{DeviceWord, NoDeviceWord};
 
 /// What is wrong, and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,62 +19,9 @@ pub(crate) fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong
     Wrong { what: what.into(), remedy: remedy.into() }
 }
 
-/// Kinds of devices.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DeviceKind {
-    Tun,
-    Tap,
-    Packet,
-}
-
-impl DeviceKind {
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Tun => "tun",
-            Self::Tap => "tap",
-            Self::Packet => "packet",
-        }
-    }
-}
-
-/// A device: `tap:fw0`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct DeviceWord {
-    pub(crate) kind: DeviceKind,
-    pub(crate) name: String,
-}
-
-impl fmt::Display for DeviceWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.kind.word(), self.name)
-    }
-}
-
-/// Longest name that Linux gives an interface.
-const NAME_MAX: usize = 15;
-
 /// `tun:NAME`, `tap:NAME`, `packet:INTERFACE`.
 pub(crate) fn device(text: &str) -> Result<DeviceWord, Wrong> {
-    const REMEDY: &str = "write tun:NAME, tap:NAME or packet:INTERFACE, as in tap:fw0";
-    let Some((kind, name)) = text.split_once(':') else {
-        return Err(wrong(format!("{text:?} is not a device"), REMEDY));
-    };
-    let kind = match kind {
-        "tun" => DeviceKind::Tun,
-        "tap" => DeviceKind::Tap,
-        "packet" => DeviceKind::Packet,
-        _ => return Err(wrong(format!("{kind:?} is not a kind of device"), REMEDY)),
-    };
-    let is_odd = |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || c.is_control();
-    if name.is_empty()
-        || name.len() > NAME_MAX
-        || matches!(name, "." | "..")
-        || name.contains(is_odd)
-    {
-        let remedy = "use 1 to 15 bytes without space, slash, colon or percent sign, as in tap:fw0";
-        return Err(wrong(format!("{name:?} cannot be an interface's name"), remedy));
-    }
-    Ok(DeviceWord { kind, name: name.to_owned() })
+    text.parse().map_err(|NoDeviceWord { what, remedy }| wrong(what, remedy))
 }
 
 /// Kinds of services.

@@ -1,0 +1,259 @@
+//! `DeviceWord`: a device in one word, `tap:fw0`, as operators and programs name it.
+//!
+//! Called by whoever starts a host on a real device: `floodwall run` and the sockets' builder. It
+//! reads the word, opens the device with the most that it and our privilege allow, and gives what a
+//! host must know besides: an Ethernet address of its own, and the secret behind the addresses that
+//! it makes itself (RFC 7217). Invariant: the same machine and name have the same address after a
+//! restart. Deliberately not here: what is done with the device.
+
+use std::fmt;
+use std::str::FromStr;
+
+use floodwall_base::{HashKey, MacAddr, Randomness};
+use thiserror::Error;
+
+use crate::device::Device;
+use crate::error::DeviceError;
+#[cfg(target_os = "linux")]
+use crate::{AfPacket, AfPacketConfig, Tun, TunConfig, TunKind};
+
+/// Kinds of devices that have a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceKind {
+    /// A TUN interface: IP packets.
+    Tun,
+    /// A TAP interface: Ethernet frames.
+    Tap,
+    /// A packet socket on an interface of the system.
+    Packet,
+}
+
+impl DeviceKind {
+    /// Its word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tun => "tun",
+            Self::Tap => "tap",
+            Self::Packet => "packet",
+        }
+    }
+}
+
+/// See the file's head. Made from text: `"tap:fw0".parse()`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceWord {
+    /// What kind of device.
+    pub kind: DeviceKind,
+    /// The interface's name, 1 to 15 bytes.
+    pub name: String,
+}
+
+/// Why a text names no device.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{what}: {remedy}")]
+pub struct NoDeviceWord {
+    /// What is wrong.
+    pub what: String,
+    /// What to write instead.
+    pub remedy: &'static str,
+}
+
+/// Longest name that Linux gives an interface.
+const NAME_MAX: usize = 15;
+
+impl FromStr for DeviceWord {
+    type Err = NoDeviceWord;
+
+    fn from_str(text: &str) -> Result<Self, NoDeviceWord> {
+        const REMEDY: &str = "write tun:NAME, tap:NAME or packet:INTERFACE, as in tap:fw0";
+        let wrong = |what, remedy| Err(NoDeviceWord { what, remedy });
+        let Some((kind, name)) = text.split_once(':') else {
+            return wrong(format!("{text:?} is not a device"), REMEDY);
+        };
+        let kind = match kind {
+            "tun" => DeviceKind::Tun,
+            "tap" => DeviceKind::Tap,
+            "packet" => DeviceKind::Packet,
+            _ => return wrong(format!("{kind:?} is not a kind of device"), REMEDY),
+        };
+        let is_odd =
+            |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || c.is_control();
+        if name.is_empty()
+            || name.len() > NAME_MAX
+            || matches!(name, "." | "..")
+            || name.contains(is_odd)
+        {
+            let remedy =
+                "use 1 to 15 bytes without space, slash, colon or percent sign, as in tap:fw0";
+            return wrong(format!("{name:?} cannot be an interface's name"), remedy);
+        }
+        Ok(Self { kind, name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for DeviceWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind.word(), self.name)
+    }
+}
+
+/// How a device is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenConfig {
+    /// Queues of a TUN or TAP, one a worker; a packet socket has one.
+    pub queues: usize,
+    /// Whether super-frames and partial checksums may cross, where the device can.
+    pub offload: bool,
+    /// The MTU that a TUN or TAP is given; `None` leaves it.
+    pub mtu: Option<u32>,
+}
+
+impl Default for OpenConfig {
+    fn default() -> Self {
+        Self { queues: 1, offload: false, mtu: None }
+    }
+}
+
+/// What [`DeviceWord::open`] gives.
+pub struct OpenedDevice {
+    /// One device a queue, at least one.
+    pub queues: Vec<Box<dyn Device>>,
+    /// What the operator should know besides.
+    pub notes: Vec<String>,
+}
+
+impl fmt::Debug for OpenedDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenedDevice")
+            .field("queues", &self.queues.len())
+            .field("notes", &self.notes)
+            .finish()
+    }
+}
+
+impl DeviceWord {
+    /// Opens the device. A TUN or TAP is brought up; where only that is not allowed, as on an
+    /// interface that an administrator made for this user, it is left to the administrator, and
+    /// said so in the notes. Costs a few system calls.
+    ///
+    /// # Errors
+    /// See [`DeviceError`]: each names the device, what is missing and the remedy.
+    #[cfg(target_os = "linux")]
+    pub fn open(&self, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
+        let (name, mut notes) = (&self.name, Vec::new());
+        let queues = match self.kind {
+            DeviceKind::Tun => boxed(open_tun(name, TunKind::Tun, config, &mut notes)?),
+            DeviceKind::Tap => boxed(open_tun(name, TunKind::Tap, config, &mut notes)?),
+            DeviceKind::Packet => {
+                let config =
+                    AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
+                boxed(vec![AfPacket::open(name, &config)?])
+            }
+        };
+        Ok(OpenedDevice { queues, notes })
+    }
+
+    /// No system but Linux has these devices.
+    ///
+    /// # Errors
+    /// Always.
+    #[cfg(not(target_os = "linux"))]
+    pub fn open(&self, _: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
+        let (missing, remedy) = ("a device of Linux", "use a device value of your own");
+        Err(DeviceError::Unsupported { device: self.name.clone(), missing, remedy })
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn boxed<D: Device + 'static>(devices: Vec<D>) -> Vec<Box<dyn Device>> {
+    devices.into_iter().map(|device| Box::new(device) as Box<dyn Device>).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn open_tun(
+    name: &str,
+    kind: TunKind,
+    wanted: &OpenConfig,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Tun>, DeviceError> {
+    let OpenConfig { queues, offload, mtu } = *wanted;
+    let config = TunConfig { kind, queues, vnet_header: offload, up: true, mtu };
+    match Tun::open(name, &config) {
+        Err(DeviceError::NoPrivilege { action: "bring the interface up", .. }) => {
+            notes.push(format!(
+                "may not bring {name} up (CAP_NET_ADMIN is missing): do `ip link set {name} up`"
+            ));
+            Tun::open(name, &TunConfig { up: false, ..config })
+        }
+        opened => opened,
+    }
+}
+
+/// What the keyed hashes below begin with.
+const KEY: u64 = 0x666c_6f6f_6477_616c;
+
+/// The machine's identity, where it has one.
+fn machine() -> Option<String> {
+    let identity = std::fs::read_to_string("/etc/machine-id").ok()?;
+    Some(identity.trim().to_owned()).filter(|identity| identity.len() >= 32)
+}
+
+/// A locally administered address for an interface of ours, which stays the same for this machine
+/// and name, so that neighbours need not learn it anew after a restart; where the machine has no
+/// identity, a random one. The identity itself cannot be read from it.
+#[must_use]
+pub fn station_address(name: &str, random: &mut Randomness) -> MacAddr {
+    let bits = match machine() {
+        Some(identity) => {
+            let key = HashKey::new(KEY, 0x6c20_6d61_6320_6164);
+            key.bytes(format!("{identity}/{name}").as_bytes())
+        }
+        None => random.public.next_u64(),
+    };
+    let [a, b, c, d, e, f, ..] = bits.to_le_bytes();
+    MacAddr([a & 0xfc | 2, b, c, d, e, f])
+}
+
+/// The secret behind the IPv6 addresses that we make ourselves (RFC 7217): the same for this
+/// machine after a restart; `None` where the machine has no identity.
+#[must_use]
+pub fn stable_secret() -> Option<[u8; 16]> {
+    let identity = machine()?;
+    let half = |n: u64| HashKey::new(KEY, n).bytes(identity.as_bytes()).to_le_bytes();
+    let [low, high] = [half(0x7372_6663_3732_3137), half(0x7372_6663_3732_3138)];
+    let mut secret = [0; 16];
+    secret.iter_mut().zip(low.into_iter().chain(high)).for_each(|(to, from)| *to = from);
+    Some(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_read_and_written_back() {
+        for text in ["tun:t", "tap:fw0", "packet:eth0.100"] {
+            assert_eq!(text.parse::<DeviceWord>().unwrap().to_string(), text);
+        }
+        for text in ["", "fw0", "tap:", "tap:a b", "tap:..", "veth:fw0", "tap:sixteen-bytes-it"] {
+            let refused = text.parse::<DeviceWord>().unwrap_err().to_string();
+            assert!(refused.ends_with("as in tap:fw0"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_station_address_of_our_own_making_is_local_and_stays() {
+        let mut random = Randomness::from_number(1);
+        let (one, other) =
+            (station_address("fw0", &mut random), station_address("fw1", &mut random));
+        assert_ne!(one, other);
+        for mac in [one, other] {
+            assert!(mac.is_unicast() && mac.0[0] & 2 == 2, "{mac}");
+        }
+        if machine().is_some() {
+            assert_eq!(station_address("fw0", &mut Randomness::from_number(2)), one);
+            assert_eq!(stable_secret(), stable_secret());
+        }
+    }
+}
