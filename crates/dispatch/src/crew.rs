@@ -22,6 +22,7 @@ use floodwall_sync::qsbr::{Domain, NoRecord};
 use thiserror::Error;
 
 use crate::bell::Bell;
+use crate::clock::Clock;
 use crate::control::Control;
 use crate::entropy::{self, NoEntropy};
 use crate::exchange::{Exchange, exchanges};
@@ -228,7 +229,7 @@ impl<E: Engine + Publish + 'static> Crew<E> {
         check(&config)?;
         let workers = config.berths.len();
         panics::keep_places();
-        let region = Region::new(&PoolConfig { workers, ..config.memory.clone() })?;
+        let region = Region::new(&PoolConfig { workers, ..config.memory })?;
         let bells: Result<Vec<_>, _> = (0..workers).map(|_| Bell::new()).collect();
         let bells = bells.map_err(|source| system("make the workers' bells", source))?;
         let shared = Shared {
@@ -486,7 +487,8 @@ fn stand<E: Engine + Publish + 'static>(
     let mut worker =
         Worker::empty(bell, pool, random, berth.ports, shared.config).map_err(in_words)?;
     let workers = shared.bells.len();
-    let reader = shared.domain.reader().map_err(|NoRecord(made)| CrewError::Mismatch {
+    let now = Clock::new().now();
+    let reader = shared.domain.reader_at(now).map_err(|NoRecord(made)| CrewError::Mismatch {
         what: "the domain",
         made,
         workers,
@@ -503,7 +505,7 @@ fn stand<E: Engine + Publish + 'static>(
         domain: shared.domain,
         make: shared.make,
     });
-    worker.make_engine(crate::Clock::new().now()).map_err(in_words)?;
+    worker.make_engine(now).map_err(in_words)?;
     Ok(worker)
 }
 

@@ -211,3 +211,122 @@ const fn lost(errand: Errand) -> Fact {
         Errand::Departure => Fact::DropsHandoffDeparture,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use floodwall_packet::{Pool, PoolConfig};
+
+    use super::*;
+
+    fn three() -> (Pool, Vec<Bell>, Vec<Exchange>) {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let bells: Vec<_> = (0..3).map(|_| Bell::new().unwrap()).collect();
+        let exchanges = exchanges(&bells);
+        (pool, bells, exchanges)
+    }
+
+    fn marks(exchange: &mut Exchange, facts: &mut Facts) -> Vec<(HandoffKind, u8)> {
+        let mut departing = PacketList::new();
+        exchange.collect(&mut departing, facts);
+        exchange.handed.drain().map(|h| (h.kind, h.packet.first()[0])).collect()
+    }
+
+    #[test]
+    fn what_a_full_ring_does_not_take_dies_by_the_name_of_what_it_was_for() {
+        let (pool, _, mut all) = three();
+        let mut facts = Facts::default();
+        let packet = || pool.packet_from(&[1]).unwrap();
+        for _ in 0..HANDOFF_RING + 3 {
+            all[0].frame(WorkerId(2), packet(), &mut facts);
+        }
+        all[0].give_out(&mut facts);
+        assert_eq!(facts.of(Fact::HandedOver), HANDOFF_RING as u64);
+        assert_eq!(facts.of(Fact::DropsHandoffFrame), 3);
+        for (kind, count) in [(HandoffKind::Outgoing, 2), (HandoffKind::Reassembled, 1)] {
+            for _ in 0..count {
+                all[0].offered.push(Handoff { to: WorkerId(2), kind, packet: packet() }).unwrap();
+            }
+        }
+        all[0].take_offered(&mut facts);
+        all[0].departure(WorkerId(2), packet(), &mut facts);
+        // Nobody of that number, and nobody hands over to itself.
+        all[0].frame(WorkerId(3), packet(), &mut facts);
+        all[0].frame(WorkerId(0), packet(), &mut facts);
+        all[0].frame(WorkerId(1), packet(), &mut facts);
+        all[0].give_out(&mut facts);
+        let lost = [
+            Fact::DropsHandoffFrame,
+            Fact::DropsHandoffOutgoing,
+            Fact::DropsHandoffReassembled,
+            Fact::DropsHandoffDeparture,
+        ];
+        assert_eq!(lost.map(|fact| facts.of(fact)), [5, 2, 1, 1]);
+        facts.add(Fact::SentPackets, 1);
+        assert!(facts.are_conserved() && all[1].waiting() == 1, "{facts:?}");
+        drop(all);
+        assert_eq!(pool.available(), Pool::new(&PoolConfig::default()).unwrap().available());
+    }
+
+    #[test]
+    fn a_turn_adopts_one_burst_in_order_and_begins_with_another_neighbour_each_time() {
+        let (pool, _, mut all) = three();
+        let mut facts = Facts::default();
+        for from in [1, 2] {
+            for _ in 0..2 * BURST_MAX {
+                let packet = pool.packet_from(&[from as u8]).unwrap();
+                all[from].frame(WorkerId(0), packet, &mut facts);
+            }
+            all[from].give_out(&mut facts);
+        }
+        let mut adopted = Facts::default();
+        let mut turns = Vec::new();
+        while all[0].has_mail() {
+            let turn = marks(&mut all[0], &mut adopted);
+            assert!(
+                turn.len() <= BURST_MAX && turn.is_sorted_by_key(|(_, mark)| *mark != turn[0].1)
+            );
+            turns.push(turn[0].1);
+        }
+        assert_eq!((turns, adopted.of(Fact::Adopted)), (vec![1, 2, 1, 2], 4 * BURST_MAX as u64));
+    }
+
+    #[test]
+    fn each_kind_arrives_as_what_it_is_and_departures_go_to_the_devices() {
+        let (pool, _, mut all) = three();
+        let mut facts = Facts::default();
+        let kinds = [HandoffKind::Frame, HandoffKind::Outgoing, HandoffKind::Reassembled];
+        for (kind, mark) in kinds.into_iter().zip(1..) {
+            let packet = pool.packet_from(&[mark]).unwrap();
+            all[2].offered.push(Handoff { to: WorkerId(1), kind, packet }).unwrap();
+        }
+        all[2].take_offered(&mut facts);
+        all[2].departure(WorkerId(1), pool.packet_from(&[4]).unwrap(), &mut facts);
+        all[2].give_out(&mut facts);
+        let mut departing = PacketList::new();
+        assert_eq!(all[1].collect(&mut departing, &mut facts), 4);
+        let handed: Vec<_> =
+            all[1].handed.drain().map(|h| (h.to, h.kind, h.packet.first()[0])).collect();
+        let expected: Vec<_> =
+            kinds.into_iter().zip(1..).map(|(k, m)| (WorkerId(1), k, m)).collect();
+        assert_eq!(handed, expected);
+        assert_eq!(departing.iter().map(|p| p.first()[0]).collect::<Vec<_>>(), [4]);
+        assert_eq!(facts.of(Fact::AdoptedDepartures), 1);
+    }
+
+    #[test]
+    fn a_bell_rings_only_where_its_worker_sleeps() {
+        let (pool, bells, mut all) = three();
+        let mut facts = Facts::default();
+        let mut hand_over = |all: &mut Vec<Exchange>| {
+            all[0].frame(WorkerId(1), pool.packet_from(&[1]).unwrap(), &mut facts);
+            all[0].give_out(&mut facts);
+        };
+        hand_over(&mut all);
+        assert!(!bells[1].heard(), "awake, it looks anyway");
+        assert!(bells[1].doze());
+        hand_over(&mut all);
+        assert!(!bells[2].heard());
+        bells[1].rise(true);
+        assert!(bells[1].heard());
+    }
+}

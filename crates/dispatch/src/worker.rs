@@ -233,7 +233,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let mut now = clock.now();
         self.publish(now);
         while !stop.is_triggered() {
-            if self.engine.is_none() {
+            if self.engine.is_none() && self.restarts.granted(now) {
                 self.make_engine(now)?;
             }
             let found = self.turn(now);
@@ -342,14 +342,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         !self.ports.is_empty() && !self.ports.iter().any(Port::is_live) && is_alone()
     }
 
-    /// Makes the engine, at the start and, as often as restarts are granted, after a panic.
+    /// Makes the engine, at the start and after a panic.
     #[cold]
     pub(crate) fn make_engine(&mut self, now: Instant) -> Result<(), WorkerError> {
         let Some(crew) = &mut self.crew else { return Ok(()) };
-        if !self.restarts.granted(now) {
-            return Ok(());
-        }
-        let restarts = self.restarts.count - 1;
+        let restarts = self.restarts.count;
         self.facts.set(Fact::Restarts, restarts);
         let mut setting = Setting {
             worker: crew.id,

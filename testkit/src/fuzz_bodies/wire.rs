@@ -2,9 +2,11 @@
 
 use std::cell::RefCell;
 
+use floodwall_base::{HashKey, Steering, WorkerId};
 use floodwall_checksum::{Sum, sum};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool, PoolConfig};
 use floodwall_wire::show;
+use floodwall_wire::steer;
 use floodwall_wire::tcp_options::TcpOptionSet;
 use floodwall_wire::{
     ArpPacket, EtherType, EthernetHeader, ExtensionError, ExtensionLimits, ExtensionWalk,
@@ -43,6 +45,7 @@ pub fn wire(data: &[u8]) {
     let Some((&how, frame)) = data.split_first() else { return };
     let frame = frame.get(..4096).unwrap_or(frame);
     shown(frame);
+    steered(frame);
     if let Ok(places) = validate(frame) {
         let order = [places.network.into(), places.transport.into(), places.payload, places.end];
         assert!(order.is_sorted() && places.end as usize <= frame.len(), "{places:?}");
@@ -58,6 +61,17 @@ pub fn wire(data: &[u8]) {
         EtherType::IPV4 => ipv4(packet),
         EtherType::IPV6 => ipv6(packet, how),
         _ => {}
+    }
+}
+
+/// Whatever the bytes, one of the workers owns them, and the same one each time; one worker owns all.
+fn steered(frame: &[u8]) {
+    let steering = Steering::new(HashKey::new(1, 2), 5);
+    for owner in [steer::frame, steer::packet] {
+        let found = owner(&steering, frame);
+        assert!(found.0 < 5 && found == owner(&steering, frame));
+        let alone = Steering::new(HashKey::new(1, 2), 1);
+        assert_eq!(owner(&alone, frame), WorkerId::CONTROL);
     }
 }
 

@@ -163,6 +163,8 @@ struct Echo {
     owed: u64,
     copies: usize,
     deadline: Option<Instant>,
+    /// Packets that it leaves in the devices.
+    unwanted: usize,
 }
 
 impl Engine for Echo {
@@ -198,6 +200,10 @@ impl Engine for Echo {
 
     fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    fn appetite(&self, _: Instant) -> usize {
+        BURST_MAX.saturating_sub(self.unwanted)
     }
 
     fn classify(&self, _: &Burst, _: &mut [Triage]) {}
@@ -277,6 +283,38 @@ fn each_device_gets_the_first_word_in_turn_and_a_turn_has_one_burst() {
     assert_eq!(far_b.sent(), 0);
     assert_eq!(worker.turn(Instant::ORIGIN), BURST_MAX);
     assert_eq!(far_b.sent(), 1, "the quiet device waits one turn at most");
+}
+
+#[test]
+fn an_engine_that_is_nearly_full_gets_no_more_than_it_is_willing_to_take() {
+    let ((a, far_a), (b, far_b)) = (fake("a"), fake("b"));
+    let engine = Echo { unwanted: BURST_MAX - 5, ..Echo::default() };
+    let mut worker = worker(engine, vec![a, b], WorkerConfig::default());
+    far_a.push_many(3, &[0, 1]);
+    far_b.push_many(10, &[0, 2]);
+    assert_eq!(worker.turn(Instant::ORIGIN), 5);
+    let seen: Vec<_> = worker.engine().unwrap().seen.iter().map(|(_, mark)| *mark).collect();
+    assert_eq!(seen, [1, 1, 1, 2, 2]);
+    assert_eq!(far_b.state.lock().unwrap().incoming.len(), 8, "the rest waits in its device");
+}
+
+#[test]
+fn an_engine_that_is_full_costs_no_core_and_is_served_again_once_it_is_not() {
+    let (a, far) = fake("a");
+    let running = start(move || {
+        let engine = Echo { unwanted: BURST_MAX, ..Echo::default() };
+        worker(engine, vec![a], WorkerConfig::default())
+    });
+    far.push_many(10, &[0, 1]);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(far.sent(), 0);
+    let facts = running.control.ask(PATIENCE, |desk| desk.engine.unwanted = 0);
+    assert!(facts.is_ok());
+    far.wait_for_sent(10);
+    let facts = running.end().unwrap().facts;
+    // A look a millisecond, where a busy loop would make tens of thousands.
+    assert!(facts.of(Fact::Rounds) < 2000, "{facts:?}");
+    assert_eq!(facts.of(Fact::RxPackets), 10);
 }
 
 #[test]
