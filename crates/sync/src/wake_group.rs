@@ -125,6 +125,11 @@ impl WakeGroup {
         full
     }
 
+    /// The group has a runtime, again.
+    pub fn open(&self) {
+        lock(&self.list).dead = false;
+    }
+
     /// The runtime ends: wakes what was handed over; from now on workers wake directly.
     pub fn close(&self) {
         let left = {

@@ -1,0 +1,86 @@
+//! What the control shard has decided about a socket, for every shard to carry out.
+//!
+//! Made by the control shard out of a program's request, where it has carried it out itself:
+//! [`Stack::take_commands`](crate::Stack::take_commands). Who ties the shards together gives each of
+//! the others a clone, in order, and each carries it out by
+//! [`Stack::carry_out`](crate::Stack::carry_out). So binds are decided once and in one order
+//! (decision D17), ephemeral ports included, and a socket has the same [`SocketId`] everywhere.
+//!
+//! Who asked is answered when the last clone has been dropped.
+
+use core::any::Any;
+use core::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use floodwall_base::IfIndex;
+use floodwall_udp::{GroupFilter, SocketId, SocketSettings};
+
+use super::slot::SlotId;
+
+/// One change of one socket.
+#[derive(Clone)]
+pub struct Command {
+    /// Which socket, the same on every shard.
+    pub socket: SocketId,
+    /// What changes.
+    pub change: Change,
+    pub(super) slot: SlotId,
+    /// Dropped with the last clone: that is the answer.
+    pub(super) done: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// What changes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Change {
+    /// It is opened and bound, as decided: the port is not 0.
+    Open {
+        /// Its settings. Where there are more shards, each allows its part of `receive_bytes`.
+        settings: Box<SocketSettings>,
+        /// What it is bound to.
+        local: SocketAddr,
+    },
+    /// It hears one peer only.
+    Connect {
+        /// The peer.
+        remote: SocketAddr,
+        /// Our address towards it.
+        src_addr: IpAddr,
+        /// The interface of a link-local address.
+        zone: Option<IfIndex>,
+    },
+    /// It hears everybody again.
+    Disconnect,
+    /// It has other settings.
+    Configure {
+        /// These.
+        settings: Box<SocketSettings>,
+    },
+    /// It has joined a group, of which the control shard has told the link.
+    Join {
+        /// The group.
+        group: IpAddr,
+        /// Where.
+        iface: IfIndex,
+        /// Whom it hears there.
+        filter: Box<GroupFilter>,
+    },
+    /// It has left a group.
+    Leave {
+        /// The group.
+        group: IpAddr,
+        /// Where.
+        iface: IfIndex,
+    },
+    /// It is closed.
+    Close,
+}
+
+impl core::fmt::Debug for Command {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Command")
+            .field("socket", &self.socket)
+            .field("change", &self.change)
+            .finish_non_exhaustive()
+    }
+}

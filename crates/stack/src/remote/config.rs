@@ -1,0 +1,31 @@
+//! How much of everything there is for programs on other threads.
+
+use floodwall_base::limits;
+
+/// What [`Remote::new`](super::Remote::new) allocates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteConfig {
+    /// Sockets at most. The stack's own `udp_sockets_max` must not be less.
+    pub sockets_max: usize,
+    /// Workers of the host: each gets a [`RemoteShard`](super::RemoteShard).
+    pub workers: usize,
+    /// Lanes from which programs take memory to send from: two for each core that they run on.
+    pub lanes: usize,
+    /// Frames of 256 bytes for sending, in all.
+    pub small: usize,
+    /// Frames for sending, in all.
+    pub frames: usize,
+}
+
+impl Default for RemoteConfig {
+    /// 1024 sockets of one worker's host, and 10 MiB to send from.
+    fn default() -> Self {
+        Self {
+            sockets_max: limits::REMOTE_SOCKETS_MAX,
+            workers: 1,
+            lanes: limits::REMOTE_LANES,
+            small: 8192,
+            frames: 4096,
+        }
+    }
+}

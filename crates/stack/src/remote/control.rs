@@ -1,0 +1,345 @@
+//! The stack's part: sending for programs, handing datagrams over, deciding what programs ask.
+//!
+//! Called in rounds and in timed work by `shard.rs` of this crate; the followers' part,
+//! [`Stack::carry_out`], by whoever ties shards together. Invariant: what the control shard decided
+//! is carried out by every shard in the same order, so that a socket is the same everywhere.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use floodwall_base::{Units, limits};
+use floodwall_packet::Round;
+use floodwall_udp::{SocketId, SocketSettings};
+
+use super::command::{Change, Command};
+use super::envelope;
+use super::errno::Errno;
+use super::handle::UdpHandle;
+use super::request::{Ask, Ends, Reply, Request};
+use super::shard::{News, RemoteShard, envelope_of};
+use super::shared::Shared;
+use super::slot::SlotId;
+use crate::cx::Cx;
+use crate::shard::Stack;
+use crate::sockets::Sockets;
+
+/// Frees a slot when the last shard has forgotten it.
+struct Freed {
+    shared: Arc<Shared>,
+    index: u32,
+}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        self.shared.free(self.index);
+    }
+}
+
+impl Stack {
+    /// Serves programs on other threads: this stack is the worker that the shard was made for.
+    pub fn serve(&mut self, mut shard: RemoteShard) {
+        shard.prepare(self.paths.len());
+        self.remote = Some(Box::new(shard));
+    }
+
+    /// What the control shard has decided since the last call, for the other shards to carry out in
+    /// this order. Nothing where it has none, or is none.
+    pub fn take_commands(&mut self) -> Vec<Command> {
+        self.remote.as_mut().map_or_else(Vec::new, |remote| core::mem::take(&mut remote.decided))
+    }
+
+    /// Whether [`Stack::take_commands`] has something.
+    #[must_use]
+    pub fn has_commands(&self) -> bool {
+        self.remote.as_ref().is_some_and(|remote| !remote.decided.is_empty())
+    }
+
+    /// Carries out what the control shard has decided. On the other shards, in the order given.
+    pub fn carry_out(&mut self, round: &mut Round<'_>, command: &Command) {
+        let Some(mut remote) = self.remote.take() else { return };
+        let Round { now, pool, random, departing, .. } = round;
+        let cx = Cx { now: *now, pool, random, departing };
+        follow(&mut Sockets::new(self, cx), &mut remote, command);
+        self.remote = Some(remote);
+    }
+
+    /// Takes what programs sent and asked; bounded. Part of timed work.
+    pub(crate) fn serve_programs(&mut self, cx: &mut Cx<'_>) -> Units {
+        let Some(mut remote) = self.remote.take() else { return Units(0) };
+        remote.hear();
+        remote.look_at_dry(cx.now);
+        let mut spent = 0;
+        for request in remote.take_requests() {
+            spent += 1;
+            self.decide(cx, &mut remote, request);
+        }
+        for _ in 0..limits::REMOTE_SLOTS_ROUND {
+            let Some(index) = remote.next_slot() else { break };
+            spent += 1 + self.send_for(cx, &mut remote, index);
+        }
+        self.remote = Some(remote);
+        Units(spent)
+    }
+
+    /// Sends what one program gave its worker, up to a round's share.
+    fn send_for(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, index: u32) -> u32 {
+        let (mut count, mut bytes) = (0, 0);
+        let Some(socket) = remote.local(index).and_then(|local| local.socket) else { return 0 };
+        while bytes < limits::REMOTE_SLOT_BYTES {
+            let Some(mut packet) = remote.local(index).and_then(|l| l.pending.pop_front()) else {
+                break;
+            };
+            let Some(envelope) = envelope_of(&packet) else { continue };
+            packet.trim_front(envelope::LEN);
+            count += 1;
+            bytes += packet.len().max(1);
+            let Cx { now, pool, random, departing } = cx;
+            let cx = Cx { now: *now, pool, random, departing };
+            let sum = envelope.payload_sum();
+            let mut sockets = Sockets::new(self, cx);
+            let way = (envelope.to, envelope.from, envelope.iface);
+            let sent = sockets.udp_send_packet(socket, way, packet, sum);
+            remote.owe(index, envelope.paid);
+            if let Err(error) = sent {
+                let news = News { error: Some(error.into()), ..News::default() };
+                remote.deliver(socket, news, &mut self.stats.counters);
+            }
+        }
+        self.after_slot(cx, remote, index, socket);
+        count
+    }
+
+    /// A slot had its turn: back into the queue, closed, or at rest.
+    fn after_slot(
+        &mut self,
+        cx: &mut Cx<'_>,
+        remote: &mut RemoteShard,
+        index: u32,
+        socket: SocketId,
+    ) {
+        let Some(local) = remote.local(index) else { return };
+        if !local.pending.is_empty() {
+            return remote.queue(index);
+        }
+        if !local.dropped || local.closing {
+            return;
+        }
+        local.closing = true;
+        let Some(slot) = remote.shared.slots.get(index as usize) else { return };
+        let generation = slot.generation.load(std::sync::atomic::Ordering::Acquire);
+        let slot = SlotId { index, generation };
+        if remote.controls() {
+            return self.close_for(cx, remote, slot, socket);
+        }
+        if remote.shared.request(Request::Close { slot }).is_err()
+            && let Some(local) = remote.local(index)
+        {
+            // The control shard has much to do: again in the next round.
+            local.closing = false;
+            remote.queue(index);
+        }
+    }
+
+    /// Hands each socket's datagrams and error to its program: at the end of a round.
+    pub(crate) fn deliver_to_programs(&mut self) {
+        let Some(remote) = &mut self.remote else { return };
+        while let Some(socket) = self.udp.next_ready() {
+            // The stack's own sockets are asked by their applications.
+            if !remote.serves(socket) {
+                continue;
+            }
+            let (packets, v4) = self.udp.take_waiting(socket);
+            let error = self.udp.take_error(socket).ok().flatten().map(Errno::from);
+            let news = News { packets, v4, error };
+            remote.deliver(socket, news, &mut self.stats.counters);
+        }
+    }
+
+    fn decide(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, request: Request) {
+        let Cx { now, pool, random, departing } = cx;
+        let mut sockets = Sockets::new(self, Cx { now: *now, pool, random, departing });
+        match request {
+            Request::Bind { local, settings, reply } => {
+                let Some(slot) = remote.take_slot() else {
+                    return reply.set(Err(Errno::TOO_MANY));
+                };
+                match open(&mut sockets, remote, slot, local, *settings) {
+                    Ok((handle, command)) => {
+                        reply.set(Ok(handle));
+                        remote.announce(command, reply);
+                    }
+                    Err(errno) => {
+                        remote.return_slot(slot);
+                        reply.set(Err(errno));
+                    }
+                }
+            }
+            Request::Ask { slot, what, reply } => match remote.socket_of(slot) {
+                None => reply.set(Err(Errno::STOPPED)),
+                Some(socket) => match change(&mut sockets, remote, slot, socket, what) {
+                    Ok(command) => {
+                        reply.set(Ok(ends(&sockets, socket)));
+                        remote.announce(command, reply);
+                    }
+                    Err(errno) => reply.set(Err(errno)),
+                },
+            },
+            Request::Close { slot } => {
+                if let Some(socket) = remote.socket_of(slot) {
+                    self.close_for(cx, remote, slot, socket);
+                }
+            }
+        }
+    }
+
+    fn close_for(
+        &mut self,
+        cx: &mut Cx<'_>,
+        remote: &mut RemoteShard,
+        slot: SlotId,
+        socket: SocketId,
+    ) {
+        let Cx { now, pool, random, departing } = cx;
+        let cx = Cx { now: *now, pool, random, departing };
+        Sockets::new(self, cx).udp_close(socket);
+        remote.untie(slot, socket);
+        let freed = Freed { shared: Arc::clone(&remote.shared), index: slot.index };
+        let command = Command { socket, change: Change::Close, slot, done: None };
+        remote.announce(command, freed);
+    }
+}
+
+impl RemoteShard {
+    /// Keeps a command for the other shards; where there are none, it is done.
+    fn announce(&mut self, mut command: Command, done: impl Any + Send + Sync) {
+        if self.has_followers() {
+            command.done = Some(Arc::new(done));
+            self.decided.push(command);
+        }
+    }
+}
+
+/// The part of a receive limit that each of several shards allows.
+fn share(settings: &SocketSettings, shards: usize) -> SocketSettings {
+    let receive_bytes = settings.receive_bytes / shards.max(1) as u64;
+    SocketSettings { receive_bytes, ..settings.clone() }
+}
+
+fn ends(sockets: &Sockets<'_>, socket: SocketId) -> Ends {
+    let unspecified = core::net::SocketAddr::from(([0; 4], 0));
+    let local = sockets.udp_local_addr(socket).unwrap_or(unspecified);
+    Ends { local, peer: sockets.stack.udp.peer_addr(socket).ok().flatten() }
+}
+
+fn open(
+    sockets: &mut Sockets<'_>,
+    remote: &mut RemoteShard,
+    slot: SlotId,
+    local: core::net::SocketAddr,
+    settings: SocketSettings,
+) -> Result<(UdpHandle, Command), Errno> {
+    let socket = sockets.udp_bind(local, share(&settings, remote.shared.bells.len()))?;
+    let ends = ends(sockets, socket);
+    let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
+    remote.tie(slot, socket, limit);
+    if let Some(slot) = remote.shared.slots.get(slot.index as usize) {
+        // Nobody waits there yet.
+        let _ = slot.credit.give(limit, 0);
+    }
+    let mut bound = ends.local;
+    if let (core::net::SocketAddr::V6(bound), core::net::SocketAddr::V6(asked)) = (&mut bound, local)
+    {
+        bound.set_scope_id(asked.scope_id());
+    }
+    let ends = Ends { local: bound, ..ends };
+    let change = Change::Open { settings: Box::new(settings.clone()), local: bound };
+    let handle = UdpHandle::new(Arc::clone(&remote.shared), slot, ends, settings);
+    Ok((handle, Command { socket, change, slot, done: None }))
+}
+
+fn change(
+    sockets: &mut Sockets<'_>,
+    remote: &mut RemoteShard,
+    slot: SlotId,
+    socket: SocketId,
+    what: Ask,
+) -> Result<Command, Errno> {
+    let change = match what {
+        Ask::Connect(peer) => {
+            let (src_addr, zone) = sockets.udp_connect_from(socket, peer)?;
+            Change::Connect { remote: peer, src_addr, zone }
+        }
+        Ask::Disconnect => {
+            sockets.stack.udp.disconnect(socket).map_err(Errno::from)?;
+            Change::Disconnect
+        }
+        Ask::Configure(settings) => {
+            configure(sockets, remote, slot, socket, &settings);
+            Change::Configure { settings }
+        }
+        Ask::Join(group, iface, filter) => {
+            let iface = sockets.group_iface(group, iface).ok_or(Errno::NO_INTERFACE)?;
+            sockets.udp_join(socket, group, iface)?;
+            if !filter.is_everybody() {
+                sockets.udp_set_group_filter(socket, group, iface, &filter)?;
+            }
+            Change::Join { group, iface, filter }
+        }
+        Ask::Leave(group, iface) => {
+            let iface = sockets.group_iface(group, iface).ok_or(Errno::NO_INTERFACE)?;
+            sockets.udp_leave(socket, group, iface)?;
+            Change::Leave { group, iface }
+        }
+    };
+    Ok(Command { socket, change, slot, done: None })
+}
+
+fn configure(
+    sockets: &mut Sockets<'_>,
+    remote: &mut RemoteShard,
+    slot: SlotId,
+    socket: SocketId,
+    settings: &SocketSettings,
+) {
+    let shards = remote.shared.bells.len();
+    // Known a moment ago.
+    let _ = sockets.stack.udp.set_settings(socket, share(settings, shards));
+    sockets.stack.paths.forget();
+    if let Some(local) = remote.local(slot.index) {
+        local.limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
+    }
+}
+
+/// What a follower does: as the control shard did, with nothing left to decide. It cannot fail where
+/// the shards are equal; where it does (a pool without accounts), this shard does not hear the
+/// socket, and the others do.
+fn follow(sockets: &mut Sockets<'_>, remote: &mut RemoteShard, command: &Command) {
+    let Command { socket, slot, .. } = *command;
+    let shards = remote.shared.bells.len();
+    match &command.change {
+        Change::Open { settings, local } => {
+            let opened = sockets.udp_bind_as(socket, *local, share(settings, shards));
+            if opened.is_ok() {
+                let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
+                remote.tie(slot, socket, limit);
+            }
+        }
+        Change::Connect { remote: peer, src_addr, zone } => {
+            let secret = &mut sockets.cx.random.secret;
+            let _ = sockets.stack.udp.connect(socket, *peer, *src_addr, *zone, secret);
+        }
+        Change::Disconnect => _ = sockets.stack.udp.disconnect(socket),
+        Change::Configure { settings } => configure(sockets, remote, slot, socket, settings),
+        Change::Join { group, iface, filter } => {
+            let _ = sockets.stack.udp.join(socket, *group, *iface);
+            let _ = sockets.stack.udp.set_group_filter(socket, *group, *iface, filter);
+        }
+        Change::Leave { group, iface } => {
+            let _ = sockets.stack.udp.leave(socket, *group, *iface);
+        }
+        Change::Close => {
+            let _ = sockets.stack.udp.close(socket);
+            remote.untie(slot, socket);
+        }
+    }
+}

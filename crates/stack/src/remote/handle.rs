@@ -1,0 +1,508 @@
+//! `UdpHandle`: a UDP socket as a program on any thread has it.
+//!
+//! Made by [`Remote::bind_udp`](super::Remote::bind_udp). Shared by reference (put it into an `Arc`);
+//! each direction has a lock of its own, which only the program's threads take and never while
+//! somebody is woken. `try_` calls never wait; `poll_` calls register the task; the futures of
+//! [`UdpHandle::ready`] let any number wait. Sending: `sender.rs`. Errors are the kernel's numbers
+//! (`errno.rs`); an ICMP error is given once, to the next call of either direction.
+//!
+//! Invariant: no call keeps a borrow or half a result across `Pending`. The drop is the last access:
+//! what was sent before still leaves, what waits to be read dies, and the control shard frees the
+//! slot.
+
+use core::future::Future;
+use core::net::{IpAddr, SocketAddr};
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use floodwall_packet::PacketList;
+use floodwall_sync::WakerCell;
+use floodwall_sync::mailbox::Bits;
+use floodwall_udp::{GroupFilter, Received, ReceivedPacket, SocketSettings};
+
+use super::errno::Errno;
+use super::request::{Ask, Asked, Ends, Request, question};
+use super::shared::Shared;
+use super::slot::{ERROR, STOPPED, Slot, SlotId};
+use super::waiters::{Direction, Parker, Ready, Waiters};
+use super::wake::GroupId;
+use crate::multicast::GroupInterface;
+
+/// See the file's head.
+pub struct UdpHandle {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: SlotId,
+    /// The worker that sends for it.
+    pub(super) home: usize,
+    /// What was taken and not yet read.
+    read: Mutex<PacketList>,
+    /// One writer at a time: the only one who takes credit and pushes.
+    pub(super) write: Mutex<()>,
+    /// True bytes that may be on their way out.
+    pub(super) send_bytes: AtomicU32,
+    pub(super) facts: Mutex<Facts>,
+    reading: Waiters,
+    writing: Waiters,
+}
+
+/// What the program knows of its socket.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) ends: Ends,
+    pub(super) settings: SocketSettings,
+}
+
+/// What the read half finds.
+enum News {
+    Datagram,
+    Error,
+    Stopped,
+}
+
+/// What a lock keeps is valid after every step: a panic of the program does no harm.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl UdpHandle {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        id: SlotId,
+        ends: Ends,
+        settings: SocketSettings,
+    ) -> Self {
+        let send_bytes = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
+        Self {
+            home: shared.home(id.index),
+            shared,
+            id,
+            read: Mutex::new(PacketList::new()),
+            write: Mutex::new(()),
+            send_bytes: AtomicU32::new(send_bytes),
+            facts: Mutex::new(Facts { ends, settings }),
+            reading: Waiters::default(),
+            writing: Waiters::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn slot(&self) -> Option<&Slot> {
+        self.shared.slots.get(self.id.index as usize)
+    }
+
+    /// What the socket is bound to: the unspecified address where it is bound to all.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        lock(&self.facts).ends.local
+    }
+
+    /// The peer of a connected socket.
+    #[must_use]
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        lock(&self.facts).ends.peer
+    }
+
+    /// The socket's settings, as they were asked for last.
+    #[must_use]
+    pub fn settings(&self) -> SocketSettings {
+        lock(&self.facts).settings.clone()
+    }
+
+    /// Says which runtime's tasks read here. Before the poll that may have to wait.
+    #[inline]
+    pub fn set_read_group(&self, group: GroupId) {
+        if let Some(slot) = self.slot() {
+            slot.read_group.store(group.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Says which runtime's tasks write here. Before the poll that may have to wait.
+    #[inline]
+    pub fn set_write_group(&self, group: GroupId) {
+        if let Some(slot) = self.slot() {
+            slot.write_group.store(group.0, Ordering::Relaxed);
+        }
+    }
+
+    /// What there is for a reader. Does not take a pending error.
+    #[inline]
+    fn news(&self, slot: &Slot, list: &mut PacketList) -> Option<News> {
+        loop {
+            if slot.error.load(Ordering::Acquire) != 0 {
+                return Some(News::Error);
+            }
+            if !list.is_empty() {
+                return Some(News::Datagram);
+            }
+            let (taken, bits) = slot.rx.take(ERROR);
+            *list = taken;
+            if bits.has(ERROR) {
+                // The number was stored before the flag: look again.
+                continue;
+            }
+            return match (list.is_empty(), bits.has(STOPPED)) {
+                (false, _) => Some(News::Datagram),
+                (true, true) => Some(News::Stopped),
+                (true, false) => None,
+            };
+        }
+    }
+
+    /// Takes a pending error.
+    #[cold]
+    pub(super) fn pending_error(&self) -> Option<Errno> {
+        Errno::from_word(self.slot()?.error.swap(0, Ordering::AcqRel))
+    }
+
+    /// Reads once; `None`: nothing is there.
+    #[inline]
+    fn read<R>(&self, read: impl FnOnce(&mut PacketList) -> Option<R>) -> Option<io::Result<R>> {
+        let slot = self.slot()?;
+        let mut list = lock(&self.read);
+        loop {
+            match self.news(slot, &mut list)? {
+                News::Datagram => return read(&mut list).map(Ok),
+                News::Stopped => return Some(Err(Errno::STOPPED.into_io())),
+                News::Error => {
+                    // Another thread, sending, may have taken it meanwhile.
+                    if let Some(errno) = self.pending_error() {
+                        return Some(Err(errno.into_io()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets `WAIT` where there is nothing; `false`: look again.
+    fn park_reader(&self) -> bool {
+        self.slot().is_some_and(|slot| slot.rx.park(ERROR.and(STOPPED)))
+    }
+
+    #[inline]
+    fn poll_read<R>(
+        &self,
+        cx: &mut Context<'_>,
+        mut read: impl FnMut(&mut PacketList) -> Option<R>,
+    ) -> Poll<io::Result<R>> {
+        loop {
+            if let Some(done) = self.read(&mut read) {
+                return Poll::Ready(done);
+            }
+            let (waiters, cell) = self.waiting(Direction::Read);
+            waiters.poll(cell, cx.waker());
+            if self.park_reader() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Copies the oldest datagram into `buffer`; bytes beyond are lost, and said so.
+    ///
+    /// # Errors
+    /// `WouldBlock`; an ICMP error, once; `BrokenPipe` where the stack has stopped.
+    #[inline]
+    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        self.read(|list| copy_first(list, buffer)).unwrap_or_else(would_block)
+    }
+
+    /// As [`UdpHandle::try_recv_from`], and registers the task where nothing is there. Of several
+    /// tasks that poll, the last one is woken; see [`UdpHandle::ready`].
+    #[inline]
+    pub fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<Received>> {
+        self.poll_read(cx, |list| copy_first(list, buffer))
+    }
+
+    /// As [`UdpHandle::try_recv_from`], and leaves the datagram where it is.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_peek_from(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        self.read(|list| peek_first(list, buffer)).unwrap_or_else(would_block)
+    }
+
+    /// As [`UdpHandle::try_peek_from`], and registers the task where nothing is there.
+    pub fn poll_peek_from(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<Received>> {
+        self.poll_read(cx, |list| peek_first(list, buffer))
+    }
+
+    /// Hands out the oldest datagram's packet, without a copy. It stays charged to the socket until
+    /// it is dropped.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::try_recv_from`].
+    pub fn try_recv_packet(&self) -> io::Result<ReceivedPacket> {
+        self.read(take_first).unwrap_or_else(would_block)
+    }
+
+    /// As [`UdpHandle::try_recv_packet`], and registers the task where nothing is there.
+    pub fn poll_recv_packet(&self, cx: &mut Context<'_>) -> Poll<io::Result<ReceivedPacket>> {
+        self.poll_read(cx, take_first)
+    }
+
+    /// Hands as many datagrams as are there, `most` at most, to `each`; how many.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::try_recv_from`]; none where at least one was there.
+    pub fn try_recv_batch(
+        &self,
+        most: usize,
+        mut each: impl FnMut(ReceivedPacket),
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while count < most {
+            match self.read(take_first) {
+                Some(Ok(datagram)) => each(datagram),
+                Some(Err(error)) if count == 0 => return Err(error),
+                Some(Err(error)) => {
+                    self.put_back(&error);
+                    break;
+                }
+                None => break,
+            }
+            count += 1;
+        }
+        if count == 0 && most > 0 { would_block() } else { Ok(count) }
+    }
+
+    /// An error that came behind datagrams is for the next call.
+    fn put_back(&self, error: &io::Error) {
+        let number = error.raw_os_error().unwrap_or(0).cast_unsigned();
+        if let Some(slot) = self.slot() {
+            // A newer one stays.
+            let _ = slot.error.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the pending error, as `SO_ERROR` does.
+    #[must_use]
+    pub fn take_error(&self) -> Option<io::Error> {
+        self.pending_error().map(Errno::into_io)
+    }
+
+    /// Blocks the thread until a datagram is there, `patience` at most.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::try_recv_from`], and `TimedOut` instead of `WouldBlock`.
+    pub fn recv_from_blocking(
+        &self,
+        buffer: &mut [u8],
+        patience: Duration,
+    ) -> io::Result<Received> {
+        let mut ready = self.ready(Direction::Read);
+        self.block(patience, |handle, cx| {
+            loop {
+                if let Some(done) = handle.read(|list| copy_first(list, buffer)) {
+                    return Poll::Ready(done);
+                }
+                if Pin::new(&mut ready).poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+    }
+
+    /// Polls until it is ready, sleeping in between.
+    pub(super) fn block<R>(
+        &self,
+        patience: Duration,
+        mut poll: impl FnMut(&Self, &mut Context<'_>) -> Poll<io::Result<R>>,
+    ) -> io::Result<R> {
+        let parker = Parker::new();
+        let waker = parker.waker();
+        let mut cx = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(done) = poll(self, &mut cx) {
+                return done;
+            }
+            if !parker.park(patience) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// Waits until the handle may be read from or written to. Any number may wait.
+    #[must_use]
+    pub const fn ready(&self, direction: Direction) -> Ready<'_> {
+        Ready::new(self, direction)
+    }
+
+    /// As [`UdpHandle::ready`] for one task that polls.
+    pub fn poll_ready(&self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
+        let (waiters, cell) = self.waiting(direction);
+        self.poll_ready_by(direction, || waiters.poll(cell, cx.waker()))
+    }
+
+    /// Whether it is ready, or `register` and sleep. An error is news of either direction, and is
+    /// left for the call that follows.
+    pub(super) fn poll_ready_by(
+        &self,
+        direction: Direction,
+        mut register: impl FnMut(),
+    ) -> Poll<io::Result<()>> {
+        let Some(slot) = self.slot() else { return Poll::Ready(Ok(())) };
+        loop {
+            let ready = match direction {
+                Direction::Read => self.news(slot, &mut lock(&self.read)).is_some(),
+                Direction::Write => self.is_writable(slot),
+            };
+            if ready {
+                return Poll::Ready(Ok(()));
+            }
+            register();
+            let parked = match direction {
+                Direction::Read => self.park_reader(),
+                Direction::Write => self.park_writer(slot),
+            };
+            if parked {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Who waits in a direction, and the cell that the worker knows.
+    pub(super) fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell) {
+        static NOBODY: std::sync::LazyLock<WakerCell> = std::sync::LazyLock::new(WakerCell::new);
+        let slot = self.slot();
+        match direction {
+            Direction::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
+            Direction::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
+        }
+    }
+
+    /// Asks the control shard for something; notes what came of it.
+    fn ask(&self, what: Ask) -> Asked<Ends> {
+        let (reply, asked) = question();
+        if let Err(request) = self.shared.request(Request::Ask { slot: self.id, what, reply }) {
+            request.refuse(Errno::AGAIN);
+        }
+        asked
+    }
+
+    fn note(&self, ends: Ends) {
+        lock(&self.facts).ends = ends;
+    }
+
+    /// Hears `peer` only, and sends to it by default. May be called again. Dropping the future
+    /// leaves open whether it is connected.
+    ///
+    /// # Errors
+    /// No route or address leads there, or it is of another family; `WouldBlock` where too many
+    /// requests wait.
+    pub async fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        let ends = self.ask(Ask::Connect(peer)).await?;
+        self.note(ends);
+        Ok(())
+    }
+
+    /// As [`UdpHandle::connect`], blocking the thread for `patience` at most.
+    ///
+    /// # Errors
+    /// As there, and `TimedOut`.
+    pub fn connect_blocking(&self, peer: SocketAddr, patience: Duration) -> io::Result<()> {
+        let ends = self.ask(Ask::Connect(peer)).wait(patience)?;
+        self.note(ends);
+        Ok(())
+    }
+
+    /// Hears everybody again.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::connect`].
+    pub async fn disconnect(&self) -> io::Result<()> {
+        let ends = self.ask(Ask::Disconnect).await?;
+        self.note(ends);
+        Ok(())
+    }
+
+    /// Gives the socket other settings. `family` never changes, and `v6_only` and `reuse_address`
+    /// do not after the bind.
+    ///
+    /// # Errors
+    /// `WouldBlock` where too many requests wait; `BrokenPipe` where the stack has stopped.
+    pub async fn set_settings(&self, settings: SocketSettings) -> io::Result<()> {
+        let ends = self.ask(Ask::Configure(Box::new(settings.clone()))).await?;
+        self.noted(settings, ends);
+        Ok(())
+    }
+
+    fn noted(&self, settings: SocketSettings, ends: Ends) {
+        self.set_send_bytes(u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
+        let mut facts = lock(&self.facts);
+        let old = &facts.settings;
+        let fixed = (old.family, old.v6_only, old.reuse_address);
+        facts.settings = settings;
+        (facts.settings.family, facts.settings.v6_only, facts.settings.reuse_address) = fixed;
+        facts.ends = ends;
+    }
+
+    /// Joins a group, for all senders or for those that `filter` names.
+    ///
+    /// # Errors
+    /// Not a group, a member already (`AddrInUse`), no such interface (`ENODEV`), too many.
+    pub async fn join(
+        &self,
+        group: IpAddr,
+        iface: GroupInterface,
+        filter: GroupFilter,
+    ) -> io::Result<()> {
+        self.ask(Ask::Join(group, iface, Box::new(filter))).await.map(|_| ())
+    }
+
+    /// Leaves a group.
+    ///
+    /// # Errors
+    /// No member there.
+    pub async fn leave(&self, group: IpAddr, iface: GroupInterface) -> io::Result<()> {
+        self.ask(Ask::Leave(group, iface)).await.map(|_| ())
+    }
+}
+
+/// Nothing is there.
+pub(super) fn would_block<R>() -> io::Result<R> {
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Copies the oldest datagram that has headers out; what has none was never delivered.
+fn copy_first(list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
+    let packet = list.pop_front()?;
+    floodwall_udp::copy_datagram(&packet, buffer)
+}
+
+fn peek_first(list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
+    floodwall_udp::copy_datagram(list.iter().next()?, buffer)
+}
+
+fn take_first(list: &mut PacketList) -> Option<ReceivedPacket> {
+    ReceivedPacket::of(list.pop_front()?)
+}
+
+impl Drop for UdpHandle {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot() else { return };
+        slot.rx.set(Bits::GONE);
+        drop(lock(&self.read).take());
+        let before = slot.tx.set(Bits::DROPPED.and(Bits::QUEUED));
+        if !before.has(Bits::QUEUED) {
+            // Where the stack has stopped, the slot goes with it.
+            let _ = self.shared.ring(self.home, self.id.index);
+        }
+    }
+}
+
+impl core::fmt::Debug for UdpHandle {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("UdpHandle").field("local", &self.local_addr()).finish_non_exhaustive()
+    }
+}

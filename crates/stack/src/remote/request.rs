@@ -1,0 +1,147 @@
+//! What a program asks of the control shard, and how it is answered.
+//!
+//! Requests wait in a bounded queue; each has a reply that answers when it is dropped: with what
+//! was decided, or that the stack has stopped. So nobody who asked waits for ever, whatever becomes
+//! of the request. A reply that commands carry along is dropped when the last shard has carried the
+//! command out.
+
+use core::future::Future;
+use core::net::SocketAddr;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use floodwall_sync::WakerCell;
+use floodwall_udp::{GroupFilter, SocketSettings};
+
+use super::errno::Errno;
+use super::handle::UdpHandle;
+use super::slot::SlotId;
+use super::waiters::Parker;
+use crate::multicast::GroupInterface;
+
+/// See the file's head.
+pub(super) enum Request {
+    Bind { local: SocketAddr, settings: Box<SocketSettings>, reply: Reply<UdpHandle> },
+    Ask { slot: SlotId, what: Ask, reply: Reply<Ends> },
+    /// A program has let go of a socket, and all that it sent has left.
+    Close { slot: SlotId },
+}
+
+impl Request {
+    /// Answers that it will not be carried out.
+    pub(super) fn refuse(self, errno: Errno) {
+        match self {
+            Self::Bind { reply, .. } => reply.set(Err(errno)),
+            Self::Ask { reply, .. } => reply.set(Err(errno)),
+            Self::Close { .. } => {}
+        }
+    }
+}
+
+/// What can be asked of an open socket.
+pub(super) enum Ask {
+    Connect(SocketAddr),
+    Disconnect,
+    Configure(Box<SocketSettings>),
+    Join(core::net::IpAddr, GroupInterface, Box<GroupFilter>),
+    Leave(core::net::IpAddr, GroupInterface),
+}
+
+/// A socket's ends after a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ends {
+    pub(super) local: SocketAddr,
+    pub(super) peer: Option<SocketAddr>,
+}
+
+/// The one who answers.
+pub(super) struct Reply<T> {
+    answer: SyncSender<io::Result<T>>,
+    waker: Arc<WakerCell>,
+    value: Mutex<Option<io::Result<T>>>,
+}
+
+impl<T> Reply<T> {
+    /// What will be answered when the last owner drops the reply. Nobody else looks at it then.
+    pub(super) fn set(&self, value: Result<T, Errno>) {
+        let value = Some(value.map_err(Errno::into_io));
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // Who asked may have lost interest: then the answer is dropped.
+        let _ = self.answer.try_send(value.unwrap_or_else(|| Err(Errno::STOPPED.into_io())));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// An answer that will come: a future, or wait for it ([`Asked::wait`]).
+#[must_use = "the answer comes here"]
+#[derive(Debug)]
+pub struct Asked<T> {
+    answer: Receiver<io::Result<T>>,
+    waker: Arc<WakerCell>,
+}
+
+/// Both ends of one answer.
+pub(super) fn question<T>() -> (Reply<T>, Asked<T>) {
+    let (sender, answer) = sync_channel(1);
+    let waker = Arc::new(WakerCell::new());
+    let reply = Reply { answer: sender, waker: Arc::clone(&waker), value: Mutex::new(None) };
+    (reply, Asked { answer, waker })
+}
+
+impl<T> Asked<T> {
+    /// The answer, where it has come.
+    fn look(&self) -> Option<io::Result<T>> {
+        match self.answer.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(Errno::STOPPED.into_io())),
+        }
+    }
+
+    /// Blocks the thread until the answer comes, `patience` at most. Not for a worker's thread.
+    ///
+    /// # Errors
+    /// What was asked for failed; or no answer came in time (`TimedOut`), and then it may still be
+    /// carried out: a socket that is bound too late is closed again.
+    pub fn wait(self, patience: Duration) -> io::Result<T> {
+        let parker = Parker::new();
+        self.waker.register(&parker.waker());
+        loop {
+            if let Some(answer) = self.look() {
+                return answer;
+            }
+            if !parker.park(patience) {
+                return self.look().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.waker.register(&parker.waker());
+        }
+    }
+
+    fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+}
+
+impl<T> Future for Asked<T> {
+    type Output = io::Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(answer) = self.look() {
+            return Poll::Ready(answer);
+        }
+        self.register(cx.waker());
+        self.look().map_or(Poll::Pending, Poll::Ready)
+    }
+}

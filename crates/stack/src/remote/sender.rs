@@ -1,0 +1,323 @@
+//! The sending half of a handle: memory from a lane, credit in true bytes, one push a batch.
+//!
+//! Called by [`UdpHandle`]'s users. The payload is copied once, into the frame that will leave, and
+//! summed while it is; routes, neighbours and headers are the worker's. So what no route leads to
+//! is told by the *next* call, as an ICMP error would be. Invariants: what is on its way out, in
+//! true bytes, never exceeds the socket's `send_bytes` by more than one datagram; a writer that has
+//! no memory waits in line, and is never given an error for it.
+
+use core::net::{IpAddr, SocketAddr};
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use floodwall_base::{Family, IfIndex};
+use floodwall_packet::{HEADROOM, HEADROOM_SMALL, PacketList, SMALL_BYTES};
+use floodwall_sync::mailbox::Bits;
+use floodwall_udp::SocketSettings;
+
+use super::envelope::{self, Envelope};
+use super::errno::Errno;
+use super::handle::{Facts, UdpHandle, lock, would_block};
+use super::slot::Slot;
+use super::waiters::Direction;
+
+/// True bytes of the memory behind the smallest datagram.
+const SMALL_TRUE_BYTES: u32 = SMALL_BYTES as u32 + 128;
+/// The same of a frame.
+const FRAME_TRUE_BYTES: u32 = 2048 + 128;
+/// Payload that one frame holds.
+const FRAME_PAYLOAD: usize = 2048 - HEADROOM;
+/// Payload of the largest datagram of each family.
+const PAYLOAD_MAX_V4: usize = 65_535 - 28;
+const PAYLOAD_MAX_V6: usize = 65_535 - 8;
+
+/// Why a datagram was not taken.
+enum Blocked {
+    /// For want of credit.
+    Credit,
+    /// For want of memory.
+    Memory,
+    Failed(Errno),
+}
+
+/// Where a datagram goes, where that is not what the socket's connection and routes say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Way {
+    pub(super) to: Option<SocketAddr>,
+    pub(super) from: Option<IpAddr>,
+    pub(super) iface: Option<IfIndex>,
+}
+
+/// True bytes that a payload will take.
+fn true_bytes(len: usize) -> u32 {
+    if len <= SMALL_BYTES - HEADROOM_SMALL {
+        SMALL_TRUE_BYTES
+    } else if len <= FRAME_PAYLOAD {
+        FRAME_TRUE_BYTES
+    } else {
+        // One for the headers.
+        (1 + len.div_ceil(FRAME_PAYLOAD) as u32) * FRAME_TRUE_BYTES
+    }
+}
+
+impl UdpHandle {
+    /// Sends one datagram: takes it all, or none.
+    ///
+    /// # Errors
+    /// `WouldBlock` where there is no credit or no memory just now; an earlier datagram's error,
+    /// once (this one was not sent then); `InvalidInput` and others for a destination that cannot
+    /// be; too large (`EMSGSIZE`); `BrokenPipe` where the stack has stopped.
+    #[inline]
+    pub fn try_send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.try_send_way(&[payload], Way { to: Some(to), ..Way::default() })
+    }
+
+    /// Sends one datagram to the connected peer.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::try_send_to`], and that the socket is not connected (`EDESTADDRREQ`).
+    #[inline]
+    pub fn try_send(&self, payload: &[u8]) -> io::Result<usize> {
+        self.try_send_way(&[payload], Way::default())
+    }
+
+    /// Sends one datagram in several pieces.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::try_send_to`].
+    pub fn try_send_gather(&self, payload: &[&[u8]], to: Option<SocketAddr>) -> io::Result<usize> {
+        self.try_send_way(payload, Way { to, ..Way::default() })
+    }
+
+    /// Answers from the address, and by the interface, that a datagram came to.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::try_send_to`].
+    pub fn try_reply(
+        &self,
+        payload: &[u8],
+        received: &floodwall_udp::Received,
+    ) -> io::Result<usize> {
+        let from = (!received.to.is_multicast()).then_some(received.to);
+        let way = Way { to: Some(received.from), from, iface: Some(received.iface) };
+        self.try_send_way(&[payload], way)
+    }
+
+    /// As [`UdpHandle::try_send_to`] (or, without `to`, to the connected peer), and registers the
+    /// task where there is no credit or memory.
+    pub fn poll_send_to(
+        &self,
+        cx: &mut Context<'_>,
+        payload: &[u8],
+        to: Option<SocketAddr>,
+    ) -> Poll<io::Result<usize>> {
+        let (waiters, cell) = self.waiting(Direction::Write);
+        self.poll_send_by(payload, to, || waiters.poll(cell, cx.waker()))
+    }
+
+    fn poll_send_by(
+        &self,
+        payload: &[u8],
+        to: Option<SocketAddr>,
+        mut register: impl FnMut(),
+    ) -> Poll<io::Result<usize>> {
+        let way = Way { to, ..Way::default() };
+        loop {
+            match self.send(&[payload], way) {
+                Ok(()) => return Poll::Ready(Ok(payload.len())),
+                Err(Blocked::Failed(errno)) => return Poll::Ready(Err(errno.into_io())),
+                Err(blocked) => {
+                    register();
+                    if self.park_for(&blocked, payload.len()) {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends as many datagrams as there is credit and memory for, by one exchange with the worker;
+    /// how many.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::try_send_to`], of the first datagram; none where one was taken.
+    pub fn try_send_batch(&self, datagrams: &[(&[u8], Option<SocketAddr>)]) -> io::Result<usize> {
+        let mut list = PacketList::new();
+        let guard = lock(&self.write);
+        let mut blocked = None;
+        for (payload, to) in datagrams {
+            let way = Way { to: *to, ..Way::default() };
+            if let Err(why) = self.make(&mut list, &[payload], way) {
+                blocked = Some(why);
+                break;
+            }
+        }
+        let count = list.len();
+        let pushed = self.push(list);
+        drop(guard);
+        match (count, blocked) {
+            (0, Some(Blocked::Failed(errno))) => Err(errno.into_io()),
+            (0, Some(_)) => would_block(),
+            _ => self.ring(pushed).map(|()| count).map_err(Errno::into_io),
+        }
+    }
+
+    /// Blocks the thread until the datagram is taken, `patience` at most.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::try_send_to`], and `TimedOut` instead of `WouldBlock`.
+    pub fn send_to_blocking(
+        &self,
+        payload: &[u8],
+        to: Option<SocketAddr>,
+        patience: Duration,
+    ) -> io::Result<usize> {
+        let mut ready = self.ready(Direction::Write);
+        self.block(patience, |handle, cx| {
+            handle.poll_send_by(payload, to, || ready.register(cx.waker()))
+        })
+    }
+
+    #[inline]
+    fn try_send_way(&self, payload: &[&[u8]], way: Way) -> io::Result<usize> {
+        match self.send(payload, way) {
+            Ok(()) => Ok(payload.iter().map(|piece| piece.len()).sum()),
+            Err(Blocked::Failed(errno)) => Err(errno.into_io()),
+            Err(_) => would_block(),
+        }
+    }
+
+    #[inline]
+    fn send(&self, payload: &[&[u8]], way: Way) -> Result<(), Blocked> {
+        let mut list = PacketList::new();
+        let pushed = {
+            let _guard = lock(&self.write);
+            self.make(&mut list, payload, way)?;
+            self.push(list)
+        };
+        self.ring(pushed).map_err(Blocked::Failed)
+    }
+
+    /// Makes one datagram, paid for. The caller holds the write half.
+    fn make(&self, list: &mut PacketList, payload: &[&[u8]], way: Way) -> Result<(), Blocked> {
+        let slot = self.slot().ok_or(Blocked::Failed(Errno::STOPPED))?;
+        if slot.error.load(Ordering::Relaxed) != 0
+            && let Some(errno) = self.pending_error()
+        {
+            return Err(Blocked::Failed(errno));
+        }
+        let len = payload.iter().map(|piece| piece.len()).sum();
+        check(&lock(&self.facts), way, len).map_err(Blocked::Failed)?;
+        if self.shared.is_stopped(self.home) {
+            return Err(Blocked::Failed(Errno::STOPPED));
+        }
+        if slot.credit.left() < u64::from(self.needed(len)) {
+            return Err(Blocked::Credit);
+        }
+        let lane = self.id.index as usize;
+        let made =
+            self.shared.with_lane(lane, |pool| floodwall_udp::gather(pool, envelope::LEN, payload));
+        let (mut packet, sum) = made.flatten().ok_or(Blocked::Memory)?;
+        let paid = slot.credit.take(packet.true_size());
+        let Way { to, from, iface } = way;
+        let envelope = Envelope { to, from, iface, paid, sum: sum.fold() };
+        if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
+            envelope.write(out);
+        }
+        list.push_back(packet);
+        Ok(())
+    }
+
+    /// Credit that a payload needs: all there is is enough for any.
+    fn needed(&self, len: usize) -> u32 {
+        true_bytes(len).min(self.send_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Gives the worker a batch; whether to ring.
+    fn push(&self, list: PacketList) -> bool {
+        if list.is_empty() {
+            return false;
+        }
+        self.slot().is_some_and(|slot| !slot.tx.push(list, Bits::QUEUED).has(Bits::QUEUED))
+    }
+
+    fn ring(&self, rings: bool) -> Result<(), Errno> {
+        if rings { self.shared.ring(self.home, self.id.index) } else { Ok(()) }
+    }
+
+    /// Whether a small datagram would be taken, or there is an error to tell.
+    pub(super) fn is_writable(&self, slot: &Slot) -> bool {
+        slot.error.load(Ordering::Acquire) != 0
+            || self.shared.is_stopped(self.home)
+            || slot.credit.left() >= u64::from(self.needed(1))
+    }
+
+    /// Sleeps for credit, of which a small datagram has enough; `false`: look again.
+    pub(super) fn park_writer(&self, slot: &Slot) -> bool {
+        slot.credit.park(self.needed(1)) && !self.has_news(slot)
+    }
+
+    /// An error or the end may have come between the look and the sleep: neither is in the word.
+    fn has_news(&self, slot: &Slot) -> bool {
+        slot.error.load(Ordering::Acquire) != 0 || self.shared.is_stopped(self.home)
+    }
+
+    fn park_for(&self, blocked: &Blocked, len: usize) -> bool {
+        let Some(slot) = self.slot() else { return false };
+        match blocked {
+            Blocked::Failed(_) => false,
+            Blocked::Credit => slot.credit.park(self.needed(len)) && !self.has_news(slot),
+            Blocked::Memory => {
+                self.shared.wait_for_memory(self.id.index);
+                // Its worker comes by, awake or not.
+                let before = slot.tx.set(Bits::QUEUED);
+                let _ = self.ring(!before.has(Bits::QUEUED));
+                !self.has_news(slot)
+            }
+        }
+    }
+
+    /// Changes how many true bytes may be on their way out.
+    pub(super) fn set_send_bytes(&self, bytes: u32) {
+        let Some(slot) = self.slot() else { return };
+        let _guard = lock(&self.write);
+        let old = self.send_bytes.load(Ordering::Relaxed);
+        let new = match bytes.checked_sub(old) {
+            Some(more) => {
+                // Whoever waits has its turn when the worker comes by.
+                let _ = slot.credit.give(more, u32::MAX);
+                bytes
+            }
+            // What is on its way out cannot be taken back.
+            None => old - slot.credit.take(old - bytes),
+        };
+        self.send_bytes.store(new, Ordering::Relaxed);
+    }
+}
+
+/// What can be said of a destination without routes.
+fn check(facts: &Facts, way: Way, len: usize) -> Result<(), Errno> {
+    let Facts { ends, settings } = facts;
+    let to = way.to.or(ends.peer).ok_or(Errno::NO_DESTINATION)?;
+    let ip = to.ip().to_canonical();
+    if to.port() == 0 || ip.is_unspecified() {
+        return Err(Errno::INVALID);
+    }
+    if !speaks(settings, ip) {
+        return Err(Errno::FAMILY);
+    }
+    if matches!(ip, IpAddr::V4(ip) if ip.is_broadcast()) && !settings.broadcast {
+        return Err(Errno::ACCESS);
+    }
+    let max = if ip.is_ipv4() { PAYLOAD_MAX_V4 } else { PAYLOAD_MAX_V6 };
+    if len > max { Err(Errno::TOO_LONG) } else { Ok(()) }
+}
+
+fn speaks(settings: &SocketSettings, ip: IpAddr) -> bool {
+    match settings.family {
+        Family::V4 => ip.is_ipv4(),
+        Family::V6 => ip.is_ipv6() || !settings.v6_only,
+    }
+}

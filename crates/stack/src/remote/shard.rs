@@ -1,0 +1,342 @@
+//! `RemoteShard`: the worker's side, run by its stack between packets.
+//!
+//! Called by `shard.rs` of this crate: in timed work it takes the doorbell's list and sends what
+//! programs gave it; at the end of each round it hands each socket's datagrams over as one batch;
+//! after the packets have left it gives credit back and hands the round's wakers over, once. The
+//! control shard also carries out what programs ask for.
+//!
+//! Invariants: the doorbell's list is moved whole into a queue of the worker's own, of which a round
+//! serves a bounded number of slots and bytes, and who is not done goes to the tail; nothing here
+//! waits or allocates per datagram; when the shard is dropped, a worker's panic included, whoever
+//! rings is told and whoever waits is woken.
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+
+use floodwall_base::{Counters, Instant, limits};
+use floodwall_packet::{PacketBuf, PacketList};
+use floodwall_sync::mailbox::Bits;
+use floodwall_udp::SocketId;
+
+use super::command::Command;
+use super::errno::Errno;
+use super::request::Request;
+use super::shared::Shared;
+use super::slot::{ERROR, SlotId};
+use super::wake::Wakes;
+
+/// No slot.
+pub(super) const NONE: u32 = u32::MAX;
+/// How long those wait for memory that nobody is seen to give back.
+const DRY_RETRY: Duration = Duration::from_millis(1);
+
+/// What the worker alone knows of a slot.
+#[derive(Default)]
+pub(super) struct Local {
+    /// Its socket on this shard.
+    pub(super) socket: Option<SocketId>,
+    /// What its program sent and has not left.
+    pub(super) pending: PacketList,
+    /// The next one in the worker's queue.
+    next: Option<u32>,
+    queued: bool,
+    /// Credit to give back when the packets have left.
+    owed: u32,
+    /// Credit with which it began, a part of which wakes its writer.
+    pub(super) limit: u32,
+    /// Its program has let go of it.
+    pub(super) dropped: bool,
+    /// The control shard has been asked to close it.
+    pub(super) closing: bool,
+}
+
+/// See the file's head.
+pub struct RemoteShard {
+    pub(super) shared: Arc<Shared>,
+    pub(super) worker: usize,
+    /// The control shard's.
+    pub(super) requests: Option<Receiver<Request>>,
+    pub(super) locals: Box<[Local]>,
+    /// The slot of each socket; [`NONE`] for the stack's own.
+    slot_of: Vec<u32>,
+    first: Option<u32>,
+    last: Option<u32>,
+    /// Slots that are owed credit.
+    owed: Vec<u32>,
+    wakes: Wakes,
+    /// Requests wait.
+    pub(super) asked: bool,
+    /// When those who wait for memory try again.
+    dry_at: Option<Instant>,
+    dry_due: bool,
+    /// What was decided, for the other shards.
+    pub(super) decided: Vec<Command>,
+    /// Slots never used, and slots free again.
+    fresh: u32,
+    free: Vec<u32>,
+}
+
+impl RemoteShard {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        worker: usize,
+        requests: Option<Receiver<Request>>,
+    ) -> Self {
+        let slots = shared.slots.len();
+        let free = if requests.is_some() { slots } else { 0 };
+        Self {
+            worker,
+            requests,
+            locals: (0..slots).map(|_| Local::default()).collect(),
+            slot_of: Vec::new(),
+            first: None,
+            last: None,
+            owed: Vec::with_capacity(slots),
+            wakes: Wakes::new(worker, slots),
+            asked: false,
+            dry_at: None,
+            dry_due: false,
+            decided: Vec::new(),
+            fresh: 0,
+            free: Vec::with_capacity(free),
+            shared,
+        }
+    }
+
+    /// Makes room for the sockets of a stack.
+    pub(crate) fn prepare(&mut self, sockets_max: usize) {
+        self.slot_of.resize(sockets_max, NONE);
+    }
+
+    /// Whether this is the one that decides.
+    pub(super) fn controls(&self) -> bool {
+        self.requests.is_some()
+    }
+
+    /// Whether there are shards to tell what was decided.
+    pub(super) fn has_followers(&self) -> bool {
+        self.shared.bells.len() > 1
+    }
+
+    /// A slot that nobody uses.
+    pub(super) fn take_slot(&mut self) -> Option<SlotId> {
+        if self.free.is_empty() {
+            let slots = &self.shared.slots;
+            let freed = &self.shared.freed;
+            self.free.extend(freed.take(|index| slots.get(index as usize).map(|s| &s.link)));
+        }
+        let fresh = ((self.fresh as usize) < self.locals.len()).then_some(self.fresh);
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => fresh.inspect(|_| self.fresh += 1)?,
+        };
+        Some(self.slot_id(index))
+    }
+
+    /// Gives back a slot that was taken and not used.
+    pub(super) fn return_slot(&mut self, id: SlotId) {
+        self.free.push(id.index);
+    }
+
+    fn slot_id(&self, index: u32) -> SlotId {
+        let slot = self.shared.slots.get(index as usize);
+        let generation = slot.map_or(0, |slot| slot.generation.load(Ordering::Acquire));
+        SlotId { index, generation }
+    }
+
+    /// The socket of a slot, if it is still the same use of it.
+    pub(super) fn socket_of(&self, slot: SlotId) -> Option<SocketId> {
+        let local = self.locals.get(slot.index as usize)?;
+        (self.slot_id(slot.index) == slot).then_some(local.socket)?
+    }
+
+    /// Notes which socket serves a slot, or none any more.
+    pub(super) fn tie(&mut self, slot: SlotId, socket: SocketId, limit: u32) {
+        if let Some(local) = self.locals.get_mut(slot.index as usize) {
+            (local.socket, local.limit) = (Some(socket), limit);
+        }
+        if let Some(place) = self.slot_of.get_mut(socket.index()) {
+            *place = slot.index;
+        }
+    }
+
+    /// Forgets a slot; what waits there dies.
+    pub(super) fn untie(&mut self, slot: SlotId, socket: SocketId) {
+        if let Some(place) = self.slot_of.get_mut(socket.index()) {
+            *place = NONE;
+        }
+        if let Some(local) = self.locals.get_mut(slot.index as usize) {
+            let Local { next, queued, .. } = *local;
+            *local = Local { next, queued, ..Local::default() };
+        }
+    }
+
+    /// Moves the doorbell's list into the worker's own queue.
+    pub(super) fn hear(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let Some(bell) = shared.bells.get(self.worker) else { return };
+        for index in bell.bell.take(|index| shared.link(index)) {
+            if index as usize == shared.slots.len() {
+                self.asked = true;
+            } else {
+                self.queue(index);
+            }
+        }
+    }
+
+    /// Puts a slot last, unless it is in the queue.
+    pub(super) fn queue(&mut self, index: u32) {
+        let last = self.last;
+        match self.locals.get_mut(index as usize) {
+            Some(local) if !local.queued => (local.queued, local.next) = (true, None),
+            _ => return,
+        }
+        match last.and_then(|last| self.locals.get_mut(last as usize)) {
+            Some(last) => last.next = Some(index),
+            None => self.first = Some(index),
+        }
+        self.last = Some(index);
+    }
+
+    /// Takes the slot that has waited longest, with what its program has sent since.
+    pub(super) fn next_slot(&mut self) -> Option<u32> {
+        let index = self.first?;
+        let local = self.locals.get_mut(index as usize)?;
+        local.queued = false;
+        self.first = local.next.take();
+        if self.first.is_none() {
+            self.last = None;
+        }
+        let slot = self.shared.slots.get(index as usize)?;
+        let (mut sent, bits) = slot.tx.take(Bits::QUEUED);
+        local.pending.append(&mut sent);
+        local.dropped |= bits.has(Bits::DROPPED);
+        Some(index)
+    }
+
+    pub(super) fn local(&mut self, index: u32) -> Option<&mut Local> {
+        self.locals.get_mut(index as usize)
+    }
+
+    /// A datagram has been sent, or has failed: its credit is given back when the packets have left.
+    pub(super) fn owe(&mut self, index: u32, paid: u32) {
+        let Some(local) = self.locals.get_mut(index as usize) else { return };
+        if local.owed == 0 {
+            self.owed.push(index);
+        }
+        // At least 1, so that a slot is in the list once.
+        local.owed = local.owed.saturating_add(paid).max(1);
+    }
+
+    /// Gives a socket's datagrams to its program, as one batch, and counts them as received.
+    pub(super) fn deliver(&mut self, socket: SocketId, news: News, counters: &mut Counters) -> bool {
+        let index = self.slot_of.get(socket.index()).copied().unwrap_or(NONE);
+        let Some(slot) = self.shared.slots.get(index as usize) else { return false };
+        let mut bits = Bits::NONE;
+        if let Some(errno) = news.error {
+            slot.error.swap(errno.word(), Ordering::AcqRel);
+            bits = ERROR;
+            self.wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());
+        }
+        counters.add(floodwall_base::Counter::UdpInDatagrams, news.v4);
+        counters.add(floodwall_base::Counter::Udp6InDatagrams, news.packets.len() as u64 - news.v4);
+        if slot.rx.push(news.packets, bits).has(Bits::WAIT) {
+            self.wakes.gather(slot.read_group.load(Ordering::Relaxed), slot.reader.take());
+        }
+        true
+    }
+
+    /// Whether a socket is a program's on another thread.
+    pub(super) fn serves(&self, socket: SocketId) -> bool {
+        self.slot_of.get(socket.index()).is_some_and(|slot| *slot != NONE)
+    }
+
+    /// The packets of the last calls have left: gives credit back, and wakes.
+    pub(crate) fn departed(&mut self) {
+        let sent = !self.owed.is_empty();
+        while let Some(index) = self.owed.pop() {
+            let Some(local) = self.locals.get_mut(index as usize) else { continue };
+            let owed = core::mem::take(&mut local.owed);
+            // Forgotten meanwhile: its next user begins with credit of its own.
+            let Some(slot) = self.shared.slots.get(index as usize).filter(|_| owed > 0) else {
+                continue;
+            };
+            if slot.credit.give(owed, local.limit / 3) {
+                self.wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());
+            }
+        }
+        if self.shared.dry.has_rung() && (sent || core::mem::take(&mut self.dry_due)) {
+            self.dry_at = None;
+            for slot in self.shared.dry_slots() {
+                self.wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());
+            }
+        }
+        if !self.wakes.is_empty() {
+            self.wakes.hand_over(&self.shared.groups);
+        }
+    }
+
+    /// Notes when those who wait for memory try again.
+    pub(super) fn look_at_dry(&mut self, now: Instant) {
+        if self.shared.dry.has_rung() {
+            let at = *self.dry_at.get_or_insert(now + DRY_RETRY);
+            self.dry_due |= at <= now;
+        }
+    }
+
+    /// When the worker must come by.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
+        if rung || self.asked || self.first.is_some() {
+            return Some(Instant::ORIGIN);
+        }
+        let dry = self.shared.dry.has_rung() && self.controls();
+        dry.then(|| self.dry_at.unwrap_or(Instant::ORIGIN))
+    }
+
+    /// Whether the worker may sleep: nobody has rung. Who rings from now on wakes it.
+    pub(crate) fn rests(&self) -> bool {
+        let bell = self.shared.bells.get(self.worker);
+        self.first.is_none() && !self.asked && bell.is_none_or(|bell| bell.bell.park())
+    }
+
+    /// Requests that wait, a few a round.
+    pub(super) fn take_requests(&mut self) -> Vec<Request> {
+        if !core::mem::take(&mut self.asked) {
+            return Vec::new();
+        }
+        self.shared.asked.swap(false, Ordering::AcqRel);
+        let Some(requests) = &self.requests else { return Vec::new() };
+        let some: Vec<_> = requests.try_iter().take(limits::REMOTE_REQUESTS_ROUND).collect();
+        self.asked = some.len() == limits::REMOTE_REQUESTS_ROUND;
+        some
+    }
+}
+
+/// What a socket has for its program.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) packets: PacketList,
+    /// How many of them are IPv4's.
+    pub(super) v4: u64,
+    pub(super) error: Option<Errno>,
+}
+
+/// The envelope's bytes of a packet that a program sent.
+pub(super) fn envelope_of(packet: &PacketBuf) -> Option<super::envelope::Envelope> {
+    packet.first().first_chunk().map(super::envelope::Envelope::read)
+}
+
+impl Drop for RemoteShard {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+impl core::fmt::Debug for RemoteShard {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RemoteShard").field("worker", &self.worker).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,248 @@
+//! `Remote`: what a program needs to make sockets; and all that programs and workers share.
+//!
+//! Made once, before the workers: [`Remote::new`] gives each worker's stack its
+//! [`RemoteShard`](super::RemoteShard). Clones are the same. Invariant: everything here is allocated
+//! at the start and lives as long as the last handle.
+
+use core::net::SocketAddr;
+use core::task::Waker;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+
+use floodwall_base::{WorkerId, limits};
+use floodwall_packet::{Lane, Pool, PoolConfig, PoolError, Region};
+use floodwall_sync::{CachePadded, Doorbell, Ring};
+use floodwall_udp::SocketSettings;
+
+use super::config::RemoteConfig;
+use super::errno::Errno;
+use super::handle::UdpHandle;
+use super::request::{Asked, Request, question};
+use super::shard::RemoteShard;
+use super::slot::{STOPPED, Slot};
+use super::wake::{Groups, RuntimeGroup};
+
+/// A worker's doorbell, and how it is woken where it sleeps.
+pub(super) struct Bell {
+    pub(super) bell: Doorbell,
+    alarm: OnceLock<Waker>,
+}
+
+/// What programs and workers share.
+pub(super) struct Shared {
+    pub(super) slots: Box<[Slot]>,
+    pub(super) bells: Box<[CachePadded<Bell>]>,
+    pub(super) groups: Groups,
+    /// Slots whose writers wait for memory, first come first served.
+    pub(super) dry: CachePadded<Doorbell>,
+    /// Slots that every shard has forgotten.
+    pub(super) freed: CachePadded<Doorbell>,
+    lanes: Box<[CachePadded<Lane>]>,
+    requests: SyncSender<Request>,
+    /// The control shard has been told that requests wait.
+    pub(super) asked: AtomicBool,
+    pub(super) asked_link: AtomicU32,
+}
+
+impl Shared {
+    /// The link of a slot in its home's doorbell; the place behind the last slot is the requests'.
+    #[inline]
+    pub(super) fn link(&self, index: u32) -> Option<&AtomicU32> {
+        match self.slots.get(index as usize) {
+            Some(slot) => Some(&slot.link),
+            None => (index as usize == self.slots.len()).then_some(&self.asked_link),
+        }
+    }
+
+    /// The worker that sends for a slot.
+    #[inline]
+    pub(super) fn home(&self, index: u32) -> usize {
+        index as usize % self.bells.len().max(1)
+    }
+
+    /// Rings for a slot (or, behind the last one, for requests) at a worker, and wakes it where it
+    /// sleeps.
+    #[inline]
+    pub(super) fn ring(&self, worker: usize, index: u32) -> Result<(), Errno> {
+        let (Some(bell), Some(link)) = (self.bells.get(worker), self.link(index)) else {
+            return Err(Errno::STOPPED);
+        };
+        if bell.bell.ring(index, link).map_err(|_| Errno::STOPPED)? == Ring::Wake {
+            self.alarm(worker);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn alarm(&self, worker: usize) {
+        if let Some(alarm) = self.bells.get(worker).and_then(|bell| bell.alarm.get()) {
+            alarm.wake_by_ref();
+        }
+    }
+
+    /// Whether a worker has stopped: then nobody is served any more.
+    #[inline]
+    pub(super) fn is_stopped(&self, worker: usize) -> bool {
+        self.bells.get(worker).is_none_or(|bell| bell.bell.is_stopped())
+    }
+
+    /// Hands a request to the control shard; what cannot be handed over is given back. One that is
+    /// dropped, here or there, answers that the stack has stopped.
+    pub(super) fn request(&self, request: Request) -> Result<(), Request> {
+        if let Err(TrySendError::Full(request)) = self.requests.try_send(request) {
+            return Err(request);
+        }
+        if !self.asked.swap(true, Ordering::AcqRel) {
+            // A worker that has stopped drops what waits for it.
+            let _ = self.ring(0, self.slots.len() as u32);
+        }
+        Ok(())
+    }
+
+    /// Lets `act` take memory from a lane: the caller's if nobody is in it, else another.
+    pub(super) fn with_lane<R>(&self, mine: usize, act: impl FnOnce(&Pool) -> R) -> Option<R> {
+        let count = self.lanes.len().max(1);
+        let mut act = act;
+        for step in 0..count {
+            match self.lanes.get((mine + step) % count)?.try_enter(act) {
+                Ok(done) => return Some(done),
+                Err(back) => act = back,
+            }
+        }
+        Some(self.lanes.get(mine % count)?.enter(act))
+    }
+
+    /// Puts a slot among those that wait for memory.
+    pub(super) fn wait_for_memory(&self, index: u32) {
+        if let Some(slot) = self.slots.get(index as usize)
+            && slot.dry.swap(1, Ordering::AcqRel) == 0
+        {
+            // Never stopped: whoever stops the stack wakes all the same.
+            let _ = self.dry.ring(index, &slot.dry_link);
+        }
+    }
+
+    /// The slots that wait for memory, which may ring again.
+    pub(super) fn dry_slots(&self) -> impl Iterator<Item = &Slot> {
+        let rung = self.dry.take(|index| self.slots.get(index as usize).map(|s| &s.dry_link));
+        rung.filter_map(|index| {
+            let slot = self.slots.get(index as usize)?;
+            slot.dry.swap(0, Ordering::AcqRel);
+            Some(slot)
+        })
+    }
+
+    /// Every shard has forgotten the slot: it may be used again.
+    pub(super) fn free(&self, index: u32) {
+        if let Some(slot) = self.slots.get(index as usize) {
+            slot.clear();
+            let _ = self.freed.ring(index, &slot.link);
+        }
+    }
+
+    /// A worker has ended, however: whoever rings is told, whoever waits is woken.
+    pub(super) fn stop(&self) {
+        self.bells.iter().for_each(|bell| bell.bell.stop());
+        for slot in &self.slots {
+            slot.rx.set(STOPPED);
+            slot.reader.take().into_iter().for_each(Waker::wake);
+            slot.writer.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// See the file's head.
+#[derive(Clone)]
+pub struct Remote {
+    shared: Arc<Shared>,
+}
+
+impl Remote {
+    /// Allocates everything: the slots, the memory to send from, and one shard for each worker's
+    /// stack ([`Stack::serve`](crate::Stack::serve)), the control shard's first.
+    ///
+    /// # Errors
+    /// The memory for sending could not be had.
+    pub fn new(config: &RemoteConfig) -> Result<(Self, Vec<RemoteShard>), PoolError> {
+        let (workers, lanes) = (config.workers.max(1), config.lanes.max(1));
+        let region = Region::new(&PoolConfig {
+            workers: lanes,
+            small: config.small,
+            frames: config.frames.max(lanes),
+            frame_bytes: 2048,
+            supers: 0,
+            references: 0,
+            accounts: 0,
+        })?;
+        let lanes: Result<Vec<Lane>, PoolError> = (0..lanes).map(|_| region.lane()).collect();
+        let (requests, asked) = sync_channel(limits::REMOTE_REQUESTS_MAX);
+        let sockets_max = config.sockets_max.clamp(1, limits::UDP_SOCKETS_MAX);
+        let bell = || CachePadded::new(Bell { bell: Doorbell::new(), alarm: OnceLock::new() });
+        let shared = Arc::new(Shared {
+            slots: (0..sockets_max).map(|_| Slot::new()).collect(),
+            bells: (0..workers).map(|_| bell()).collect(),
+            groups: Groups::new(workers, sockets_max),
+            dry: CachePadded::new(Doorbell::new()),
+            freed: CachePadded::new(Doorbell::new()),
+            lanes: lanes?.into_iter().map(CachePadded::new).collect(),
+            requests,
+            asked: AtomicBool::new(false),
+            asked_link: AtomicU32::new(0),
+        });
+        let mut asked = Some(asked);
+        let shards = (0..workers)
+            .map(|worker| RemoteShard::new(Arc::clone(&shared), worker, asked.take()))
+            .collect();
+        Ok((Self { shared }, shards))
+    }
+
+    /// Says how a worker is woken where it sleeps. Once, before it sleeps for the first time.
+    pub fn set_alarm(&self, worker: WorkerId, alarm: Waker) {
+        if let Some(bell) = self.shared.bells.get(usize::from(worker.0)) {
+            let _ = bell.alarm.set(alarm);
+        }
+    }
+
+    /// Opens a UDP socket and binds it: to one of the host's addresses or to the unspecified one,
+    /// to a port or (port 0) to an ephemeral one. The answer comes when every shard listens.
+    ///
+    /// # Errors
+    /// In the answer: `AddrInUse`, `AddrNotAvailable`; `WouldBlock` where too many requests wait;
+    /// `BrokenPipe` where the stack has stopped; too many sockets (`ENFILE`).
+    pub fn bind_udp(&self, local: SocketAddr, settings: SocketSettings) -> Asked<UdpHandle> {
+        let (reply, asked) = question();
+        let settings = Box::new(settings);
+        if let Err(request) = self.shared.request(Request::Bind { local, settings, reply }) {
+            request.refuse(Errno::AGAIN);
+        }
+        asked
+    }
+
+    /// A wake group for a runtime: its adapter spawns a task that polls it, and names it to each
+    /// handle whose tasks run there.
+    #[must_use]
+    pub fn runtime_group(&self) -> RuntimeGroup {
+        RuntimeGroup::new(Arc::clone(&self.shared))
+    }
+
+    /// What could be allocated for sending just now, in all lanes: for tests and reports.
+    #[must_use]
+    pub fn memory(&self) -> floodwall_packet::Available {
+        let none = floodwall_packet::Available { small: 0, frames: 0, supers: 0, references: 0 };
+        self.shared.lanes.iter().fold(none, |all, lane| {
+            let here = lane.enter(Pool::available);
+            floodwall_packet::Available {
+                small: all.small + here.small,
+                frames: all.frames + here.frames,
+                ..all
+            }
+        })
+    }
+}
+
+impl core::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Remote").field("slots", &self.shared.slots.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,93 @@
+//! A slot: what one socket's program and its workers share, 128 bytes.
+//!
+//! Line A is written by the program (the worker takes, and gives credit), line B by workers (the
+//! program takes). Slots are allocated at the start and used again under another generation.
+//! Invariant: between a slot's close and its next use both mailboxes are empty and without flags.
+
+use floodwall_packet::PacketMailbox;
+use floodwall_sync::mailbox::Bits;
+use floodwall_sync::shim::atomic::{AtomicU8, AtomicU32, Ordering};
+use floodwall_sync::{Credit, WakerCell};
+
+/// An ICMP or send error waits in the slot.
+pub(super) const ERROR: Bits = Bits::RESET;
+/// The stack has stopped.
+pub(super) const STOPPED: Bits = Bits::FIN;
+/// Every flag.
+pub(super) const ALL: Bits = Bits::QUEUED
+    .and(Bits::WAIT)
+    .and(Bits::FIN)
+    .and(Bits::RESET)
+    .and(Bits::GONE)
+    .and(Bits::DROPPED);
+
+/// A place and which of its uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SlotId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// See the file's head.
+#[repr(C, align(128))]
+pub(super) struct Slot {
+    // Line A.
+    /// What the program sends.
+    pub(super) tx: PacketMailbox,
+    /// True bytes that it may still send.
+    pub(super) credit: Credit,
+    /// The next slot in the home worker's doorbell, or among the free ones.
+    pub(super) link: AtomicU32,
+    pub(super) generation: AtomicU32,
+    /// Waits for memory to send from: the next one that does.
+    pub(super) dry_link: AtomicU32,
+    /// Stands among those that wait for memory.
+    pub(super) dry: AtomicU8,
+    /// The writer's runtime.
+    pub(super) write_group: AtomicU8,
+    pub(super) writer: WakerCell,
+    _rest_of_line_a: [u8; 8],
+    // Line B.
+    /// What arrived.
+    pub(super) rx: PacketMailbox,
+    pub(super) reader: WakerCell,
+    /// An error's number; given once.
+    pub(super) error: AtomicU32,
+    /// The reader's runtime.
+    pub(super) read_group: AtomicU8,
+}
+
+const _: () = assert!(size_of::<Slot>() == 128 && core::mem::offset_of!(Slot, rx) == 64);
+
+impl Slot {
+    pub(super) fn new() -> Self {
+        Self {
+            tx: PacketMailbox::new(),
+            credit: Credit::new(0),
+            link: AtomicU32::new(0),
+            generation: AtomicU32::new(1),
+            dry_link: AtomicU32::new(0),
+            dry: AtomicU8::new(0),
+            write_group: AtomicU8::new(0),
+            writer: WakerCell::new(),
+            _rest_of_line_a: [0; 8],
+            rx: PacketMailbox::new(),
+            reader: WakerCell::new(),
+            error: AtomicU32::new(0),
+            read_group: AtomicU8::new(0),
+        }
+    }
+
+    /// Makes the slot ready for its next user: nobody else knows it.
+    pub(super) fn clear(&self) {
+        drop(self.tx.take(ALL));
+        drop(self.rx.take(ALL));
+        drop(self.writer.take());
+        drop(self.reader.take());
+        while self.credit.take(u32::MAX) > 0 {}
+        self.error.swap(0, Ordering::AcqRel);
+        self.write_group.store(0, Ordering::Relaxed);
+        self.read_group.store(0, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+}
