@@ -150,3 +150,19 @@ pub const DHCP_ROUTES_MAX: usize = 16;
 pub const DHCP_DNS_MAX: usize = 4;
 /// Bytes of the domains that a DHCP server may give.
 pub const DHCP_NAMES_BYTES: usize = 256;
+/// Sockets that programs on other threads may have open, by default.
+pub const REMOTE_SOCKETS_MAX: usize = 1024;
+/// Lanes from which programs take memory to send from, by default: two for each of two cores.
+pub const REMOTE_LANES: usize = 4;
+/// Requests of programs (binds, options) that wait for the control shard.
+pub const REMOTE_REQUESTS_MAX: usize = 64;
+/// Requests of programs that are carried out in one round.
+pub const REMOTE_REQUESTS_ROUND: usize = 4;
+/// Sockets of programs whose sends are served in one round; the others are first in the next.
+pub const REMOTE_SLOTS_ROUND: usize = 64;
+/// Bytes that one such socket sends in one round, and one datagram more.
+pub const REMOTE_SLOT_BYTES: usize = 65_536;
+/// Runtimes whose tasks are woken through a driver of their own; further ones are woken directly.
+pub const REMOTE_GROUPS_MAX: usize = 63;
+/// Wakers that wait for one runtime's driver; further ones are woken directly.
+pub const REMOTE_GROUP_WAKERS: usize = 4096;

@@ -148,6 +148,7 @@ pub(crate) fn stack(
         detects: config.duplicate_address_detection,
         address_deadline: None,
         dhcp: Dhcp::new(config.interfaces.len() + 1),
+        remote: None,
     };
     routes(&mut stack, config)?;
     detect(&mut stack, config, random, now);

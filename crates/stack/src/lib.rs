@@ -27,6 +27,7 @@ mod ping;
 mod raw;
 mod reassemble;
 mod redirect;
+pub mod remote;
 mod router;
 mod rx;
 pub mod services;

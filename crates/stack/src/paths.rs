@@ -127,6 +127,11 @@ impl Paths {
         Self { entries: vec![None; sockets_max].into(), generation: 0 }
     }
 
+    /// How many sockets it is for.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Something changed that may change an answer: a route, an address, a neighbour, a setting.
     pub(crate) fn forget(&mut self) {
         self.generation = self.generation.wrapping_add(1);

@@ -38,6 +38,3 @@ pub use shard::RemoteShard;
 pub use shared::Remote;
 pub use waiters::{Direction, Ready};
 pub use wake::{GroupId, RuntimeGroup};
-
-#[cfg(test)]
-mod tests;

@@ -61,6 +61,8 @@ pub struct Stack {
     pub(crate) address_deadline: Option<Instant>,
     /// Who asks DHCP servers.
     pub(crate) dhcp: crate::dhcp::Dhcp,
+    /// The sockets of programs on other threads, where there are any.
+    pub(crate) remote: Option<Box<crate::remote::RemoteShard>>,
 }
 
 impl Stack {
@@ -211,7 +213,9 @@ impl Engine for Stack {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         let Round { now, pool, random, arrived, departing, .. } = round;
         let mut cx = Cx { now: *now, pool, random, departing };
-        self.receive(&mut cx, arrived)
+        let spent = self.receive(&mut cx, arrived);
+        self.deliver_to_programs();
+        spent
     }
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
@@ -221,7 +225,19 @@ impl Engine for Stack {
         if !self.loopback.is_empty() {
             spent = self.receive(&mut cx, &mut Burst::new());
         }
+        spent = spent.plus(self.serve_programs(&mut cx));
+        self.deliver_to_programs();
         spent.plus(self.timers(&mut cx, budget.minus(spent)))
+    }
+
+    fn departed(&mut self) {
+        if let Some(remote) = &mut self.remote {
+            remote.departed();
+        }
+    }
+
+    fn rests(&mut self) -> bool {
+        self.remote.as_ref().is_none_or(|remote| remote.rests())
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -238,6 +254,7 @@ impl Engine for Stack {
             self.reassembly_v6.deadline(),
             self.dhcp.deadline(),
             self.groups.deadline(),
+            self.remote.as_ref().and_then(|remote| remote.deadline()),
         ];
         all.into_iter().flatten().min()
     }

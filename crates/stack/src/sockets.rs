@@ -6,7 +6,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Address, IfIndex, Instant, Randomness};
+use floodwall_checksum::Sum;
 use floodwall_ip::{Interface, PingOpenError, RawOpenError};
+use floodwall_packet::PacketBuf;
 use floodwall_udp::{
     BindError, ConnectError, GroupError, OpenError, Received, ReceivedPacket, RecvError,
     SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
@@ -62,6 +64,23 @@ pub enum SendError {
     /// The socket is not connected, and no destination was given.
     #[error("the socket is not connected: say where to send")]
     NotConnected,
+}
+
+/// What a datagram carries.
+enum Payload<'a> {
+    /// To be copied.
+    Bytes(&'a [u8]),
+    /// In the packet that will leave, with its sum; paid for elsewhere.
+    Packet(PacketBuf, Sum),
+}
+
+impl Payload<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Packet(packet, _) => packet.len(),
+        }
+    }
 }
 
 /// The stack as one application sees it for the length of one slice.
@@ -128,13 +147,40 @@ impl<'a> Sockets<'a> {
     /// # Errors
     /// See [`ConnectError`]; `NoSource` where no route or address leads there.
     pub fn udp_connect(&mut self, id: SocketId, remote: SocketAddr) -> Result<(), ConnectError> {
+        self.udp_connect_from(id, remote).map(|_| ())
+    }
+
+    /// As [`Sockets::udp_connect`]; our address and the interface that were chosen.
+    pub(crate) fn udp_connect_from(
+        &mut self,
+        id: SocketId,
+        remote: SocketAddr,
+    ) -> Result<(IpAddr, Option<IfIndex>), ConnectError> {
         let zone = scope_of(remote);
         let src_addr = match remote.ip().to_canonical() {
             IpAddr::V4(a) => self.stack.source_for(a, zone, self.cx.now).map(IpAddr::V4),
             IpAddr::V6(a) => self.stack.source_for(a, zone, self.cx.now).map(IpAddr::V6),
         };
         let src_addr = src_addr.ok_or(ConnectError::Unspecified)?;
-        self.stack.udp.connect(id, remote, src_addr, zone, &mut self.cx.random.secret)
+        self.stack.udp.connect(id, remote, src_addr, zone, &mut self.cx.random.secret)?;
+        Ok((src_addr, zone))
+    }
+
+    /// Opens the socket that another shard calls `id`, and binds it as that one did.
+    pub(crate) fn udp_bind_as(
+        &mut self,
+        id: SocketId,
+        local: SocketAddr,
+        settings: SocketSettings,
+    ) -> Result<(), StartError> {
+        self.stack.udp.open_as(id, self.cx.pool, settings)?;
+        match self.stack.udp.bind(id, local, scope_of(local), &mut self.cx.random.secret) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.udp_close(id);
+                Err(error.into())
+            }
+        }
     }
 
     /// Closes a socket, which leaves its groups. What waits in it dies.
@@ -220,11 +266,11 @@ impl<'a> Sockets<'a> {
     ) -> Result<(), SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let Some(path) = stack.paths.find(id, &to, &from, zone, cx.now) else {
-            return self.send_by_tables(Query { id, to, from, zone }, payload);
+            return self.send_by_tables(Query { id, to, from, zone }, Payload::Bytes(payload));
         };
         let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + payload.len();
         if total > path.mtu as usize {
-            return self.send_by_tables(Query { id, to, from, zone }, payload);
+            return self.send_by_tables(Query { id, to, from, zone }, Payload::Bytes(payload));
         }
         let (counters, flow) = (&mut stack.stats.counters, &path.flow);
         let mut packet =
@@ -239,7 +285,7 @@ impl<'a> Sockets<'a> {
     }
 
     #[cold]
-    fn send_by_tables(&mut self, query: Query, payload: &[u8]) -> Result<(), SendError> {
+    fn send_by_tables(&mut self, query: Query, payload: Payload<'_>) -> Result<(), SendError> {
         let bound = self.bound_source(query.id).map_err(|e| SendError::Socket(e.into()))?;
         let from = query.from.or(bound);
         if let Some(gone) = from.filter(|from| !self.stack.has(*from)) {
@@ -255,6 +301,43 @@ impl<'a> Sockets<'a> {
         }
     }
 
+    /// Sends a payload that lies in a packet of its own, with its sum: to `to` or to the connected
+    /// peer, from an address and by an interface of the caller's choice, where it has one.
+    pub(crate) fn udp_send_packet(
+        &mut self,
+        id: SocketId,
+        (to, from, iface): (Option<SocketAddr>, Option<IpAddr>, Option<IfIndex>),
+        packet: PacketBuf,
+        sum: Sum,
+    ) -> Result<(), SendError> {
+        let to = match to {
+            Some(to) => to,
+            None => self.peer(id)?.ok_or(SendError::NotConnected)?,
+        };
+        let zone = iface.or_else(|| scope_of(to));
+        let from = from.filter(|from| self.stack.has(*from));
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let path = stack.paths.find(id, &to, &from, zone, cx.now).filter(|path| {
+            let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + packet.len();
+            total <= path.mtu as usize
+        });
+        let Some(path) = path else {
+            let query = Query { id, to, from, zone };
+            return self.send_by_tables(query, Payload::Packet(packet, sum));
+        };
+        let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + packet.len();
+        let (counters, flow) = (&mut stack.stats.counters, &path.flow);
+        let mut packet =
+            stack.udp.output_in_place(cx.pool, id, flow, path, packet, sum, counters)?;
+        packet.set_iface(path.iface);
+        match path.is_v4() {
+            true => stack.originate::<Ipv4Addr>(total),
+            false => stack.originate::<Ipv6Addr>(total),
+        }
+        stack.depart(cx, packet);
+        Ok(())
+    }
+
     /// The address that the socket is bound to, where it is bound to one.
     fn bound_source(&self, id: SocketId) -> Result<Option<IpAddr>, SocketClosed> {
         let local = self.stack.udp.local_addr(id)?;
@@ -266,7 +349,7 @@ impl<'a> Sockets<'a> {
         query: Query,
         dst_addr: A,
         from: Option<A>,
-        payload: &[u8],
+        payload: Payload<'_>,
     ) -> Result<(), SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let Query { id, to, .. } = query;
@@ -290,7 +373,14 @@ impl<'a> Sockets<'a> {
         let flow = stack.udp.prepare(id, to, src_addr.to_ip())?;
         let counters = &mut stack.stats.counters;
         // It may have to wait for a link address: charged until it departs.
-        let packet = stack.udp.output(cx.pool, id, to, src_addr.to_ip(), payload, counters)?;
+        let packet = match payload {
+            Payload::Bytes(bytes) => {
+                stack.udp.output(cx.pool, id, to, src_addr.to_ip(), bytes, counters)?
+            }
+            Payload::Packet(packet, sum) => {
+                stack.udp.output_in_place(cx.pool, id, &flow, &(), packet, sum, counters)?
+            }
+        };
         let hop_limit = match stack.udp.settings(id) {
             Ok(settings) if dst_addr.is_group() => settings.group_hop_limit,
             Ok(settings) => settings.hop_limit.unwrap_or_else(|| stack.hop_limit_on(path)),

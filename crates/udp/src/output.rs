@@ -72,6 +72,15 @@ pub struct Prepared {
     pseudo: Sum,
 }
 
+impl Prepared {
+    /// Whether one datagram carries so many bytes.
+    #[inline]
+    const fn check(&self, len: usize) -> Result<(), SendError> {
+        let max = if self.v4 { PAYLOAD_MAX_V4 } else { PAYLOAD_MAX_V6 };
+        if len > max { Err(SendError::MessageTooLong { max }) } else { Ok(()) }
+    }
+}
+
 /// The network and link headers of a datagram that is made along a prepared flow.
 pub trait Front {
     /// Bytes of all of them, `HEADROOM_SMALL` less a UDP header at most.
@@ -181,12 +190,52 @@ impl<I: Intake> Udp<I> {
             return Err(error.into());
         }
         let len: usize = payload.iter().map(|piece| piece.len()).sum();
-        let max = if flow.v4 { PAYLOAD_MAX_V4 } else { PAYLOAD_MAX_V6 };
-        if len > max {
-            return Err(SendError::MessageTooLong { max });
-        }
+        flow.check(len)?;
         let headers = front.len() + HEADER_LEN;
-        let (mut packet, sum) = fill(pool, headers, payload, len).ok_or(SendError::NoBuffer)?;
+        let (packet, sum) = fill(pool, headers, payload, len).ok_or(SendError::NoBuffer)?;
+        self.head(id, flow, front, packet, sum, counters)
+    }
+
+    /// As [`Udp::output_prepared`] for a payload that lies in the packet already, of the sum `sum`:
+    /// see [`gather`]. The headers go before it.
+    ///
+    /// # Errors
+    /// As [`Udp::output`]; the packet is dropped then.
+    #[expect(clippy::too_many_arguments, reason = "a flow, a packet, and where they lie")]
+    pub fn output_in_place(
+        &mut self,
+        pool: &Pool,
+        id: SocketId,
+        flow: &Prepared,
+        front: &impl Front,
+        packet: PacketBuf,
+        sum: Sum,
+        counters: &mut Counters,
+    ) -> Result<PacketBuf, SendError> {
+        let body = self.body_mut(id)?;
+        if let Some(error) = body.error.take() {
+            return Err(error.into());
+        }
+        flow.check(packet.len())?;
+        let headers = front.len() + HEADER_LEN;
+        let packet = packet.push_header(pool, headers).map_err(|_| SendError::NoBuffer)?;
+        self.head(id, flow, front, packet, sum, counters)
+    }
+
+    /// Writes the headers into the room before a payload.
+    #[inline]
+    fn head(
+        &mut self,
+        id: SocketId,
+        flow: &Prepared,
+        front: &impl Front,
+        mut packet: PacketBuf,
+        sum: Sum,
+        counters: &mut Counters,
+    ) -> Result<PacketBuf, SendError> {
+        let body = self.body(id)?;
+        let headers = front.len() + HEADER_LEN;
+        let len = packet.len() - headers;
         let out = packet.first_mut().and_then(|bytes| bytes.get_mut(..headers));
         let (out, header) = out
             .and_then(|out| out.split_last_chunk_mut::<HEADER_LEN>())
@@ -263,6 +312,14 @@ fn pseudo_header(src_addr: IpAddr, dst_addr: IpAddr, len: u16) -> Result<Sum, Se
         }
         _ => Err(SendError::AddressFamily),
     }
+}
+
+/// A packet with a copy of `payload` behind `front` bytes to be written, and the payload's sum:
+/// for [`Udp::output_in_place`]. `None` where the pool has no room, or `front` is more than
+/// [`HEADROOM_SMALL`](floodwall_packet::HEADROOM_SMALL).
+#[must_use]
+pub fn gather(pool: &Pool, front: usize, payload: &[&[u8]]) -> Option<(PacketBuf, Sum)> {
+    fill(pool, front, payload, payload.iter().map(|piece| piece.len()).sum())
 }
 
 /// A packet with `headers` bytes to be written and the payload behind, in the smallest class that

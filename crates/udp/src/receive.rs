@@ -9,7 +9,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
 
 use floodwall_base::{Counter, Counters, IfIndex};
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{PacketBuf, PacketList};
 use thiserror::Error;
 
 use crate::icmp_error::IcmpError;
@@ -132,8 +132,22 @@ impl<I: Intake> Udp<I> {
         let body = self.readable(id)?;
         let (packet, datagram) = take(body).ok_or(RecvError::WouldBlock)?;
         count(&datagram, counters);
-        let Datagram { from, to, payload } = datagram;
-        Ok(ReceivedPacket { iface: packet.iface(), packet, payload, from, to })
+        Ok(ReceivedPacket::new(packet, datagram))
+    }
+
+    /// Takes all that waits, in order, to be read elsewhere ([`ReceivedPacket::of`],
+    /// [`copy_datagram`]); and how many of them came by IPv4. Nothing is counted as received, and
+    /// every packet stays charged until it is dropped, by whatever thread.
+    #[must_use]
+    pub fn take_waiting(&mut self, id: SocketId) -> (PacketList, u64) {
+        let (mut all, mut v4) = (PacketList::new(), 0);
+        let Ok(body) = self.body_mut(id) else { return (all, v4) };
+        while let Some(packet) = body.intake.take() {
+            let version = packet.first().get(packet.l3());
+            v4 += u64::from(version.is_some_and(|byte| byte >> 4 == 4));
+            all.push_back(packet);
+        }
+        (all, v4)
     }
 
     /// Copies the oldest datagram into `out` and leaves it where it is.
@@ -162,6 +176,27 @@ impl<I: Intake> Udp<I> {
             Some(error) => Err(error.into()),
             None => Ok(body),
         }
+    }
+}
+
+/// Copies a datagram out of its packet, which a socket has delivered: bytes beyond `out` are not,
+/// and that is said. `None` where it is no such packet.
+#[must_use]
+#[inline]
+pub fn copy_datagram(packet: &PacketBuf, out: &mut [u8]) -> Option<Received> {
+    Some(Datagram::of(packet)?.copy_out(packet, out))
+}
+
+impl ReceivedPacket {
+    /// What a delivered packet says. `None`, and the packet is dropped, where it is no such packet.
+    #[must_use]
+    pub fn of(packet: PacketBuf) -> Option<Self> {
+        let datagram = Datagram::of(&packet)?;
+        Some(Self::new(packet, datagram))
+    }
+
+    fn new(packet: PacketBuf, Datagram { from, to, payload }: Datagram) -> Self {
+        Self { iface: packet.iface(), packet, payload, from, to }
     }
 }
 

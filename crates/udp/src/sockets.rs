@@ -202,6 +202,40 @@ impl<I: Intake> Udp<I> {
         Ok(SocketId { index, generation })
     }
 
+    /// Opens a socket under the name that it has on another shard, which is free here.
+    ///
+    /// # Errors
+    /// The place lies beyond `sockets_max` or is taken, or there is no account.
+    pub fn open_as(
+        &mut self,
+        id: SocketId,
+        pool: &Pool,
+        settings: SocketSettings,
+    ) -> Result<(), OpenError> {
+        let max = self.config.sockets_max;
+        if id.index() >= max {
+            return Err(OpenError::TooMany(max));
+        }
+        while self.sockets.len() <= id.index() {
+            self.free.push(self.sockets.len() as u32);
+            self.sockets.push(Socket { generation: 1, body: None });
+            self.demux.grow();
+            self.ready.grow();
+        }
+        let Some(free) = self.free.iter().position(|index| *index == id.index) else {
+            return Err(OpenError::TooMany(max));
+        };
+        let intake = I::open(pool, settings.receive_bytes).ok_or(OpenError::NoAccount)?;
+        let send = Allowance::open(pool, settings.send_bytes).ok_or(OpenError::NoAccount)?;
+        let body =
+            Body { intake, send, settings, error: None, drops: 0, groups: None, report: None };
+        self.free.swap_remove(free);
+        if let Some(socket) = self.sockets.get_mut(id.index()) {
+            *socket = Socket { generation: id.generation, body: Some(body) };
+        }
+        Ok(())
+    }
+
     /// How many sockets are open.
     #[must_use]
     pub fn open_sockets(&self) -> usize {

@@ -15,7 +15,7 @@ use super::command::{Change, Command};
 use super::envelope;
 use super::errno::Errno;
 use super::handle::UdpHandle;
-use super::request::{Ask, Ends, Reply, Request};
+use super::request::{Ask, Ends, Request};
 use super::shard::{News, RemoteShard, envelope_of};
 use super::shared::Shared;
 use super::slot::SlotId;
@@ -131,7 +131,7 @@ impl Stack {
         if remote.controls() {
             return self.close_for(cx, remote, slot, socket);
         }
-        if remote.shared.request(Request::Close { slot }).is_err()
+        if !remote.shared.request(Request::Close { slot })
             && let Some(local) = remote.local(index)
         {
             // The control shard has much to do: again in the next round.
@@ -247,7 +247,8 @@ fn open(
         let _ = slot.credit.give(limit, 0);
     }
     let mut bound = ends.local;
-    if let (core::net::SocketAddr::V6(bound), core::net::SocketAddr::V6(asked)) = (&mut bound, local)
+    if let (core::net::SocketAddr::V6(bound), core::net::SocketAddr::V6(asked)) =
+        (&mut bound, local)
     {
         bound.set_scope_id(asked.scope_id());
     }
@@ -278,7 +279,7 @@ fn change(
             Change::Configure { settings }
         }
         Ask::Join(group, iface, filter) => {
-            let iface = sockets.group_iface(group, iface).ok_or(Errno::NO_INTERFACE)?;
+            let iface = sockets.group_interface(iface)?;
             sockets.udp_join(socket, group, iface)?;
             if !filter.is_everybody() {
                 sockets.udp_set_group_filter(socket, group, iface, &filter)?;
@@ -286,7 +287,7 @@ fn change(
             Change::Join { group, iface, filter }
         }
         Ask::Leave(group, iface) => {
-            let iface = sockets.group_iface(group, iface).ok_or(Errno::NO_INTERFACE)?;
+            let iface = sockets.group_interface(iface)?;
             sockets.udp_leave(socket, group, iface)?;
             Change::Leave { group, iface }
         }

@@ -26,7 +26,6 @@ const EADDRINUSE: u32 = 98;
 const EADDRNOTAVAIL: u32 = 99;
 const ENETUNREACH: u32 = 101;
 const ENOBUFS: u32 = 105;
-const ENOTCONN: u32 = 107;
 const ECONNREFUSED: u32 = 111;
 const EHOSTUNREACH: u32 = 113;
 
@@ -43,12 +42,12 @@ impl Errno {
     pub(super) const INVALID: Self = Self(EINVAL);
     /// A destination is needed.
     pub(super) const NO_DESTINATION: Self = Self(EDESTADDRREQ);
-    /// The socket has no peer.
-    pub(super) const NOT_CONNECTED: Self = Self(ENOTCONN);
     /// Not of the socket's family.
     pub(super) const FAMILY: Self = Self(EAFNOSUPPORT);
     /// Broadcast was not asked for.
     pub(super) const ACCESS: Self = Self(EACCES);
+    /// Every socket is open.
+    pub(super) const TOO_MANY: Self = Self(ENFILE);
     /// Larger than a datagram may be.
     pub(super) const TOO_LONG: Self = Self(EMSGSIZE);
 
@@ -74,9 +73,9 @@ impl From<IcmpError> for Errno {
             IcmpError::NetUnreachable => ENETUNREACH,
             IcmpError::PacketTooBig { .. } => EMSGSIZE,
             IcmpError::ProtocolUnreachable => ENOPROTOOPT,
-            IcmpError::HostUnreachable
-            | IcmpError::AdminProhibited
-            | IcmpError::TimeExceeded => EHOSTUNREACH,
+            IcmpError::HostUnreachable | IcmpError::AdminProhibited | IcmpError::TimeExceeded => {
+                EHOSTUNREACH
+            }
             _ => EPROTO,
         })
     }
@@ -163,7 +162,6 @@ mod tests {
             (Errno::from(SendError::Socket(UdpSendError::WouldBlock)), ErrorKind::WouldBlock),
             (Errno::from(StartError::NotOurs([0; 4].into())), ErrorKind::AddrNotAvailable),
             (Errno::STOPPED, ErrorKind::BrokenPipe),
-            (Errno::NOT_CONNECTED, ErrorKind::NotConnected),
             (Errno::INVALID, ErrorKind::InvalidInput),
         ];
         for (errno, kind) in kinds {

@@ -384,9 +384,7 @@ impl UdpHandle {
     /// Asks the control shard for something; notes what came of it.
     fn ask(&self, what: Ask) -> Asked<Ends> {
         let (reply, asked) = question();
-        if let Err(request) = self.shared.request(Request::Ask { slot: self.id, what, reply }) {
-            request.refuse(Errno::AGAIN);
-        }
+        self.shared.request(Request::Ask { slot: self.id, what, reply });
         asked
     }
 

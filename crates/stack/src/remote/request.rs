@@ -25,10 +25,20 @@ use crate::multicast::GroupInterface;
 
 /// See the file's head.
 pub(super) enum Request {
-    Bind { local: SocketAddr, settings: Box<SocketSettings>, reply: Reply<UdpHandle> },
-    Ask { slot: SlotId, what: Ask, reply: Reply<Ends> },
+    Bind {
+        local: SocketAddr,
+        settings: Box<SocketSettings>,
+        reply: Reply<UdpHandle>,
+    },
+    Ask {
+        slot: SlotId,
+        what: Ask,
+        reply: Reply<Ends>,
+    },
     /// A program has let go of a socket, and all that it sent has left.
-    Close { slot: SlotId },
+    Close {
+        slot: SlotId,
+    },
 }
 
 impl Request {

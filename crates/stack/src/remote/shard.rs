@@ -231,7 +231,12 @@ impl RemoteShard {
     }
 
     /// Gives a socket's datagrams to its program, as one batch, and counts them as received.
-    pub(super) fn deliver(&mut self, socket: SocketId, news: News, counters: &mut Counters) -> bool {
+    pub(super) fn deliver(
+        &mut self,
+        socket: SocketId,
+        news: News,
+        counters: &mut Counters,
+    ) -> bool {
         let index = self.slot_of.get(socket.index()).copied().unwrap_or(NONE);
         let Some(slot) = self.shared.slots.get(index as usize) else { return false };
         let mut bits = Bits::NONE;

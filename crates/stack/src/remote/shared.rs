@@ -87,17 +87,18 @@ impl Shared {
         self.bells.get(worker).is_none_or(|bell| bell.bell.is_stopped())
     }
 
-    /// Hands a request to the control shard; what cannot be handed over is given back. One that is
-    /// dropped, here or there, answers that the stack has stopped.
-    pub(super) fn request(&self, request: Request) -> Result<(), Request> {
+    /// Hands a request to the control shard; `false` where too many wait, and then it has answered
+    /// so. One that is dropped without being looked at answers that the stack has stopped.
+    pub(super) fn request(&self, request: Request) -> bool {
         if let Err(TrySendError::Full(request)) = self.requests.try_send(request) {
-            return Err(request);
+            request.refuse(Errno::AGAIN);
+            return false;
         }
         if !self.asked.swap(true, Ordering::AcqRel) {
             // A worker that has stopped drops what waits for it.
             let _ = self.ring(0, self.slots.len() as u32);
         }
-        Ok(())
+        true
     }
 
     /// Lets `act` take memory from a lane: the caller's if nobody is in it, else another.
@@ -213,9 +214,7 @@ impl Remote {
     pub fn bind_udp(&self, local: SocketAddr, settings: SocketSettings) -> Asked<UdpHandle> {
         let (reply, asked) = question();
         let settings = Box::new(settings);
-        if let Err(request) = self.shared.request(Request::Bind { local, settings, reply }) {
-            request.refuse(Errno::AGAIN);
-        }
+        self.shared.request(Request::Bind { local, settings, reply });
         asked
     }
 

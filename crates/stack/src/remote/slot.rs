@@ -14,12 +14,8 @@ pub(super) const ERROR: Bits = Bits::RESET;
 /// The stack has stopped.
 pub(super) const STOPPED: Bits = Bits::FIN;
 /// Every flag.
-pub(super) const ALL: Bits = Bits::QUEUED
-    .and(Bits::WAIT)
-    .and(Bits::FIN)
-    .and(Bits::RESET)
-    .and(Bits::GONE)
-    .and(Bits::DROPPED);
+pub(super) const ALL: Bits =
+    Bits::QUEUED.and(Bits::WAIT).and(Bits::FIN).and(Bits::RESET).and(Bits::GONE).and(Bits::DROPPED);
 
 /// A place and which of its uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
