@@ -82,6 +82,19 @@ facts! {
         "Packets dropped because the shard has panicked and is not up again yet.",
     Panics = "panics", "Times that the engine panicked and was left behind.",
     Restarts = "restarts", "Times that it was made again.",
+    TriageLooks = "triage_looks", "Packets that triage looked at, under pressure only.",
+    TriageFriends = "triage_friends", "Of these, packets of friends.",
+    TriageWaiting = "triage_waiting", "Packets of strangers that wait for their turn now.",
+    DropsTriageRefusable = "drops_triage_refusable",
+        "Packets dropped under pressure that would have been dropped anyway.",
+    DropsTriageStranger = "drops_triage_stranger",
+        "Packets of strangers dropped under pressure because too many waited.",
+    TimeSqueeze = "time_squeeze",
+        "Times that the worker's share of its core was used up while packets waited.",
+    BalanceRanNanos = "balance_ran_ns", "Time that a worker which shares its core has used.",
+    BalanceRestedNanos = "balance_rested_ns", "Time that it has left to others.",
+    LongestRunNanos = "longest_run_ns",
+        "The longest that it ran without a break, what the system took away included.",
     DevicesLive = "devices_live", "Devices in service.",
 }
 
@@ -117,6 +130,15 @@ impl Facts {
             + self.of(Fact::DropsHandoffOutgoing)
             + self.of(Fact::DropsHandoffReassembled)
             + self.of(Fact::DropsHandoffDeparture)
+    }
+
+    /// What of its core a worker that shares it has left to others, in thousandths; `None` for one
+    /// that does not share, or has not begun.
+    #[must_use]
+    pub fn application_share(&self) -> Option<u64> {
+        let (ran, rested) = (self.of(Fact::BalanceRanNanos), self.of(Fact::BalanceRestedNanos));
+        let all = u128::from(ran) + u128::from(rested);
+        Some((u128::from(rested) * 1000).checked_div(all)? as u64)
     }
 
     /// Packets that died between the engine and the devices.

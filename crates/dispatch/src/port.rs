@@ -237,6 +237,8 @@ pub(crate) const fn fact_of(reason: DropReason) -> Fact {
     match reason {
         DropReason::DeviceFull => Fact::DropsDeviceFull,
         DropReason::DeviceGone => Fact::DropsDeviceGone,
+        DropReason::TriageRefusable => Fact::DropsTriageRefusable,
+        DropReason::TriageStranger => Fact::DropsTriageStranger,
         _ => Fact::DropsInterfaceUnknown,
     }
 }

@@ -10,10 +10,14 @@ use std::time::Duration;
 use floodwall_base::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
 
 use crate::bell::Bell;
 use crate::port::Port;
 use crate::stop::Stop;
+
+/// How long the stop may have to wait for a worker that stays away.
+const STOP_LOOK: Duration = Duration::from_millis(20);
 
 /// Ports that one worker may have.
 pub(crate) const PORTS_MAX: usize = 64;
@@ -63,6 +67,20 @@ pub(crate) fn sleep(
         woken.ports |= u64::from(is_ready(fd)) << index;
     }
     Ok(woken)
+}
+
+/// Leaves the core to others until `until`, whatever comes meanwhile; looks up for the stop now
+/// and then. By an absolute time, so that what happens between reading the clock and sleeping is
+/// not slept longer for.
+pub(crate) fn stay_away(stop: &Stop, now: Instant, until: Instant) {
+    let mut at = now;
+    while at < until && !stop.is_triggered() {
+        at = (at + STOP_LOOK).min(until);
+        // A signal on this thread is no reason to come back.
+        while clock_nanosleep_absolute(ClockId::Boottime, &timespec(at - Instant::ORIGIN))
+            == Err(Errno::INTR)
+        {}
+    }
 }
 
 fn timespec(length: Duration) -> Timespec {

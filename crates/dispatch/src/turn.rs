@@ -32,9 +32,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.carry_out_commands(now);
         }
         let adopted = self.adopt(now);
-        self.receive(now);
-        let found = self.burst.len();
-        if found > 0 {
+        let found = self.receive(now);
+        if !self.burst.is_empty() {
             self.call(now, ROUND_UNITS, Moment::RoundEnd, E::round);
         }
         if found + adopted > 0 {
@@ -118,11 +117,14 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 
     /// One burst from all devices together, beginning with another one each turn, and no more than
-    /// the engine is willing to take; what belongs to other workers goes to them.
-    fn receive(&mut self, now: Instant) {
+    /// the engine is willing to take; what belongs to other workers goes to them, and under pressure
+    /// the rest passes the gate. Returns how many came for this worker.
+    fn receive(&mut self, now: Instant) -> usize {
         // What an engine left is not its neighbours' burden.
         self.burst.drain().for_each(drop);
-        let mut room = self.appetite(now).min(BURST_MAX);
+        let appetite = self.appetite(now);
+        let asked = self.gate.ask(appetite);
+        let mut room = asked;
         let count = self.ports.len();
         for step in 0..count {
             let index = (self.first + step) % count;
@@ -142,6 +144,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             }
         }
         self.first = (self.first + 1) % count.max(1);
+        let found = self.burst.len();
+        self.gate.admit(self.engine.as_ref(), &mut self.burst, asked - room);
+        found
     }
 
     /// Shares what is to leave out to the ports, in order, and lets them transmit.

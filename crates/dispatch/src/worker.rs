@@ -19,6 +19,7 @@ use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, Randomness};
 use floodwall_device::DeviceError;
 use floodwall_packet::{Burst, Engine, PacketList, Pool};
+use floodwall_schedule::{BalanceConfig, GateConfig};
 use thiserror::Error;
 
 use crate::bell::Bell;
@@ -29,8 +30,10 @@ use crate::membership::{Membership, Setting};
 use crate::panics::{PanicReport, Restarts};
 use crate::port::{Port, PortReport};
 use crate::publish::{Publish, PublishedReader, Publisher};
-use crate::sleep::{PORTS_MAX, Woken, sleep};
+use crate::sleep::{PORTS_MAX, Woken, sleep, stay_away};
+use crate::standing;
 use crate::stop::Stop;
+use crate::turn_gate::{Applications, TurnGate};
 
 /// A burst of so many packets means load: the next ones are worth polling for.
 const LOAD: usize = 8;
@@ -49,11 +52,25 @@ pub struct WorkerConfig {
     pub look_every: Duration,
     /// Who is told of what happens to devices. Never waited for.
     pub events: Option<SyncSender<Event>>,
+    /// Whom it serves first while packets come faster than it handles them; without, whoever comes
+    /// first. Costs nothing while they do not.
+    pub gate: Option<GateConfig>,
+    /// How it shares its core with threads of the application; without, it takes all it can use.
+    pub balance: Option<BalanceConfig>,
+    /// How those threads say that they have nothing to do; without, they are taken to be at work.
+    pub applications: Option<Applications>,
 }
 
 impl Default for WorkerConfig {
+    /// A core of its own, friends first.
     fn default() -> Self {
-        Self { look_every: Duration::from_millis(1), events: None }
+        Self {
+            look_every: Duration::from_millis(1),
+            events: None,
+            gate: Some(GateConfig::default()),
+            balance: None,
+            applications: None,
+        }
     }
 }
 
@@ -67,6 +84,11 @@ pub enum Event {
         device: String,
         /// What happened and what to do, in words.
         error: String,
+    },
+    /// The worker shares its core and lacks a privilege for it; it goes on as well as it can.
+    SharesPoorly {
+        /// What is missing, what that costs and how to get it, in words.
+        words: String,
     },
     /// A shard panicked and was left behind; the others go on, and it is made again.
     Panicked(PanicReport),
@@ -127,6 +149,8 @@ pub struct Worker<E: 'static> {
     control: Control<E>,
     pub(crate) mailbox: Receiver<Command<E>>,
     config: WorkerConfig,
+    /// Whom it serves first, and how it shares its core.
+    pub(crate) gate: TurnGate,
     /// Empty turns left before sleeping, and until when.
     spin: (u32, Instant),
     /// What ties it to the other workers of its crew, where it has such.
@@ -185,6 +209,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             bell,
             control,
             mailbox,
+            gate: TurnGate::new(&config),
             config,
             spin: (0, Instant::ORIGIN),
             crew: None,
@@ -232,26 +257,34 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let clock = Clock::new();
         let mut now = clock.now();
         self.publish(now);
+        let spins = self.take_standing();
         while !stop.is_triggered() {
             if self.engine.is_none() && self.restarts.granted(now) {
                 self.make_engine(now)?;
             }
-            let found = self.turn(now);
-            let end = clock.now();
-            let took = u64::try_from((end - now).as_nanos()).unwrap_or(u64::MAX);
+            let began = now;
+            let found = self.turn(began);
+            now = clock.now();
+            let took = u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX);
             self.facts.raise(Fact::LongestRoundNanos, took);
-            now = end;
             if self.has_no_device() {
                 self.publish(now);
                 return Err(self.last_device());
             }
-            if self.has_more(found, now) {
+            if let Some(until) = self.gate.ran(began, now) {
+                now = self.give_way(stop, clock, now, until);
+                continue;
+            }
+            if self.has_more(found, now, spins) {
                 if now - self.published >= PUBLISH_EVERY {
                     self.publish(now);
                 }
                 continue;
             }
-            now = self.rest(stop, clock, now)?;
+            now = match self.gate.lie_in(now) {
+                Some(until) => self.give_way(stop, clock, now, until),
+                None => self.rest(stop, clock, now)?,
+            };
         }
         self.ports.iter_mut().for_each(Port::begin_turn);
         self.transmit();
@@ -261,13 +294,48 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         Ok(Ended { facts: self.facts.clone(), ports })
     }
 
+    /// Asks the system for what sharing a core needs. Whether it may spin for a moment when nothing
+    /// comes: not where it would stand in the applications' way.
+    #[cold]
+    fn take_standing(&self) -> bool {
+        if !self.gate.shares() {
+            return true;
+        }
+        match standing::take() {
+            Ok(()) => true,
+            Err(words) => {
+                self.tell(Event::SharesPoorly { words });
+                false
+            }
+        }
+    }
+
+    /// Leaves the core to the applications that share it. Returns the time then.
+    fn give_way(&mut self, stop: &Stop, clock: Clock, now: Instant, until: Instant) -> Instant {
+        self.spin.0 = 0;
+        if now - self.published >= PUBLISH_EVERY {
+            self.publish(now);
+        }
+        let away = || {
+            stay_away(stop, now, until);
+            ((), clock.now())
+        };
+        let ((), end) = match &mut self.crew {
+            Some(crew) => crew.offline(away),
+            None => away(),
+        };
+        self.gate.rested(now, end);
+        end
+    }
+
     /// Whether the next turn must follow at once.
-    fn has_more(&mut self, found: usize, now: Instant) -> bool {
+    fn has_more(&mut self, found: usize, now: Instant, spins: bool) -> bool {
         if found >= LOAD {
             self.spin = (SPIN.0, now + SPIN.1);
         }
         let is_hungry = self.appetite(now) > 0;
-        if found == BURST_MAX
+        if found >= BURST_MAX
+            || self.gate.has_more()
             || self.deadline().is_some_and(|deadline| deadline <= now)
             || is_hungry && self.ports.iter().any(Port::has_pending)
             || self.has_mail()
@@ -275,7 +343,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             return true;
         }
         let (left, until) = self.spin;
-        let spins = left > 0 && now < until;
+        let spins = spins && left > 0 && now < until;
         self.spin.0 = left.saturating_sub(1);
         spins
     }
@@ -294,6 +362,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         self.facts.add(Fact::Sleeps, 1);
         self.publish(now);
+        let slept_from = now;
         let is_hungry = self.appetite(now) > 0;
         let until = self.wake_at(now, is_hungry);
         self.ports.iter_mut().for_each(Port::back_off);
@@ -308,6 +377,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let woken = woken.map_err(|e| WorkerError::System { action: "wait", source: e.into() })?;
         self.bell.rise(woken.rung);
         self.note_wake(&woken, now);
+        self.gate.rested(slept_from, now);
         Ok(now)
     }
 
@@ -397,6 +467,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     fn publish(&mut self, now: Instant) {
         self.published = now;
+        self.gate.report(&mut self.facts);
         self.publisher.publish(now, &self.facts, self.engine.as_ref());
     }
 

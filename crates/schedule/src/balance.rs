@@ -4,7 +4,8 @@
 //! time says. Within each period the worker may use what is not promised to applications. Once that
 //! is used up it rests until `start + used / own share`: an overrun is paid back to the
 //! nanosecond, and nothing that the worker does can lower the applications' share of the time
-//! between two rests. No run without a break is longer than `run_max`, one turn's length provided.
+//! between two rests; only of a turn longer than `run_max`, of which the system has taken the core
+//! away, no more than that is paid back. No run without a break is longer than `run_max`, one turn's length provided.
 //!
 //! Work-conserving both ways: a worker that finds nothing to do sleeps, and the applications have
 //! the core; while the applications are known to be idle the worker never rests. They are known to
@@ -159,7 +160,8 @@ impl Balance {
             self.rest_until = None;
             return Next::Go;
         }
-        self.used = self.used.saturating_add(took);
+        // What is far beyond any turn was the system's doing: it took the core away.
+        self.used = self.used.saturating_add(took.min(self.config.run_max));
         self.run = self.run.saturating_add(took);
         self.turn = self.turn.max(took);
         self.packets = self.packets.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));

@@ -6,7 +6,7 @@
 //! line of its own, and get what friends leave of the burst once a poll has come back with room,
 //! and until then no more than what is not reserved for friends. So the core keeps looking at
 //! packets at the price of a look for as long as the ring is full, and a friend's packet never
-//! waits behind a stranger's.
+//! waits behind a stranger's. Where no friend was seen for long, strangers have the whole burst.
 //!
 //! Invariants: each packet is in the burst, in a line, or counted as dropped
 //! ([`GateStats::conserves`]); packets of one class and family keep their order; strangers are
@@ -22,6 +22,10 @@ use floodwall_base::limits::{BURST_MAX, STRANGERS_WAITING_MAX};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Triage};
 
 use crate::share::Share;
+
+/// For so many bursts under pressure after a friend's packet the reserve is kept for friends: a
+/// million packets, a fifth of a second or more. Where there is no friend, nothing is reserved.
+const FRIENDS_FOR: u32 = 16_384;
 
 /// How a worker chooses under pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +98,8 @@ pub struct Gate {
     /// Goes up with each full poll, down with each other, and no further than to twice the patience:
     /// a flood whose polls find room now and then is one flood.
     level: u32,
+    /// Bursts for which friends are still reckoned with.
+    friends_for: u32,
     /// Who waits: IPv4 and all that is not IP, IPv6.
     lines: [PacketList; 2],
     /// Which line has the next word.
@@ -111,6 +117,7 @@ impl Gate {
             least: config.reserve.rest().of_count(BURST_MAX).max(1),
             config,
             level: 0,
+            friends_for: 0,
             lines: [PacketList::new(), PacketList::new()],
             turn: 0,
             sorting: Burst::new(),
@@ -145,32 +152,36 @@ impl Gate {
         self.level >= self.config.patience
     }
 
-    /// Prepares an empty burst for a poll: how many packets devices are asked for, given the
-    /// engine's `appetite`. Room is kept for strangers that wait, so that friends alone cannot
-    /// shut them out.
+    /// How many packets to ask devices for, given the engine's `appetite`. Room is kept for
+    /// strangers that wait, so that friends alone cannot shut them out.
+    #[must_use]
     #[inline]
-    pub fn open(&self, burst: &mut Burst, appetite: usize) {
-        let kept = self.waiting().min(self.least);
-        burst.set_limit(appetite.min(BURST_MAX - kept));
+    pub fn ask(&self, appetite: usize) -> usize {
+        appetite.min(BURST_MAX - self.waiting().min(self.least))
     }
 
-    /// What a poll has brought, into what the engine shall have now. `engine` is asked whose the
-    /// packets are under pressure only. Returns how many packets the poll had brought.
+    /// What a poll that `asked` for so many packets has brought, `taken`, into what the engine
+    /// shall have now. Of what was taken, the burst may lack what is not for this engine. `engine`
+    /// is asked whose the packets are under pressure only.
     #[inline]
-    pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst) -> usize {
-        let found = burst.len();
-        let full = burst.room() == 0;
+    pub fn admit<E: Engine + ?Sized>(
+        &mut self,
+        engine: &E,
+        burst: &mut Burst,
+        asked: usize,
+        taken: usize,
+    ) {
+        let full = taken >= asked;
         burst.set_limit(BURST_MAX);
         if !full {
             self.level = self.level.saturating_sub(1);
-        } else if found > 0 {
+        } else if taken > 0 {
             // Of a poll that asked for nothing, nothing is learnt.
             self.level = (self.level + 1).min(self.config.patience.saturating_mul(2));
         }
         if self.is_under_pressure() || self.waiting() > 0 {
             self.sort(engine, burst, full);
         }
-        found
     }
 
     #[cold]
@@ -180,16 +191,18 @@ impl Gate {
             let mut classes = [Triage::Stranger; BURST_MAX];
             engine.classify(burst, &mut classes);
             self.stats.bursts += 1;
+            self.friends_for = self.friends_for.saturating_sub(1);
             core::mem::swap(burst, &mut self.sorting);
-            // Drained by hand, for the lines are changed meanwhile.
+            // Taken out, for the lines are changed meanwhile.
             let mut sorting = core::mem::take(&mut self.sorting);
             for (packet, class) in sorting.drain().zip(classes) {
                 self.place(burst, packet, class);
             }
             self.sorting = sorting;
         }
+        let held_back = full && self.friends_for > 0;
         let room = burst.room();
-        let most = if full { self.least.min(room) } else { room };
+        let most = if held_back { self.least.min(room) } else { room };
         for _ in 0..most {
             let Some(packet) = self.next_stranger() else { break };
             self.stats.admitted += 1;
@@ -203,6 +216,7 @@ impl Gate {
         match class {
             Triage::Friend => {
                 self.stats.friends += 1;
+                self.friends_for = FRIENDS_FOR;
                 // There is room: no more friends than packets came.
                 let _ = burst.push(packet);
             }

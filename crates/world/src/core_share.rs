@@ -158,24 +158,26 @@ impl CoreShare {
         self.gate.as_ref().map_or(0, Gate::waiting)
     }
 
-    /// Prepares a poll.
-    pub(crate) fn open<E: Engine + ?Sized>(&self, now: Instant, engine: &E, burst: &mut Burst) {
-        let appetite = engine.appetite(now);
-        match &self.gate {
-            Some(gate) => gate.open(burst, appetite),
-            None => burst.set_limit(appetite.min(BURST_MAX)),
-        }
+    /// How many packets to ask the ring for.
+    pub(crate) fn ask<E: Engine + ?Sized>(&self, now: Instant, engine: &E) -> usize {
+        let appetite = engine.appetite(now).min(BURST_MAX);
+        self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite))
     }
 
-    /// Leaves in a polled burst what the engine shall have. Returns how many packets were looked
-    /// at for that.
-    pub(crate) fn admit<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst) -> u64 {
+    /// Leaves in a burst that was `asked` for what the engine shall have. Returns how many packets
+    /// were looked at for that.
+    pub(crate) fn admit<E: Engine + ?Sized>(
+        &mut self,
+        engine: &E,
+        burst: &mut Burst,
+        asked: usize,
+    ) -> u64 {
         let Some(gate) = &mut self.gate else {
             burst.set_limit(BURST_MAX);
             return 0;
         };
-        let before = gate.stats().looked_at();
-        gate.admit(engine, burst);
+        let (before, taken) = (gate.stats().looked_at(), burst.len());
+        gate.admit(engine, burst, asked, taken);
         gate.stats().looked_at() - before
     }
 

@@ -321,7 +321,8 @@ impl Node {
 
     fn take_burst(&mut self, now: Instant) -> Spent {
         let mut spent = Spent { wake_ups: 1, ..Spent::default() };
-        self.share.open(now, &*self.engine, &mut self.arrived);
+        let asked = self.share.ask(now, &*self.engine);
+        self.arrived.set_limit(asked);
         while self.arrived.room() > 0 {
             let Some(packet) = self.ring.pop_front() else { break };
             spent.packets += 1;
@@ -330,7 +331,7 @@ impl Node {
                 break;
             }
         }
-        spent.triaged = self.share.admit(&*self.engine, &mut self.arrived);
+        spent.triaged = self.share.admit(&*self.engine, &mut self.arrived, asked);
         self.stats.packets_in += self.arrived.len() as u64;
         // An engine without appetite says by its deadline when to ask it again, or is asked soon.
         let idled = spent.packets == 0 && self.arrived.is_empty();

@@ -60,13 +60,19 @@ impl Bench {
 
     /// One round: as much of `ring` as is asked for. Returns what the engine gets.
     fn round(&mut self, ring: &mut Vec<PacketBuf>, appetite: usize) -> Vec<u8> {
-        self.gate.open(&mut self.burst, appetite);
+        self.poll(ring, appetite);
+        assert!(self.gate.stats().conserves(self.gate.waiting()));
+        self.burst.drain().map(|p| *p.first().last().unwrap()).collect()
+    }
+
+    fn poll(&mut self, ring: &mut Vec<PacketBuf>, appetite: usize) {
+        let asked = self.gate.ask(appetite);
+        self.burst.set_limit(asked);
         while self.burst.room() > 0 && !ring.is_empty() {
             self.burst.push(ring.remove(0)).unwrap();
         }
-        self.gate.admit(&self.engine, &mut self.burst);
-        assert!(self.gate.stats().conserves(self.gate.waiting()));
-        self.burst.drain().map(|p| *p.first().last().unwrap()).collect()
+        let taken = self.burst.len();
+        self.gate.admit(&self.engine, &mut self.burst, asked, taken);
     }
 
     fn ring(&self, packets: impl IntoIterator<Item = (bool, u8)>) -> Vec<PacketBuf> {
@@ -141,9 +147,26 @@ fn with_nothing_reserved_strangers_take_the_whole_round() {
 }
 
 #[test]
+fn where_there_are_no_friends_nothing_is_reserved_for_them() {
+    let mut bench = Bench::new(always());
+    for _ in 0..10 {
+        let mut ring = bench.ring([(false, b's'); 64]);
+        assert_eq!(count(&bench.round(&mut ring, BURST_MAX), b's'), BURST_MAX);
+    }
+    let mut ring = bench.ring((0..64).map(|i| (false, if i == 9 { b'f' } else { b's' })));
+    bench.round(&mut ring, BURST_MAX);
+    for round in 0..FRIENDS_FOR + 5 {
+        let mut ring = bench.ring([(false, b's'); 64]);
+        let got = bench.round(&mut ring, BURST_MAX).len();
+        assert_eq!(got == 3, round < FRIENDS_FOR - 1, "{round}: {got}");
+    }
+    assert!(bench.gate.stats().crowded_out > 0);
+}
+
+#[test]
 fn friends_alone_do_not_shut_strangers_out() {
     let mut bench = Bench::new(always());
-    let mut ring = bench.ring([(false, b's'); 64]);
+    let mut ring = bench.ring((0..64).map(|i| (false, if i == 0 { b'f' } else { b's' })));
     bench.round(&mut ring, BURST_MAX);
     let mut strangers = 0;
     for _ in 0..20 {
@@ -166,11 +189,7 @@ fn one_familys_strangers_do_not_shut_out_the_others() {
             let mut ring =
                 bench.ring((0..BURST_MAX).map(|i| if i == 7 { honest } else { (flood, b's') }));
             ring.truncate(BURST_MAX - bench.gate.waiting().min(3));
-            bench.gate.open(&mut bench.burst, BURST_MAX);
-            for packet in ring {
-                bench.burst.push(packet).unwrap();
-            }
-            bench.gate.admit(&bench.engine, &mut bench.burst);
+            bench.poll(&mut ring, BURST_MAX);
             served += bench.burst.drain().filter(|p| is_ipv6(p) != flood).count();
         }
         assert!(served >= 99, "{served} of 100, flood v6: {flood}");
@@ -189,11 +208,7 @@ fn strangers_that_wait_are_served_when_there_is_room_and_keep_their_order() {
         .collect();
     let mut order = Vec::new();
     for _ in 0..3 {
-        bench.gate.open(&mut bench.burst, BURST_MAX);
-        while bench.burst.room() > 0 && !ring.is_empty() {
-            bench.burst.push(ring.remove(0)).unwrap();
-        }
-        bench.gate.admit(&bench.engine, &mut bench.burst);
+        bench.poll(&mut ring, BURST_MAX);
         order.extend(bench.burst.drain().map(|p| p.first()[20]));
     }
     assert_eq!(order, (0..BURST_MAX as u8).collect::<Vec<_>>());

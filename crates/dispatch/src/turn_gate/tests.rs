@@ -1,0 +1,236 @@
+//! Workers with more to do than they can: whom they serve, and what they leave of their core.
+#![expect(clippy::disallowed_methods, reason = "a worker under test has a thread of its own")]
+
+use std::os::fd::BorrowedFd;
+use std::sync::mpsc;
+use std::thread;
+
+use floodwall_base::{DropReason, IfIndex, Randomness, Units};
+use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
+use floodwall_packet::{PacketList, Pool, PoolConfig, Round, Triage};
+use floodwall_schedule::{BalanceConfig, GateConfig, Share};
+
+use super::*;
+use crate::port::{Port, fact_of};
+use crate::publish::Publish;
+use crate::stop::Stop;
+use crate::worker::{Ended, Event, Worker};
+
+/// A device whose ring is never empty: of ten packets, one is a friend's and three are refusable.
+struct Flood {
+    info: DeviceInfo,
+    given: u64,
+    left: u64,
+}
+
+impl Flood {
+    fn of(packets: u64) -> Self {
+        let info = DeviceInfo {
+            name: "flood".to_owned(),
+            medium: Medium::Ip,
+            mtu: 1500,
+            mac: None,
+            offload: false,
+        };
+        Self { info, given: 0, left: packets }
+    }
+}
+
+impl Device for Flood {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        let before = burst.len();
+        while burst.room() > 0 && self.left > 0 {
+            let class = [b'f', b's', b's', b'r', b's', b's', b'r', b's', b's', b'r'];
+            let packet = pool.packet_from(&[class[(self.given % 10) as usize]]).expect("memory");
+            assert!(burst.push(packet).is_ok());
+            (self.given, self.left) = (self.given + 1, self.left - 1);
+        }
+        Ok(burst.len() - before)
+    }
+
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        Ok(packets.take().len())
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn pending(&self) -> bool {
+        self.left > 0
+    }
+
+    fn stats(&self) -> DeviceStats {
+        DeviceStats::default()
+    }
+}
+
+/// Counts classes, and stops the worker after so many rounds.
+struct Counter {
+    seen: [u64; 3],
+    rounds: u64,
+    stop: Stop,
+}
+
+impl Engine for Counter {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        for packet in round.arrived.drain() {
+            let class = b"fsr".iter().position(|class| packet.first() == [*class]);
+            self.seen[class.expect("one of three")] += 1;
+        }
+        self.rounds = self.rounds.saturating_sub(1);
+        if self.rounds == 0 {
+            self.stop.trigger();
+        }
+        Units(1)
+    }
+
+    fn work(&mut self, _: &mut Round<'_>) -> Units {
+        Units(0)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        for (packet, class) in burst.iter().zip(classes) {
+            *class = match packet.first() {
+                b"f" => Triage::Friend,
+                b"r" => Triage::Refusable,
+                _ => Triage::Stranger,
+            };
+        }
+    }
+}
+
+impl Publish for Counter {
+    fn words(&self, out: &mut [u64]) {
+        out[..3].copy_from_slice(&self.seen);
+    }
+}
+
+/// Runs a worker on a flood of so many packets, or until its engine has had so many rounds.
+fn run(packets: u64, rounds: u64, config: WorkerConfig) -> (Ended, [u64; 3]) {
+    let worker = move || {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let stop = Stop::new().unwrap();
+        let engine = Counter { seen: [0; 3], rounds, stop: stop.clone() };
+        let ports = vec![Port::new(IfIndex(1), Box::new(Flood::of(packets)))];
+        let random = Randomness::from_number(1);
+        let mut worker = Worker::new(engine, pool, random, ports, config).unwrap();
+        let ended = worker.run(&stop).unwrap();
+        let seen = worker.engine().unwrap().seen;
+        (ended, seen)
+    };
+    thread::spawn(worker).join().unwrap()
+}
+
+fn always() -> Option<GateConfig> {
+    Some(GateConfig { patience: 0, ..GateConfig::default() })
+}
+
+#[test]
+fn under_pressure_friends_are_served_and_every_other_packet_has_a_fate() {
+    let config = WorkerConfig { gate: always(), ..WorkerConfig::default() };
+    let (ended, [friends, strangers, refusable]) = run(u64::MAX, 2000, config);
+    let fact = |fact| ended.facts.of(fact);
+    assert_eq!(refusable, 0);
+    // One in ten of what was looked at, and all of them.
+    assert_eq!(friends, fact(Fact::TriageFriends));
+    assert!(friends >= fact(Fact::TriageLooks) / 10 - 1);
+    assert!(strangers <= 2000 * 3, "{strangers}: three a round");
+    let dropped =
+        fact(fact_of(DropReason::TriageStranger)) + fact(fact_of(DropReason::TriageRefusable));
+    assert!(fact(Fact::DropsTriageStranger) > 0 && fact(Fact::DropsTriageRefusable) > 0);
+    let known = friends + strangers + dropped + fact(Fact::TriageWaiting);
+    assert_eq!(fact(Fact::RxPackets), known, "{:?}", ended.facts);
+}
+
+#[test]
+fn what_waits_is_served_when_the_flood_is_over() {
+    let config = WorkerConfig { gate: always(), ..WorkerConfig::default() };
+    let stop_after = u64::MAX;
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let stop = Stop::new().unwrap();
+    let engine = Counter { seen: [0; 3], rounds: stop_after, stop };
+    let ports = vec![Port::new(IfIndex(1), Box::new(Flood::of(300)))];
+    let mut worker = Worker::new(engine, pool, Randomness::from_number(1), ports, config).unwrap();
+    for turn in 1..=20 {
+        worker.turn(Instant::from_nanos(turn));
+    }
+    assert_eq!(worker.engine().unwrap().seen, [30, 180, 0]);
+}
+
+#[test]
+fn without_pressure_or_without_a_gate_everything_is_handled() {
+    for gate in [Some(GateConfig { patience: u32::MAX, ..GateConfig::default() }), None] {
+        let config = WorkerConfig { gate, ..WorkerConfig::default() };
+        let (ended, seen) = run(u64::MAX, 100, config);
+        assert_eq!(seen.iter().sum::<u64>(), ended.facts.of(Fact::RxPackets));
+        assert_eq!(ended.facts.of(Fact::TriageLooks), 0);
+    }
+}
+
+#[test]
+fn a_worker_that_shares_its_core_leaves_the_promised_part_whatever_comes() {
+    for share in [500, 800] {
+        let balance = BalanceConfig { share: Share::per_mille(share), ..BalanceConfig::default() };
+        let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
+        let (ended, _) = run(u64::MAX, 20_000, config);
+        let left = ended.facts.application_share().unwrap();
+        // The last run has not been paid back when it ends; turns that the system cut short count
+        // as no more than the limit.
+        assert!(left + 50 >= u64::from(share), "{left} of {share}: {:?}", ended.facts);
+        assert!(ended.facts.of(Fact::TimeSqueeze) > 0);
+    }
+    let (ended, _) = run(u64::MAX, 2000, WorkerConfig::default());
+    assert_eq!(ended.facts.application_share(), None);
+}
+
+#[test]
+fn with_a_share_of_nothing_the_core_is_never_left_under_flood() {
+    let balance = BalanceConfig { share: Share::NONE, ..BalanceConfig::default() };
+    let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
+    let (ended, _) = run(u64::MAX, 5000, config);
+    assert_eq!(ended.facts.application_share(), Some(0), "the floor fails");
+    assert_eq!(ended.facts.of(Fact::TimeSqueeze), 0);
+}
+
+#[test]
+fn programs_that_say_they_are_idle_are_not_waited_for() {
+    let applications = Applications::new();
+    let config = WorkerConfig {
+        balance: Some(BalanceConfig::default()),
+        applications: Some(applications.clone()),
+        ..WorkerConfig::default()
+    };
+    let (ended, _) = run(u64::MAX, 5000, config.clone());
+    assert_eq!(ended.facts.of(Fact::TimeSqueeze), 0);
+    let at_work = applications.at_work();
+    let (ended, _) = run(u64::MAX, 5000, config);
+    assert!(ended.facts.of(Fact::TimeSqueeze) > 0);
+    drop(at_work);
+    assert!(applications.are_idle());
+}
+
+#[test]
+fn a_worker_says_what_it_lacks_for_sharing_and_goes_on() {
+    let (events, told) = mpsc::sync_channel(4);
+    let config = WorkerConfig {
+        balance: Some(BalanceConfig::default()),
+        events: Some(events),
+        ..WorkerConfig::default()
+    };
+    let (ended, _) = run(u64::MAX, 100, config);
+    assert!(ended.facts.of(Fact::BusyRounds) >= 100);
+    match told.try_recv() {
+        Ok(Event::SharesPoorly { words }) => assert!(words.contains("CAP_SYS_NICE"), "{words}"),
+        Ok(event) => panic!("{event:?}"),
+        Err(_) => eprintln!("nothing to show: this user may do all that is asked for"),
+    }
+}
