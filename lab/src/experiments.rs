@@ -5,6 +5,7 @@ use crate::measure::Measured;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
+pub mod grace_period;
 pub mod header_pull;
 
 /// Something that can be measured. What varies and what is held it reads from the plan; what is
@@ -28,7 +29,7 @@ pub trait Experiment {
 }
 
 /// All of them.
-const EXPERIMENTS: &[&dyn Experiment] = &[&header_pull::HeaderPull];
+const EXPERIMENTS: &[&dyn Experiment] = &[&grace_period::GracePeriod, &header_pull::HeaderPull];
 
 /// The experiment of a name.
 pub(crate) fn named(name: &str) -> Option<&'static dyn Experiment> {

@@ -13,7 +13,7 @@
 //!
 //! To add an experiment: a plan in `plans/`, a file in `src/experiments/`, a row in each of the two
 //! lists (`plan.rs`, `experiments.rs`). Start reading at `run.rs`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod baselines;
 mod claim;

@@ -15,7 +15,10 @@ use crate::error::LabError;
 use crate::table::Table;
 
 /// The plans that are part of the program: name and text.
-const PLANS: &[(&str, &str)] = &[("header-pull", include_str!("../plans/header-pull.toml"))];
+const PLANS: &[(&str, &str)] = &[
+    ("grace-period", include_str!("../plans/grace-period.toml")),
+    ("header-pull", include_str!("../plans/header-pull.toml")),
+];
 
 /// How much of a plan is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

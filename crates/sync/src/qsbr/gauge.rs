@@ -7,8 +7,8 @@
 //! standard library's atomics under loom, too.
 //!
 //! Grace periods are counted in buckets whose edges grow by a quarter at most: four to each power
-//! of two, as in Gil Tene's *HdrHistogram*, so that a percentile is known to 25 % whatever its size,
-//! from a round's microseconds to a stuck worker's hours.
+//! of two, as in Gil Tene's *HdrHistogram*, so that a percentile is known to 25 % whatever its
+//! size, from a round's microseconds to a stuck worker's hours.
 
 use core::sync::atomic::{
     AtomicU64,
