@@ -7,8 +7,10 @@ pub mod craft;
 mod replay;
 mod rig;
 pub mod router;
+mod shards;
 pub mod worst;
 
 pub use answer::{Icmp, Owed, Sent, bytes_of};
 pub use replay::{Aim, Arrival, Replay, Verdict, arrivals};
 pub use rig::{Deaths, Rig, deaths, ethernet_config};
+pub use shards::{Shards, Worker};

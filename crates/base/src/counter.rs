@@ -156,6 +156,12 @@ counters! {
     FloodwallDhcpLeases = "Leases taken or prolonged.",
     FloodwallDhcpDeclines = "Leased addresses given up because somebody else has them.",
     FloodwallChanges = "Changes of addresses, links, routes, leases and name servers.",
+    FloodwallSnapshots = "Snapshots of interfaces and routes shown to the other workers.",
+    FloodwallSnapshotsRefused = "Snapshots put off because too many waited for readers.",
+    FloodwallSnapshotsTaken = "Snapshots taken over from the control shard.",
+    FloodwallNeighborsPublished = "Neighbours shown to the other workers, changed or taken back.",
+    FloodwallNeighborsRefused = "Neighbours not shown yet because too many waited for readers.",
+    FloodwallSocketCommands = "Commands to sockets that all workers have, done or repeated.",
     FloodwallDadConflicts = "Addresses given up because somebody else has them.",
 }
 

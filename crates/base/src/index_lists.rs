@@ -29,6 +29,12 @@ impl IndexLists {
         Self { nodes, items: u32::try_from(items).unwrap_or(u32::MAX).min(count) }
     }
 
+    /// Becomes a copy of lists of the same sizes; allocates only where they are of others.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.nodes.clone_from(&other.nodes);
+        self.items = other.items;
+    }
+
     /// How many items there are, linked or not.
     #[must_use]
     pub const fn items(&self) -> u32 {

@@ -166,3 +166,12 @@ pub const REMOTE_SLOT_BYTES: usize = 65_536;
 pub const REMOTE_GROUPS_MAX: usize = 63;
 /// Wakers that wait for one runtime's driver; further ones are woken directly.
 pub const REMOTE_GROUP_WAKERS: usize = 4096;
+/// How often the control shard of a host shows its interfaces, routes and redirects to the others
+/// at most: a copy of full tables is 0.2 MB, so that nobody's churn costs more than some percent.
+pub const SNAPSHOT_EVERY: Duration = Duration::from_millis(1);
+/// Snapshots that wait for readers, beside the one that is out.
+pub const SNAPSHOTS_WAITING: usize = 4;
+/// Sets of published neighbours of each family that wait for readers.
+pub const NEIGHBOR_SETS_WAITING: usize = 1024;
+/// Commands to shared sockets that wait for one follower.
+pub const SOCKET_COMMANDS_WAITING: usize = 256;

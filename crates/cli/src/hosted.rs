@@ -5,7 +5,7 @@
 
 use floodwall_base::{Counter, Counters, DropCounts, DropReason, Instant, Units};
 use floodwall_dispatch::{Publish, WORDS_MAX};
-use floodwall_packet::{Burst, Engine, Round, Triage};
+use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage};
 use floodwall_stack::{Fates, Host, Stats};
 
 /// A host under a worker.
@@ -18,6 +18,10 @@ impl Engine for Hosted {
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         self.0.work(round)
+    }
+
+    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        self.0.adopt(round, handed)
     }
 
     fn departed(&mut self) {
@@ -38,7 +42,7 @@ impl Engine for Hosted {
 }
 
 /// What of the stack's counts is published.
-const WORDS: usize = Counter::ALL.len() + 2 * DropReason::ALL.len() + 9;
+const WORDS: usize = Counter::ALL.len() + 2 * DropReason::ALL.len() + 13;
 const _: () = assert!(WORDS <= WORDS_MAX, "raise WORDS_MAX in dispatch");
 
 impl Publish for Hosted {
@@ -56,7 +60,8 @@ fn write(stats: &Stats, out: &mut [u64]) {
         .chain(DropReason::ALL.iter().map(|reason| stats.drops_out.of(*reason)))
         .chain([fates.received, fates.delivered, fates.forwarded, fates.answered])
         .chain([fates.merged, stats.held])
-        .chain([fates.originated, fates.transmitted, stats.pending]);
+        .chain([fates.originated, fates.transmitted, stats.pending])
+        .chain([fates.handed_in, fates.adopted_in, fates.handed_out, fates.adopted_out]);
     out.iter_mut().zip(words).for_each(|(slot, word)| *slot = word);
 }
 
@@ -77,9 +82,22 @@ pub(crate) fn read(words: &[u64]) -> Stats {
     };
     let (drops_in, drops_out) = (drops(), drops());
     let [received, delivered, forwarded, answered, merged, held] = std::array::from_fn(|_| next());
-    let (originated, transmitted) = (next(), next());
-    let fates = Fates { received, delivered, forwarded, answered, merged, originated, transmitted };
-    Stats { counters, drops_in, drops_out, fates, held, pending: next(), ..Stats::default() }
+    let (originated, transmitted, pending) = (next(), next(), next());
+    let [handed_in, adopted_in, handed_out, adopted_out] = std::array::from_fn(|_| next());
+    let fates = Fates {
+        received,
+        delivered,
+        forwarded,
+        answered,
+        merged,
+        handed_in,
+        adopted_in,
+        originated,
+        transmitted,
+        handed_out,
+        adopted_out,
+    };
+    Stats { counters, drops_in, drops_out, fates, held, pending, ..Stats::default() }
 }
 
 #[cfg(test)]
@@ -97,10 +115,11 @@ mod tests {
         stats.fates.transmitted = 6;
         stats.pending = 7;
         (stats.fates.merged, stats.held) = (8, 9);
+        (stats.fates.handed_in, stats.fates.adopted_out) = (10, 11);
         let mut words = [0; WORDS_MAX];
         write(&stats, &mut words);
         assert_eq!(read(&words), stats);
-        assert_eq!(words[WORDS - 1], 7);
+        assert_eq!((words[WORDS - 5], words[WORDS - 1]), (7, 11));
         assert_eq!(read(&[]), Stats::default());
     }
 }

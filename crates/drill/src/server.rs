@@ -290,8 +290,16 @@ impl View {
         let [received, delivered, forwarded, answered, merged, held] =
             std::array::from_fn(|_| next());
         let (originated, transmitted) = (next(), next());
-        let fates =
-            Fates { received, delivered, forwarded, answered, merged, originated, transmitted };
+        let fates = Fates {
+            received,
+            delivered,
+            forwarded,
+            answered,
+            merged,
+            originated,
+            transmitted,
+            ..Fates::default()
+        };
         let stats = Stats { drops_in, drops_out, fates, held, pending: next(), ..Stats::default() };
         let free = Free { small: next(), frames: next(), references: next() };
         let looks = next();

@@ -30,6 +30,8 @@ pub struct Fib<A: Address> {
     routes: Vec<Route<A>>,
     max: usize,
     generation: u32,
+    /// Changes with whatever is changed, lifetimes too.
+    revision: u32,
     /// One bit for each interface that carries nothing now: its routes stay, and do not count.
     unusable: u64,
 }
@@ -40,7 +42,7 @@ impl<A: Address> Fib<A> {
     /// An empty table for at most `max` routes, allocated now.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        Self { routes: Vec::with_capacity(max), max, generation: 0, unusable: 0 }
+        Self { routes: Vec::with_capacity(max), max, generation: 0, revision: 0, unusable: 0 }
     }
 
     /// Changes whenever an answer may have changed.
@@ -49,12 +51,32 @@ impl<A: Address> Fib<A> {
         self.generation
     }
 
+    /// Changes whenever anything here was changed, a lifetime too: for whoever keeps a copy.
+    #[must_use]
+    pub const fn revision(&self) -> u32 {
+        self.revision
+    }
+
+    /// Becomes a copy of another table, its revision included. Allocates nothing where the other
+    /// holds no more than this one may.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.routes.clone_from(&other.routes);
+        self.unusable = other.unusable;
+        self.generation = self.generation.wrapping_add(1);
+        self.revision = other.revision;
+    }
+
+    const fn changed(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.revision = self.revision.wrapping_add(1);
+    }
+
     /// Says whether an interface carries packets. While it does not, look-ups pass its routes over;
     /// they come back with it.
     pub fn set_usable(&mut self, iface: IfIndex, usable: bool) {
         let bit = 1_u64.checked_shl(u32::from(iface.0)).unwrap_or(0);
         self.unusable = if usable { self.unusable & !bit } else { self.unusable | bit };
-        self.generation = self.generation.wrapping_add(1);
+        self.changed();
     }
 
     /// Whether look-ups count the routes of an interface.
@@ -87,7 +109,7 @@ impl<A: Address> Fib<A> {
         let order = |r: &Route<A>| (core::cmp::Reverse(r.prefix.len()), r.metric);
         let at = self.routes.iter().position(|r| order(r) > order(&route));
         self.routes.insert(at.unwrap_or(self.routes.len()), route);
-        self.generation = self.generation.wrapping_add(1);
+        self.changed();
         Ok(())
     }
 
@@ -109,6 +131,7 @@ impl<A: Address> Fib<A> {
                 let prolonged = Route { expires: route.expires, ..*old } == route;
                 let same_answers = prolonged && end(&route) >= end(old);
                 *old = route;
+                self.revision = self.revision.wrapping_add(1);
                 self.generation = self.generation.wrapping_add(u32::from(!same_answers));
                 Ok(())
             }
@@ -126,7 +149,7 @@ impl<A: Address> Fib<A> {
         self.routes.retain(|r| !which(r));
         let gone = before - self.routes.len();
         if gone > 0 {
-            self.generation = self.generation.wrapping_add(1);
+            self.changed();
         }
         gone
     }

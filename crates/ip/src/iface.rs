@@ -58,7 +58,7 @@ pub enum InterfaceError {
 }
 
 /// A set that answers "surely not" or "perhaps": one bit of 64 an address.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Sieve(u64);
 
 impl Sieve {
@@ -96,7 +96,7 @@ const fn host_bits(prefix_len: u8) -> u32 {
 }
 
 /// See the file's head.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
     /// Its number.
     pub index: IfIndex,
@@ -167,6 +167,19 @@ impl Interface {
         }
         iface.fill_sieves();
         iface
+    }
+
+    /// Becomes a copy of another interface. Allocates nothing but for a longer name.
+    pub fn copy_from(&mut self, other: &Self) {
+        let Self { index, name, medium, mtu, up, admin_up, carrier, mtu_v6, hop_limit, .. } = self;
+        (*index, *medium, *mtu, *up) = (other.index, other.medium, other.mtu, other.up);
+        (*admin_up, *carrier) = (other.admin_up, other.carrier);
+        (*mtu_v6, *hop_limit) = (other.mtu_v6, other.hop_limit);
+        name.clone_from(&other.name);
+        self.v4.clone_from(&other.v4);
+        self.v6.clone_from(&other.v6);
+        self.sieves = other.sieves;
+        self.groups.clone_from(&other.groups);
     }
 
     /// Says whether the operator lets packets pass, and whether the link carries; true where

@@ -41,7 +41,7 @@ pub use membership::{Filter, GroupHeading, GroupMessageKind, Membership, SourceS
 pub use ndp::{Advertisement, NdpHeading, NdpVerdict, Nonce, RedirectSummary, RouterSummary};
 pub use neighbor::{
     AdvertisementFlags, Heard, Neighbor, NeighborCache, NeighborConfig, NeighborEvent,
-    NeighborState, Resolution,
+    NeighborState, Resolution, Usable,
 };
 pub use ping::{PingId, PingOpenError, PingRecvError, PingReply, PingSettings, PingSockets};
 pub use raw::{

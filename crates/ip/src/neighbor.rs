@@ -29,6 +29,7 @@
 //! At most [`NeighborConfig::pending`] packets wait for one neighbour; the oldest dies as
 //! `NeighborPendingFull`. Worst work per packet: one keyed hash, at most 64 cells, one eviction.
 
+mod changes;
 mod index;
 mod routers;
 mod state;
@@ -45,6 +46,7 @@ use floodwall_base::{
 use floodwall_packet::{PacketBuf, PacketList};
 use thiserror::Error;
 
+pub use self::changes::Usable;
 pub(crate) use self::index::Index;
 use self::routers::LinkTimers;
 pub use self::state::{AdvertisementFlags, NeighborState};

@@ -49,6 +49,7 @@ pub struct Redirects<A> {
     lists: IndexLists,
     key: HashKey,
     len: usize,
+    revision: u32,
 }
 
 impl<A: Address> Redirects<A> {
@@ -63,7 +64,22 @@ impl<A: Address> Redirects<A> {
             lists,
             key,
             len: 0,
+            revision: 0,
         }
+    }
+
+    /// Changes whenever anything here was changed: for whoever keeps a copy.
+    #[must_use]
+    pub const fn revision(&self) -> u32 {
+        self.revision
+    }
+
+    /// Becomes a copy of another set, its revision included. Allocates nothing.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.entries.clone_from(&other.entries);
+        self.index.copy_from(&other.index);
+        self.lists.copy_from(&other.lists);
+        (self.key, self.len, self.revision) = (other.key, other.len, other.revision);
     }
 
     /// The first hop towards `dst_addr` instead of `via`, where there is another.
@@ -93,6 +109,7 @@ impl<A: Address> Redirects<A> {
         };
         self.lists.push_back(BY_AGE, at);
         self.len += 1;
+        self.revision = self.revision.wrapping_add(1);
         if let Some(entry) = self.entries.get_mut(at as usize) {
             *entry = Some((redirect, now + REDIRECT_LIFETIME));
         }
@@ -141,6 +158,7 @@ impl<A: Address> Redirects<A> {
             self.index.remove(self.hash(old.dst_addr, old.iface), at);
             self.lists.push_back(FREE, at);
             self.len -= 1;
+            self.revision = self.revision.wrapping_add(1);
         }
     }
 }

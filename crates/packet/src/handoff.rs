@@ -37,13 +37,16 @@ pub struct Handoff {
 pub struct HandoffList {
     list: Vec<Handoff>,
     max: usize,
+    /// Who is to be called soon though nothing is handed to him: one bit a worker, the highest for
+    /// all from there on.
+    nudged: u64,
 }
 
 impl HandoffList {
     /// An empty list with memory for `max` packets.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        Self { list: Vec::with_capacity(max), max }
+        Self { list: Vec::with_capacity(max), max, nudged: 0 }
     }
 
     /// Appends one; gives it back where there is no room.
@@ -56,6 +59,23 @@ impl HandoffList {
         }
         self.list.push(handoff);
         Ok(())
+    }
+
+    /// Asks that `worker` be called soon, though no packet goes there: something else waits for it.
+    pub fn nudge(&mut self, worker: WorkerId) {
+        self.nudged |= 1 << worker.0.min(63);
+    }
+
+    /// Whether `worker` is to be called soon.
+    #[must_use]
+    pub const fn is_nudged(&self, worker: WorkerId) -> bool {
+        let bit = if worker.0 < 63 { worker.0 } else { 63 };
+        self.nudged >> bit & 1 == 1
+    }
+
+    /// Whether anybody is to be called; nobody is any more.
+    pub const fn take_nudges(&mut self) -> bool {
+        core::mem::replace(&mut self.nudged, 0) != 0
     }
 
     /// Takes all, in order.
@@ -101,5 +121,16 @@ mod tests {
         assert_eq!(list.push(handoff(2)).unwrap_err().to, WorkerId(2));
         assert_eq!(list.drain().map(|h| h.to.0).collect::<Vec<_>>(), [0, 1]);
         assert!(list.is_empty() && list.room() == 2);
+    }
+
+    #[test]
+    fn who_is_nudged_is_called_once() {
+        let mut list = HandoffList::new(1);
+        assert!(!list.take_nudges());
+        list.nudge(WorkerId(3));
+        list.nudge(WorkerId(70));
+        assert!(list.is_nudged(WorkerId(3)) && !list.is_nudged(WorkerId(2)));
+        assert!(list.is_nudged(WorkerId(64)) && list.take_nudges() && !list.take_nudges());
+        assert!(!list.is_nudged(WorkerId(3)));
     }
 }

@@ -9,6 +9,7 @@ use floodwall_ip::redirects::Redirects;
 use floodwall_ip::{
     AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
     LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets, Reassembly,
+    ReassemblyConfig,
 };
 use floodwall_packet::PacketList;
 use floodwall_udp::{Udp, UdpConfig};
@@ -20,6 +21,7 @@ use crate::multicast::Groups;
 use crate::paths::Paths;
 use crate::router::Routers;
 use crate::shard::Stack;
+use crate::shards::{Role, Seat};
 use crate::stats::Stats;
 
 /// How long the first probe of an address waits at most (RFC 4862 section 5.4.2 allows less where
@@ -112,13 +114,18 @@ pub(crate) fn is_host(address: IpCidr) -> bool {
 /// Makes the stack.
 pub(crate) fn stack(
     config: &StackConfig,
+    seat: Seat,
     random: &mut Randomness,
     now: Instant,
 ) -> Result<Stack, ConfigError> {
     check(config)?;
-    let neighbors_v4 = neighbors::<Ipv4Addr>(config, random, now);
-    let neighbors_v6 = neighbors::<Ipv6Addr>(config, random, now);
-    let udp = UdpConfig { sockets_max: config.udp_sockets_max, ..UdpConfig::default() };
+    let Seat { worker, steering, role } = seat;
+    let (follows, workers) = (matches!(role, Role::Follower(_)), steering.workers());
+    let neighbors_v4 = neighbors::<Ipv4Addr>(config, follows, random, now);
+    let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
+    let reassembly = reassembly_part(config.reassembly, workers);
+    let (sockets_max, shared_max) = (config.udp_sockets_max, config.udp_shared_sockets_max);
+    let udp = UdpConfig { sockets_max, shared_max, ..UdpConfig::default() };
     let mut stack = Stack {
         interfaces: interfaces(config)?,
         routes_v4: Fib::new(limits::ROUTES_MAX),
@@ -126,9 +133,9 @@ pub(crate) fn stack(
         neighbors_v4,
         neighbors_v6,
         dad: Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now),
-        reassembly_v4: Reassembly::new(config.reassembly, random.secret.hash_key(), now),
-        reassembly_v6: Reassembly::new(config.reassembly, random.secret.hash_key(), now),
-        icmp_limit: IcmpLimit::new(&icmp_limits(config), random.secret.hash_key()),
+        reassembly_v4: Reassembly::new(reassembly, random.secret.hash_key(), now),
+        reassembly_v6: Reassembly::new(reassembly, random.secret.hash_key(), now),
+        icmp_limit: IcmpLimit::new(&icmp_limits(config, workers), random.secret.hash_key()),
         echo_refusals: EchoRefusals {
             broadcasts: config.icmp_echo_ignore_broadcasts,
             multicast_v6: config.icmpv6_echo_ignore_multicast,
@@ -138,7 +145,7 @@ pub(crate) fn stack(
         ping: PingSockets::new(config.ping_sockets_max),
         raw: RawSockets::new(config.raw_sockets_max),
         groups: Groups::new(config.interfaces.len() + 1),
-        paths: Paths::new(config.udp_sockets_max),
+        paths: Paths::new(sockets_max + shared_max),
         loopback: PacketList::new(),
         stats: Stats::default(),
         redirects_v4: Redirects::new(random.secret.hash_key()),
@@ -149,8 +156,19 @@ pub(crate) fn stack(
         address_deadline: None,
         dhcp: Dhcp::new(config.interfaces.len() + 1),
         remote: None,
+        role,
+        worker,
+        steering,
     };
     routes(&mut stack, config)?;
+    if workers > 1 {
+        stack.udp.set_home(steering, worker);
+    }
+    if follows {
+        // All that is learnt, and said to the link, is the control shard's.
+        return Ok(stack);
+    }
+    stack.lead();
     detect(&mut stack, config, random, now);
     for (i, _) in config.interfaces.iter().enumerate().filter(|(_, c)| c.dhcp) {
         stack.set_dhcp(IfIndex(i as u16 + 1), true, now, random);
@@ -161,23 +179,55 @@ pub(crate) fn stack(
 
 fn neighbors<A: Address>(
     config: &StackConfig,
+    follows: bool,
     random: &mut Randomness,
     now: Instant,
 ) -> NeighborCache<A> {
+    // A follower reads what the control shard publishes.
+    let interfaces = if follows { 0 } else { config.interfaces.len() + 1 };
     let sizes = NeighborConfig {
         entries: config.neighbors_max,
-        ..NeighborConfig::for_interfaces(config.interfaces.len() + 1)
+        ..NeighborConfig::for_interfaces(interfaces)
     };
     let spread = PublicRandom::new(random.public.next_u64());
     NeighborCache::new(sizes, random.secret.hash_key(), spread, now)
 }
 
-/// The limits of ICMP answers, with the configured rate of echo replies (0 for no bound).
-fn icmp_limits(config: &StackConfig) -> IcmpLimitConfig {
+/// The limits of ICMP answers, with the configured rate of echo replies (0 for no bound). Of each
+/// rate a worker has its part, so that all together keep to it without knowing of each other: a
+/// peer whose packets all come to one worker gets one part. At least one a second, or a peer might
+/// be steered to where nobody ever answers.
+fn icmp_limits(config: &StackConfig, workers: u16) -> IcmpLimitConfig {
     let defaults = IcmpLimitConfig::default();
+    let workers = u32::from(workers.max(1));
+    let part = |rate: IcmpRate| match rate.per_second {
+        u32::MAX => rate,
+        _ => IcmpRate {
+            per_second: (rate.per_second / workers).max(1),
+            burst: (rate.burst / workers).max(1),
+        },
+    };
     let per_second = if config.echo_rate == 0 { u32::MAX } else { config.echo_rate };
     let burst = defaults.echo_peer.burst.max(per_second / 10);
-    IcmpLimitConfig { echo_peer: IcmpRate { per_second, burst }, ..defaults }
+    IcmpLimitConfig {
+        error_peer: part(defaults.error_peer),
+        error_all: part(defaults.error_all),
+        echo_peer: part(IcmpRate { per_second, burst }),
+        ..defaults
+    }
+}
+
+/// A worker's part of the memory for incomplete datagrams: what one source may always have, at
+/// least.
+fn reassembly_part(all: ReassemblyConfig, workers: u16) -> ReassemblyConfig {
+    let workers = workers.max(1);
+    if workers == 1 {
+        return all;
+    }
+    ReassemblyConfig {
+        bytes: (all.bytes / u64::from(workers)).max(limits::REASSEMBLY_SOURCE_BYTES as u64),
+        datagrams: (all.datagrams / usize::from(workers)).max(limits::REASSEMBLY_SOURCE_DATAGRAMS),
+    }
 }
 
 fn interfaces(config: &StackConfig) -> Result<Vec<Interface>, ConfigError> {

@@ -67,6 +67,9 @@ pub struct StackConfig {
     pub routes: Vec<StaticRoute>,
     /// How many UDP sockets may be open.
     pub udp_sockets_max: usize,
+    /// How many UDP sockets beside these all shards of the host may share: those of programs on
+    /// other threads.
+    pub udp_shared_sockets_max: usize,
     /// True bytes that wait in one UDP socket.
     pub udp_receive_bytes: usize,
     /// How many ping sockets may be open.
@@ -107,6 +110,7 @@ impl Default for StackConfig {
             interfaces: Vec::new(),
             routes: Vec::new(),
             udp_sockets_max: 1024,
+            udp_shared_sockets_max: 0,
             udp_receive_bytes: limits::UDP_RECEIVE_BYTES,
             ping_sockets_max: limits::PING_SOCKETS_MAX,
             raw_sockets_max: 0,

@@ -1,7 +1,7 @@
 //! What one round lends to the stack's parts.
 
 use floodwall_base::{Instant, Randomness};
-use floodwall_packet::{PacketList, Pool};
+use floodwall_packet::{PacketList, Peers, Pool, Round};
 
 /// The round's arguments without its packets: see [`floodwall_packet::Round`].
 pub(crate) struct Cx<'a> {
@@ -9,4 +9,25 @@ pub(crate) struct Cx<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) random: &'a mut Randomness,
     pub(crate) departing: &'a mut PacketList,
+    pub(crate) peers: Option<Peers<'a>>,
+}
+
+impl<'a> Cx<'a> {
+    /// What a round lends.
+    pub(crate) fn of(round: &'a mut Round<'_>) -> Self {
+        let Round { now, pool, random, departing, peers, .. } = round;
+        let peers = peers.as_mut().map(Peers::again);
+        Cx { now: *now, pool, random, departing, peers }
+    }
+
+    /// The same for another call.
+    pub(crate) fn again(&mut self) -> Cx<'_> {
+        Cx {
+            now: self.now,
+            pool: self.pool,
+            random: self.random,
+            departing: self.departing,
+            peers: self.peers.as_mut().map(Peers::again),
+        }
+    }
 }

@@ -33,7 +33,7 @@ impl Stack {
         match upper.protocol {
             IpProtocol::UDP => {
                 self.stats.counters.count(Counter::IpInDelivers);
-                if self.dhcp.asks() && self.is_for_dhcp(&packet, ascent.iface, upper, ascent.l3) {
+                if self.dhcp_asks() && self.is_for_dhcp(&packet, ascent.iface, upper, ascent.l3) {
                     return self.dhcp_input(cx, packet, ascent, upper);
                 }
                 self.udp_input(cx, packet, ascent, upper);

@@ -185,7 +185,8 @@ impl Stack {
         l3: usize,
     ) -> bool {
         let mut ports = [0; 4];
-        let answers = self.dhcp.client(iface).is_some_and(DhcpClient::awaits);
+        let answers = self.is_follower() && self.dhcp_asks()
+            || self.dhcp.client(iface).is_some_and(DhcpClient::awaits);
         let at = l3 + upper.offset;
         answers
             && packet.header(at, 4, &mut ports, &mut self.stats.access).is_some_and(|ports| {
@@ -205,7 +206,8 @@ impl Stack {
         heading: &Heading<Ipv4Addr>,
     ) {
         let iface = packet.iface();
-        let awaited = self.dhcp.client(iface).is_some_and(DhcpClient::awaits_without_address);
+        let awaited = self.is_follower()
+            || self.dhcp.client(iface).is_some_and(DhcpClient::awaits_without_address);
         if awaited
             && !packet.is_link_group()
             && let Ok(upper) = input::ipv4_upper(&packet, l3, heading, &mut self.stats.access)
@@ -227,6 +229,9 @@ impl Stack {
         ascent: Ascent<Ipv4Addr>,
         upper: Upper,
     ) {
+        if self.is_follower() {
+            return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
+        }
         self.stats.counters.count(Counter::FloodwallDhcpIn);
         let l4 = ascent.l3 + upper.offset;
         let mut room = [0; udp::HEADER_LEN + DHCP_MESSAGE_BYTES_MAX];

@@ -4,7 +4,7 @@
 //! the same code in simulation and on a device. Called as an [`Engine`] like the stack itself.
 
 use floodwall_base::{Instant, Randomness, Units};
-use floodwall_packet::{Burst, Engine, Pool, Round, Triage};
+use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, Triage};
 use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
@@ -65,15 +65,30 @@ impl Host {
     /// See [`HostError`].
     pub fn new(
         config: &StackConfig,
+        applications: Vec<Box<dyn Application>>,
+        pool: &Pool,
+        random: &mut Randomness,
+        now: Instant,
+    ) -> Result<Self, HostError> {
+        let stack = Stack::new(config, random, now)?;
+        Self::with_stack(stack, applications, pool, random, now)
+    }
+
+    /// Starts the applications on a stack: on a shard of a host with several workers, each has its
+    /// own instances, whose sockets hear what is steered to that shard.
+    ///
+    /// # Errors
+    /// An application did not start.
+    pub fn with_stack(
+        mut stack: Stack,
         mut applications: Vec<Box<dyn Application>>,
         pool: &Pool,
         random: &mut Randomness,
         now: Instant,
     ) -> Result<Self, HostError> {
-        let mut stack = Stack::new(config, random, now)?;
         let mut departing = floodwall_packet::PacketList::new();
         for application in &mut applications {
-            let cx = Cx { now, pool, random, departing: &mut departing };
+            let cx = Cx { now, pool, random, departing: &mut departing, peers: None };
             let mut sockets = Sockets::new(&mut stack, cx);
             application.start(&mut sockets).map_err(|error| {
                 let name = application.name().to_owned();
@@ -97,9 +112,7 @@ impl Host {
     fn run_applications(&mut self, round: &mut Round<'_>) -> Units {
         let mut left = APPLICATION_UNITS;
         for application in &mut self.applications {
-            let Round { now, pool, random, departing, .. } = round;
-            let cx = Cx { now: *now, pool, random, departing };
-            let mut sockets = Sockets::new(&mut self.stack, cx);
+            let mut sockets = Sockets::new(&mut self.stack, Cx::of(round));
             left = left.minus(application.run(&mut sockets, left));
         }
         APPLICATION_UNITS.minus(left)
@@ -109,6 +122,11 @@ impl Host {
 impl Engine for Host {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         let spent = self.stack.round(round);
+        spent.plus(self.run_applications(round))
+    }
+
+    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        let spent = self.stack.adopt(round, handed);
         spent.plus(self.run_applications(round))
     }
 

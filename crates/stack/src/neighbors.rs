@@ -54,6 +54,9 @@ impl Stack {
     #[cold]
     pub(crate) fn arp(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, l3: usize) {
         const LEN: usize = floodwall_wire::arp::PACKET_LEN;
+        if self.is_follower() {
+            return self.hand_in(cx, packet, None);
+        }
         let (mut scratch, mut released) = ([0; LEN], PacketList::new());
         let Self { interfaces, neighbors_v4, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(packet.iface().0)) else {
@@ -95,6 +98,9 @@ impl Stack {
         upper: Upper,
         kind: Icmpv6Type,
     ) {
+        if self.is_follower() {
+            return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
+        }
         let l4 = ascent.l3 + upper.offset;
         let len = packet.len() - l4;
         let mut scratch = [0; NDP_MESSAGE_MAX];

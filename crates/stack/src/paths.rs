@@ -132,6 +132,11 @@ impl Paths {
         self.entries.len()
     }
 
+    /// Changes with every [`Paths::forget`].
+    pub(crate) const fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// Something changed that may change an answer: a route, an address, a neighbour, a setting.
     pub(crate) fn forget(&mut self) {
         self.generation = self.generation.wrapping_add(1);

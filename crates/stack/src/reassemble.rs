@@ -11,7 +11,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use floodwall_base::{Counter, DropReason, Units};
 use floodwall_ip::input::{self, Layers};
 use floodwall_ip::{Expired, Fragment, IcmpError, Piece, Reassembly, Tally, Upper, Whole};
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{HandoffKind, PacketBuf};
 use floodwall_wire::ipv6_walk::FragmentPlace;
 
 use crate::cx::Cx;
@@ -123,9 +123,13 @@ impl Stack {
 
     /// A datagram is complete: it goes on as if it had come in one piece.
     fn whole<A: Reassembles>(&mut self, cx: &mut Cx<'_>, whole: Whole<A>) {
-        let Whole { packet, first, fragments } = whole;
+        let Whole { mut packet, first, fragments } = whole;
         self.stats.fates.merged += fragments.saturating_sub(1);
         let Piece { iface, l3, heading, to_group, .. } = first;
+        if let Some(owner) = self.owner_of_whole(&packet, l3) {
+            packet.trim_front(l3);
+            return self.hand_to(cx, owner, HandoffKind::Reassembled, packet);
+        }
         A::deliver_whole(self, cx, packet, Ascent { iface, l3, heading, to_group });
     }
 

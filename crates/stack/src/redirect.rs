@@ -57,6 +57,9 @@ impl Stack {
         l4: usize,
         target_addr: Ipv4Addr,
     ) {
+        if self.is_follower() {
+            return self.hand_in(cx, packet, None);
+        }
         self.stats.counters.count(Counter::IcmpInRedirects);
         let mut scratch = [0; ipv4::HEADER_LEN];
         let at = l4 + icmpv4::HEADER_LEN;

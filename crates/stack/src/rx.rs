@@ -35,6 +35,12 @@ impl Stack {
     #[inline]
     pub(crate) fn input(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
         self.stats.fates.received += 1;
+        self.take_in(cx, packet);
+    }
+
+    /// One packet as its device gave it, to this worker or to another.
+    #[inline]
+    pub(crate) fn take_in(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
         let Some(interface) = self.interfaces.get(usize::from(packet.iface().0)) else {
             return self.die(packet, DropReason::InterfaceUnknown);
         };
@@ -123,7 +129,7 @@ impl Stack {
         packet.truncate(l3 + heading.total_len);
         let to_group = match self.is_ours_v4(packet.iface(), &heading) {
             Ok(to_group) => to_group,
-            Err(DropReason::IpNotForUs) if self.dhcp.asks() => {
+            Err(DropReason::IpNotForUs) if self.dhcp_asks() => {
                 return self.dhcp_stray(cx, packet, l3, &heading);
             }
             Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
@@ -165,7 +171,11 @@ impl Stack {
 
     /// Whether an IPv4 packet is for this host, and whether as one of many.
     #[inline]
-    fn is_ours_v4(&self, at: IfIndex, heading: &Heading<Ipv4Addr>) -> Result<bool, DropReason> {
+    pub(crate) fn is_ours_v4(
+        &self,
+        at: IfIndex,
+        heading: &Heading<Ipv4Addr>,
+    ) -> Result<bool, DropReason> {
         let Some(interface) = self.interfaces.get(usize::from(at.0)) else {
             return Err(DropReason::InterfaceUnknown);
         };
@@ -201,7 +211,11 @@ impl Stack {
 
     /// Whether an IPv6 packet is for this host, and whether as one of many.
     #[inline]
-    fn is_ours_v6(&self, at: IfIndex, heading: &Heading<Ipv6Addr>) -> Result<bool, DropReason> {
+    pub(crate) fn is_ours_v6(
+        &self,
+        at: IfIndex,
+        heading: &Heading<Ipv6Addr>,
+    ) -> Result<bool, DropReason> {
         let Some(interface) = self.interfaces.get(usize::from(at.0)) else {
             return Err(DropReason::InterfaceUnknown);
         };

@@ -8,14 +8,16 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::paths::Paths;
-use floodwall_base::{Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Units, limits};
+use floodwall_base::{
+    Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
+};
 use floodwall_fib::Fib;
 use floodwall_ip::redirects::Redirects;
 use floodwall_ip::{
     Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, Reassembly,
     neighbor::NeighborTableFull,
 };
-use floodwall_packet::{Burst, Engine, PacketList, Round, Triage};
+use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Peers, Round, Triage};
 use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
 
@@ -24,6 +26,7 @@ use crate::cx::Cx;
 use crate::echo::EchoRefusals;
 use crate::multicast::Groups;
 use crate::router::Routers;
+use crate::shards::{Role, Seat};
 use crate::sockets::Sockets;
 use crate::stats::Stats;
 
@@ -63,6 +66,11 @@ pub struct Stack {
     pub(crate) dhcp: crate::dhcp::Dhcp,
     /// The sockets of programs on other threads, where there are any.
     pub(crate) remote: Option<Box<crate::remote::RemoteShard>>,
+    /// What this stack is among the shards of its host.
+    pub(crate) role: Role,
+    pub(crate) worker: WorkerId,
+    /// Whose a flow is.
+    pub(crate) steering: Steering,
 }
 
 impl Stack {
@@ -75,7 +83,34 @@ impl Stack {
         random: &mut Randomness,
         now: Instant,
     ) -> Result<Self, ConfigError> {
-        crate::build::stack(config, random, now)
+        let alone = Steering::new(random.secret.hash_key(), 1);
+        Self::seated(config, Seat::alone(alone), random, now)
+    }
+
+    /// As [`Stack::new`], as one shard of a host with several workers. All its shards are made of
+    /// the same configuration; each has its own memory and randomness.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seated(
+        config: &StackConfig,
+        seat: Seat,
+        random: &mut Randomness,
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        crate::build::stack(config, seat, random, now)
+    }
+
+    /// Which of its host's workers runs this stack.
+    #[must_use]
+    pub const fn worker(&self) -> WorkerId {
+        self.worker
+    }
+
+    /// Whose a flow is.
+    #[must_use]
+    pub const fn steering(&self) -> &Steering {
+        &self.steering
     }
 
     /// What has been counted, complete as of now.
@@ -100,6 +135,7 @@ impl Stack {
         let routes =
             u64::from(self.routes_v4.generation()) + u64::from(self.routes_v6.generation());
         stats.counters.set(Counter::FloodwallChanges, changes + routes + self.dns_changes());
+        self.count_published(&mut stats.counters);
         stats
     }
 
@@ -170,8 +206,9 @@ impl Stack {
     /// The sockets, for the length of one slice: what an application on this core works with.
     /// What it sends is appended to the round's departing packets.
     pub fn sockets<'a>(&'a mut self, round: &'a mut Round<'_>) -> Sockets<'a> {
-        let Round { now, pool, random, departing, .. } = round;
-        Sockets::new(self, Cx { now: *now, pool, random, departing })
+        let mut cx = Cx::of(round);
+        self.catch_up(&mut cx);
+        Sockets::new(self, cx)
     }
 
     /// Keeps a neighbour for ever (`ip neigh add … nud permanent`).
@@ -211,23 +248,38 @@ impl Stack {
 
 impl Engine for Stack {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
-        let Round { now, pool, random, arrived, departing, .. } = round;
-        let mut cx = Cx { now: *now, pool, random, departing };
+        let Round { now, pool, random, arrived, departing, peers, .. } = round;
+        let peers = peers.as_mut().map(Peers::again);
+        let mut cx = Cx { now: *now, pool, random, departing, peers };
+        self.catch_up(&mut cx);
         let spent = self.receive(&mut cx, arrived);
         self.deliver_to_programs();
+        self.publish(&mut cx);
+        spent
+    }
+
+    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        let mut cx = Cx::of(round);
+        self.catch_up(&mut cx);
+        let spent = self.adopt_all(&mut cx, handed);
+        self.deliver_to_programs();
+        self.publish(&mut cx);
         spent
     }
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
-        let Round { now, pool, random, departing, budget, .. } = round;
-        let mut cx = Cx { now: *now, pool, random, departing };
+        let budget = round.budget;
+        let mut cx = Cx::of(round);
+        self.catch_up(&mut cx);
         let mut spent = Units(0);
         if !self.loopback.is_empty() {
             spent = self.receive(&mut cx, &mut Burst::new());
         }
         spent = spent.plus(self.serve_programs(&mut cx));
         self.deliver_to_programs();
-        spent.plus(self.timers(&mut cx, budget.minus(spent)))
+        let spent = spent.plus(self.timers(&mut cx, budget.minus(spent)));
+        self.publish(&mut cx);
+        spent
     }
 
     fn departed(&mut self) {
@@ -237,7 +289,7 @@ impl Engine for Stack {
     }
 
     fn rests(&mut self) -> bool {
-        self.remote.as_ref().is_none_or(|remote| remote.rests())
+        !self.has_to_repeat() && self.remote.as_ref().is_none_or(|remote| remote.rests())
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -255,6 +307,10 @@ impl Engine for Stack {
             self.dhcp.deadline(),
             self.groups.deadline(),
             self.remote.as_ref().and_then(|remote| remote.deadline()),
+            match &self.role {
+                Role::Control(control) => control.deadline(self),
+                _ => None,
+            },
         ];
         all.into_iter().flatten().min()
     }
@@ -269,5 +325,5 @@ impl Engine for Stack {
 /// What a pool must have so that `config`'s sockets can all be opened.
 #[must_use]
 pub fn accounts_needed(config: &StackConfig) -> usize {
-    2 * config.udp_sockets_max
+    2 * (config.udp_sockets_max + config.udp_shared_sockets_max)
 }

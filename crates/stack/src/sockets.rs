@@ -166,6 +166,26 @@ impl<'a> Sockets<'a> {
         Ok((src_addr, zone))
     }
 
+    /// As [`Sockets::udp_bind`], for a socket that all shards will have.
+    pub(crate) fn udp_bind_shared(
+        &mut self,
+        local: SocketAddr,
+        settings: SocketSettings,
+    ) -> Result<SocketId, StartError> {
+        let addr = local.ip().to_canonical();
+        if !addr.is_unspecified() && !addr.is_multicast() && !self.stack.has(addr) {
+            return Err(StartError::NotOurs(addr));
+        }
+        let id = self.stack.udp.open_shared(self.cx.pool, settings)?;
+        match self.stack.udp.bind(id, local, scope_of(local), &mut self.cx.random.secret) {
+            Ok(_) => Ok(id),
+            Err(error) => {
+                self.udp_close(id);
+                Err(error.into())
+            }
+        }
+    }
+
     /// Opens the socket that another shard calls `id`, and binds it as that one did.
     pub(crate) fn udp_bind_as(
         &mut self,
@@ -174,7 +194,7 @@ impl<'a> Sockets<'a> {
         settings: SocketSettings,
     ) -> Result<(), StartError> {
         self.stack.udp.open_as(id, self.cx.pool, settings)?;
-        match self.stack.udp.bind(id, local, scope_of(local), &mut self.cx.random.secret) {
+        match self.stack.udp.bind_as(id, local, scope_of(local)) {
             Ok(_) => Ok(()),
             Err(error) => {
                 self.udp_close(id);
@@ -404,7 +424,7 @@ impl Stack {
 }
 
 /// The interface that a socket address names: IPv6's scope id.
-fn scope_of(addr: SocketAddr) -> Option<IfIndex> {
+pub(crate) fn scope_of(addr: SocketAddr) -> Option<IfIndex> {
     match addr {
         SocketAddr::V6(a) if a.scope_id() != 0 => u16::try_from(a.scope_id()).ok().map(IfIndex),
         _ => None,

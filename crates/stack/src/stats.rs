@@ -16,10 +16,18 @@ pub struct Fates {
     pub answered: u64,
     /// Arrived as fragments, and became part of a packet that has a fate of its own.
     pub merged: u64,
+    /// Arrived here, and handed over to another shard of the host.
+    pub handed_in: u64,
+    /// Arrived at another shard, and taken over here.
+    pub adopted_in: u64,
     /// Packets that we made; each fragment is one.
     pub originated: u64,
     /// Made, and handed to a device or to the loopback.
     pub transmitted: u64,
+    /// Made here, and handed over to another shard to be sent.
+    pub handed_out: u64,
+    /// Made by another shard, and taken over to be sent.
+    pub adopted_out: u64,
 }
 
 /// Everything that one shard counts.
@@ -68,15 +76,16 @@ impl Stats {
     pub fn conservation(&self) -> Conservation {
         let f = &self.fates;
         Conservation {
-            arrived: f.received,
+            arrived: f.received + f.adopted_in,
             arrived_fates: f.delivered
                 + f.forwarded
                 + f.answered
                 + f.merged
+                + f.handed_in
                 + self.held
                 + self.drops_in.total(),
-            originated: f.originated,
-            originated_fates: f.transmitted + self.pending + self.drops_out.total(),
+            originated: f.originated + f.adopted_out,
+            originated_fates: f.transmitted + f.handed_out + self.pending + self.drops_out.total(),
         }
     }
 }

@@ -11,9 +11,10 @@ use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
 
 use crate::shard::Stack;
+use crate::shards::Seen;
 
 /// The tables and words of one family.
-pub(crate) trait Tables: Address {
+pub(crate) trait Tables: Address + Seen {
     const ETHER_TYPE: EtherType;
     const HEADER_LEN: usize;
     const ICMP: IpProtocol;

@@ -204,7 +204,7 @@ impl Stack {
     }
 
     /// To ourselves: the packet arrives on the loopback interface in one of the next rounds.
-    fn loop_back<A: Tables>(&mut self, mut packet: PacketBuf) {
+    pub(crate) fn loop_back<A: Tables>(&mut self, mut packet: PacketBuf) {
         if self.loopback.len() >= limits::LOOPBACK_QUEUE_MAX {
             return self.die_out::<A>(packet, DropReason::LoopbackFull);
         }
@@ -227,6 +227,9 @@ impl Stack {
         learn: Option<(Query, Learnt)>,
     ) {
         packet.set_iface(iface);
+        if self.is_behind() {
+            return self.hand_out::<A>(cx, packet);
+        }
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else {
             return self.die_out::<A>(packet, DropReason::InterfaceUnknown);
         };
@@ -252,6 +255,12 @@ impl Stack {
         // What waits for a neighbour is bounded there. It must not also use up its socket's
         // allowance, or a few who ask and never answer to their name would silence a service.
         packet.uncharge();
+        if self.is_follower() {
+            return match self.published_neighbor(cx, iface, next_hop) {
+                Some(neighbor) => self.frame::<A>(cx, packet, mac, neighbor, learn),
+                None => self.hand_out::<A>(cx, packet),
+            };
+        }
         match A::neighbors(self).resolve(iface, next_hop, cx.now, packet) {
             Resolution::Known(packet, neighbor) => {
                 self.frame::<A>(cx, packet, mac, neighbor, learn);

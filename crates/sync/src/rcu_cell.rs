@@ -12,7 +12,7 @@
 //! **acquire**, which costs nothing on x86 and a plain dependency elsewhere (C++'s consume, which
 //! no compiler implements). What orders the swap against the retirement is the full fence there.
 
-use core::{fmt, ops::Deref, ptr::NonNull};
+use core::{fmt, mem::ManuallyDrop, ops::Deref, ptr::NonNull};
 
 use floodwall_base::Instant;
 
@@ -99,6 +99,16 @@ pub struct Retired<T: Send + Sync + 'static>(NonNull<T>);
 // SAFETY: it owns its value, and `T: Send` lets that change threads; readers that still look
 // share it, which `T: Sync` allows.
 unsafe impl<T: Send + Sync + 'static> Send for Retired<T> {}
+
+impl<T: Send + Sync + 'static> Retired<T> {
+    /// Its memory, to be used again. Who has it from a limbo has it after its grace period.
+    #[must_use]
+    pub fn into_box(self) -> Box<T> {
+        let owned = ManuallyDrop::new(self);
+        // SAFETY: as in `drop`, which `ManuallyDrop` keeps from freeing it a second time.
+        unsafe { Box::from_raw(owned.0.as_ptr()) }
+    }
+}
 
 impl<T: Send + Sync + 'static> Deref for Retired<T> {
     type Target = T;

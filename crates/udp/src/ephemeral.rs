@@ -13,18 +13,21 @@ use crate::demux::{Demux, Hold};
 /// Random attempts. With nine of ten ports taken, all of them fail once in 29 times.
 const ATTEMPTS: usize = 32;
 
-/// A port of `range` that `hold` may have, never one that it would share. At most [`ATTEMPTS`]
+/// A port of `range` that `hold` may have and that `suits`, never one that it would share. At most [`ATTEMPTS`]
 /// and one look at each port of the range: 0.2 ms where all are taken.
 pub(crate) fn pick(
     demux: &Demux,
     hold: Hold,
     range: &RangeInclusive<u16>,
     random: &mut SecretRandom,
+    suits: impl Fn(u16) -> bool,
 ) -> Option<u16> {
     let (first, count) = (*range.start(), u64::from(*range.end()) + 1);
     let count = count.saturating_sub(u64::from(first));
-    let is_free =
-        |port: &u16| *port != 0 && !demux.refuses(&Hold { port: *port, reuse: false, ..hold });
+    let is_free = |port: &u16| {
+        let free = *port != 0 && !demux.refuses(&Hold { port: *port, reuse: false, ..hold });
+        free && suits(*port)
+    };
     let mut port_at = |n: u64| first.wrapping_add((n % count.max(1)) as u16);
     if count == 0 {
         return None;

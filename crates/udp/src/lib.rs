@@ -27,6 +27,7 @@ mod output;
 mod ready;
 mod receive;
 mod settings;
+mod shared;
 mod sockets;
 
 #[cfg(test)]
@@ -40,4 +41,5 @@ pub use intake::{Intake, LocalIntake};
 pub use output::{Front, Prepared, SendError, gather};
 pub use receive::{ReceiveSlot, Received, ReceivedPacket, RecvError, copy_datagram};
 pub use settings::{EPHEMERAL_PORTS, SocketSettings, UdpConfig};
+pub use shared::part_of;
 pub use sockets::{BindError, ConnectError, GroupError, OpenError, Udp};

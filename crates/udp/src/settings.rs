@@ -15,13 +15,19 @@ pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 pub struct UdpConfig {
     /// Sockets at most; their tables are allocated at the start.
     pub sockets_max: usize,
+    /// Sockets beside these that all shards of a host have under one id ([`crate::Udp::open_as`]).
+    pub shared_max: usize,
     /// Ports for unnamed sockets.
     pub ephemeral_ports: RangeInclusive<u16>,
 }
 
 impl Default for UdpConfig {
     fn default() -> Self {
-        Self { sockets_max: limits::UDP_SOCKETS_MAX, ephemeral_ports: EPHEMERAL_PORTS }
+        Self {
+            sockets_max: limits::UDP_SOCKETS_MAX,
+            shared_max: 0,
+            ephemeral_ports: EPHEMERAL_PORTS,
+        }
     }
 }
 

@@ -5,9 +5,9 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use floodwall_base::{Family, IfIndex, SecretRandom};
+use floodwall_base::{Family, IfIndex, SecretRandom, Steering, WorkerId};
 use floodwall_packet::Pool;
-use floodwall_wire::IcmpReport;
+use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
 use crate::allowance::Allowance;
@@ -37,7 +37,12 @@ pub struct Udp<I: Intake = LocalIntake> {
     pub(crate) demux: Demux,
     pub(crate) sockets: Vec<Socket<I>>,
     pub(crate) ready: Ready,
-    free: Vec<u32>,
+    pub(crate) free: Vec<u32>,
+    /// Places that all shards share, for whoever allots them.
+    pub(crate) shared_free: Vec<u32>,
+    pub(crate) allots: bool,
+    /// Whom connections of ours should come home to, where there are several workers.
+    home: Option<(Steering, WorkerId)>,
     config: UdpConfig,
 }
 
@@ -71,6 +76,15 @@ const _: () = {
     assert!(core::mem::offset_of!(Socket<LocalIntake>, body) == 8);
     assert!(core::mem::offset_of!(Body<LocalIntake>, send) == 64 - 8);
 };
+
+impl<I: Intake> Body<I> {
+    /// Takes two accounts.
+    pub(crate) fn open(pool: &Pool, settings: SocketSettings) -> Result<Self, OpenError> {
+        let intake = I::open(pool, settings.receive_bytes).ok_or(OpenError::NoAccount)?;
+        let send = Allowance::open(pool, settings.send_bytes).ok_or(OpenError::NoAccount)?;
+        Ok(Self { intake, send, settings, error: None, drops: 0, groups: None, report: None })
+    }
+}
 
 /// Why a socket cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -167,14 +181,45 @@ impl<I: Intake> Udp<I> {
     /// As [`Udp::new`], for another kind of intake.
     #[must_use]
     pub fn with_intake(config: &UdpConfig, random: &mut SecretRandom) -> Self {
-        let max = config.sockets_max;
-        Self {
-            demux: Demux::new(max, random),
-            sockets: Vec::with_capacity(max),
-            ready: Ready::new(max),
-            free: Vec::with_capacity(max),
+        let (own, all) = (config.sockets_max, config.sockets_max + config.shared_max);
+        let mut udp = Self {
+            demux: Demux::new(all, random),
+            sockets: Vec::with_capacity(all),
+            ready: Ready::new(all),
+            free: Vec::with_capacity(own),
+            shared_free: (own as u32..all as u32).rev().collect(),
+            allots: false,
+            home: None,
             config: config.clone(),
+        };
+        if config.shared_max > 0 {
+            (0..all).for_each(|_| _ = udp.grow());
+            udp.free.extend((0..own as u32).rev());
         }
+        udp
+    }
+
+    /// Places that shards open by themselves.
+    pub(crate) const fn sockets_max(&self) -> usize {
+        self.config.sockets_max
+    }
+
+    /// Places that all shards share.
+    pub(crate) const fn shared_max(&self) -> usize {
+        self.config.shared_max
+    }
+
+    /// Makes one more place.
+    pub(crate) fn grow(&mut self) -> u32 {
+        self.sockets.push(Socket { generation: 1, body: None });
+        self.demux.grow();
+        self.ready.grow();
+        self.sockets.len() as u32 - 1
+    }
+
+    /// Lets connections of unbound sockets choose ports with which `worker` owns their flow.
+    pub const fn set_home(&mut self, steering: Steering, worker: WorkerId) {
+        self.home = Some((steering, worker));
     }
 
     /// Opens an unbound socket. Takes two accounts of the pool.
@@ -182,19 +227,11 @@ impl<I: Intake> Udp<I> {
     /// # Errors
     /// Too many sockets, or no account.
     pub fn open(&mut self, pool: &Pool, settings: SocketSettings) -> Result<SocketId, OpenError> {
-        if self.open_sockets() >= self.config.sockets_max {
+        if self.free.is_empty() && self.sockets.len() >= self.config.sockets_max {
             return Err(OpenError::TooMany(self.config.sockets_max));
         }
-        let intake = I::open(pool, settings.receive_bytes).ok_or(OpenError::NoAccount)?;
-        let send = Allowance::open(pool, settings.send_bytes).ok_or(OpenError::NoAccount)?;
-        let body =
-            Body { intake, send, settings, error: None, drops: 0, groups: None, report: None };
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.sockets.push(Socket { generation: 1, body: None });
-            self.demux.grow();
-            self.ready.grow();
-            self.sockets.len() as u32 - 1
-        });
+        let body = Body::open(pool, settings)?;
+        let index = self.free.pop().unwrap_or_else(|| self.grow());
         let generation = self.sockets.get_mut(index as usize).map_or(0, |socket| {
             socket.body = Some(body);
             socket.generation
@@ -202,44 +239,10 @@ impl<I: Intake> Udp<I> {
         Ok(SocketId { index, generation })
     }
 
-    /// Opens a socket under the name that it has on another shard, which is free here.
-    ///
-    /// # Errors
-    /// The place lies beyond `sockets_max` or is taken, or there is no account.
-    pub fn open_as(
-        &mut self,
-        id: SocketId,
-        pool: &Pool,
-        settings: SocketSettings,
-    ) -> Result<(), OpenError> {
-        let max = self.config.sockets_max;
-        if id.index() >= max {
-            return Err(OpenError::TooMany(max));
-        }
-        while self.sockets.len() <= id.index() {
-            self.free.push(self.sockets.len() as u32);
-            self.sockets.push(Socket { generation: 1, body: None });
-            self.demux.grow();
-            self.ready.grow();
-        }
-        let Some(free) = self.free.iter().position(|index| *index == id.index) else {
-            return Err(OpenError::TooMany(max));
-        };
-        let intake = I::open(pool, settings.receive_bytes).ok_or(OpenError::NoAccount)?;
-        let send = Allowance::open(pool, settings.send_bytes).ok_or(OpenError::NoAccount)?;
-        let body =
-            Body { intake, send, settings, error: None, drops: 0, groups: None, report: None };
-        self.free.swap_remove(free);
-        if let Some(socket) = self.sockets.get_mut(id.index()) {
-            *socket = Socket { generation: id.generation, body: Some(body) };
-        }
-        Ok(())
-    }
-
-    /// How many sockets are open.
+    /// How many sockets are open. Visits all places.
     #[must_use]
     pub fn open_sockets(&self) -> usize {
-        self.sockets.len() - self.free.len()
+        self.sockets.iter().filter(|socket| socket.body.is_some()).count()
     }
 
     /// Closes a socket; what waits in it dies, and its charges are released. Returns how many
@@ -255,7 +258,11 @@ impl<I: Intake> Udp<I> {
             socket.generation = socket.generation.wrapping_add(1);
             socket.body = None;
         }
-        self.free.push(id.index);
+        if id.index() < self.config.sockets_max {
+            self.free.push(id.index);
+        } else if self.allots {
+            self.shared_free.push(id.index);
+        }
         Ok(waiting)
     }
 
@@ -277,13 +284,13 @@ impl<I: Intake> Udp<I> {
         if self.demux.key(id.index).kind != Kind::Unbound {
             return Err(BindError::AlreadyBound);
         }
-        let hold = self.with_port(hold, random)?;
+        let hold = self.with_port(hold, random, |_| true)?;
         self.demux.enter(id.index, Key::bound(&hold), hold)?;
         Ok(SocketAddr::new(canonical(local).ip(), hold.port))
     }
 
     /// What a socket would hold if it were bound to `local`.
-    fn hold_for(
+    pub(crate) fn hold_for(
         &self,
         id: SocketId,
         local: SocketAddr,
@@ -308,9 +315,15 @@ impl<I: Intake> Udp<I> {
     }
 
     /// The hold with a port that it may have.
-    fn with_port(&self, hold: Hold, random: &mut SecretRandom) -> Result<Hold, BindError> {
+    fn with_port(
+        &self,
+        hold: Hold,
+        random: &mut SecretRandom,
+        suits: impl Fn(u16) -> bool,
+    ) -> Result<Hold, BindError> {
         if hold.port == 0 {
-            let port = ephemeral::pick(&self.demux, hold, &self.config.ephemeral_ports, random)
+            let ports = &self.config.ephemeral_ports;
+            let port = ephemeral::pick(&self.demux, hold, ports, random, suits)
                 .ok_or(BindError::PortsExhausted)?;
             return Ok(Hold { port, ..hold });
         }
@@ -338,11 +351,30 @@ impl<I: Intake> Udp<I> {
         let unbound = self.demux.key(id.index).kind == Kind::Unbound;
         let hold = if unbound {
             let wildcard = self.wildcard(id)?;
-            self.with_port(self.hold_for(id, wildcard, None)?, random)?
+            // What all shards have is at home everywhere.
+            let home = self.home.filter(|_| id.index() < self.config.sockets_max);
+            self.with_port(self.hold_for(id, wildcard, None)?, random, |port| {
+                let local = SocketAddr::new(canonical(SocketAddr::new(src_addr, 0)).ip(), port);
+                home.is_none_or(|(steering, worker)| {
+                    steering.flow(local, remote, IpProtocol::UDP.0) == worker
+                })
+            })?
         } else {
             self.body(id).map_err(BindError::from)?;
             self.demux.hold(id.index)
         };
+        self.connect_held(id, (hold, unbound), remote, src_addr, zone)
+    }
+
+    /// Connects a socket that holds what it will hold, now or from now on.
+    pub(crate) fn connect_held(
+        &mut self,
+        id: SocketId,
+        (hold, unbound): (Hold, bool),
+        remote: SocketAddr,
+        src_addr: IpAddr,
+        zone: Option<IfIndex>,
+    ) -> Result<(), ConnectError> {
         let src_addr = bits(canonical(SocketAddr::new(src_addr, 0)).ip());
         let local = if hold.is_wildcard() { src_addr } else { hold.local };
         let remote_bits = bits(remote.ip());
@@ -366,7 +398,7 @@ impl<I: Intake> Udp<I> {
     }
 
     /// Every address, as the socket's family writes it.
-    fn wildcard(&self, id: SocketId) -> Result<SocketAddr, BindError> {
+    pub(crate) fn wildcard(&self, id: SocketId) -> Result<SocketAddr, BindError> {
         Ok(match self.body(id)?.settings.family {
             Family::V4 => (Ipv4Addr::UNSPECIFIED, 0).into(),
             Family::V6 => (Ipv6Addr::UNSPECIFIED, 0).into(),

@@ -128,7 +128,7 @@ impl InterfaceAddress {
 
 /// An address of one family, packed for the walk that every packet causes: what delivery asks
 /// comes first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Assigned<A> {
     pub(super) addr: A,
     pub(super) prefix_len: u8,

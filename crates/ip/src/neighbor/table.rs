@@ -9,6 +9,7 @@ use floodwall_base::{Address, HashKey, IfIndex, IndexLists, Instant, MacAddr, Ti
 use floodwall_packet::PacketList;
 
 use super::NeighborConfig;
+use super::changes::Changes;
 use super::index::Index;
 use super::state::{NeighborState, Supplied};
 
@@ -122,6 +123,8 @@ pub(super) struct Table<A> {
     counts: Box<[Counts]>,
     pub(super) wheel: TimerWheel,
     key: HashKey,
+    /// Of whoever keeps a copy.
+    pub(super) changes: Option<Changes>,
 }
 
 impl<A: Address> Table<A> {
@@ -139,6 +142,7 @@ impl<A: Address> Table<A> {
             counts: vec![Counts::default(); config.interfaces].into(),
             wheel: TimerWheel::new(capacity, now),
             key,
+            changes: None,
         }
     }
 
@@ -161,12 +165,20 @@ impl<A: Address> Table<A> {
 
     #[inline]
     pub(super) fn entry_mut(&mut self, at: u32) -> Option<&mut Entry<A>> {
+        if let Some(changes) = &mut self.changes {
+            changes.note(at);
+        }
         self.entries.get_mut(at as usize)
     }
 
     /// Every entry in use, with its place.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<A>> {
         self.entries.iter().filter(|e| e.state.is_some())
+    }
+
+    /// The places in use.
+    pub(super) fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.capacity()).filter(|at| self.entry(*at).is_some_and(|e| e.state.is_some()))
     }
 
     /// How many places there are.

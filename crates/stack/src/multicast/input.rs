@@ -27,6 +27,9 @@ impl Stack {
         ascent: Ascent<Ipv4Addr>,
         upper: Upper,
     ) {
+        if self.is_follower() {
+            return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
+        }
         let l4 = ascent.l3 + upper.offset;
         let unverified = packet.checksum_state() == ChecksumState::Unverified;
         if unverified && !packet.sum(l4, packet.len().saturating_sub(l4)).verifies() {
@@ -54,6 +57,9 @@ impl Stack {
         ascent: Ascent<Ipv6Addr>,
         upper: Upper,
     ) {
+        if self.is_follower() {
+            return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
+        }
         // Our own message, come back, or a forged one.
         if self.is_forged(ascent) {
             return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);

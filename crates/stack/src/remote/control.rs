@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use floodwall_base::{Units, limits};
 use floodwall_packet::Round;
-use floodwall_udp::{SocketId, SocketSettings};
+use floodwall_udp::{SocketId, SocketSettings, part_of};
 
 use super::command::{Change, Command};
 use super::envelope;
@@ -56,10 +56,12 @@ impl Stack {
 
     /// Carries out what the control shard has decided. On the other shards, in the order given.
     pub fn carry_out(&mut self, round: &mut Round<'_>, command: &Command) {
+        self.carry_out_here(&mut Cx::of(round), command);
+    }
+
+    pub(crate) fn carry_out_here(&mut self, cx: &mut Cx<'_>, command: &Command) {
         let Some(mut remote) = self.remote.take() else { return };
-        let Round { now, pool, random, departing, .. } = round;
-        let cx = Cx { now: *now, pool, random, departing };
-        follow(&mut Sockets::new(self, cx), &mut remote, command);
+        follow(&mut Sockets::new(self, cx.again()), &mut remote, command);
         self.remote = Some(remote);
     }
 
@@ -69,7 +71,10 @@ impl Stack {
         remote.hear();
         remote.look_at_dry(cx.now);
         let mut spent = 0;
-        for request in remote.take_requests() {
+        // While followers have no room for what was decided, no more is.
+        let held_up = remote.decided.len() >= limits::REMOTE_REQUESTS_MAX;
+        let requests = if held_up { Vec::new() } else { remote.take_requests() };
+        for request in requests {
             spent += 1;
             self.decide(cx, &mut remote, request);
         }
@@ -93,10 +98,8 @@ impl Stack {
             packet.trim_front(envelope::LEN);
             count += 1;
             bytes += packet.len().max(1);
-            let Cx { now, pool, random, departing } = cx;
-            let cx = Cx { now: *now, pool, random, departing };
             let sum = envelope.payload_sum();
-            let mut sockets = Sockets::new(self, cx);
+            let mut sockets = Sockets::new(self, cx.again());
             let way = (envelope.to, envelope.from, envelope.iface);
             let sent = sockets.udp_send_packet(socket, way, packet, sum);
             remote.owe(index, envelope.paid);
@@ -156,8 +159,7 @@ impl Stack {
     }
 
     fn decide(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, request: Request) {
-        let Cx { now, pool, random, departing } = cx;
-        let mut sockets = Sockets::new(self, Cx { now: *now, pool, random, departing });
+        let mut sockets = Sockets::new(self, cx.again());
         match request {
             Request::Bind { local, settings, reply } => {
                 let Some(slot) = remote.take_slot() else {
@@ -199,9 +201,7 @@ impl Stack {
         slot: SlotId,
         socket: SocketId,
     ) {
-        let Cx { now, pool, random, departing } = cx;
-        let cx = Cx { now: *now, pool, random, departing };
-        Sockets::new(self, cx).udp_close(socket);
+        Sockets::new(self, cx.again()).udp_close(socket);
         remote.untie(slot, socket);
         let freed = Freed { shared: Arc::clone(&remote.shared), index: slot.index };
         let command = Command { socket, change: Change::Close, slot, done: None };
@@ -219,9 +219,10 @@ impl RemoteShard {
     }
 }
 
-/// The part of a receive limit that each of several shards allows.
-fn share(settings: &SocketSettings, shards: usize) -> SocketSettings {
-    let receive_bytes = settings.receive_bytes / shards.max(1) as u64;
+/// The part of the receive limit that this shard allows: the parts of all add up to the limit.
+fn share(stack: &Stack, settings: &SocketSettings) -> SocketSettings {
+    let (worker, workers) = (stack.worker(), stack.steering().workers());
+    let receive_bytes = part_of(settings.receive_bytes, worker, workers);
     SocketSettings { receive_bytes, ..settings.clone() }
 }
 
@@ -238,7 +239,7 @@ fn open(
     local: core::net::SocketAddr,
     settings: SocketSettings,
 ) -> Result<(UdpHandle, Command), Errno> {
-    let socket = sockets.udp_bind(local, share(&settings, remote.shared.bells.len()))?;
+    let socket = sockets.udp_bind_shared(local, share(sockets.stack, &settings))?;
     let ends = ends(sockets, socket);
     let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
     remote.tie(slot, socket, limit);
@@ -302,9 +303,8 @@ fn configure(
     socket: SocketId,
     settings: &SocketSettings,
 ) {
-    let shards = remote.shared.bells.len();
     // Known a moment ago.
-    let _ = sockets.stack.udp.set_settings(socket, share(settings, shards));
+    let _ = sockets.stack.udp.set_settings(socket, share(sockets.stack, settings));
     sockets.stack.paths.forget();
     if let Some(local) = remote.local(slot.index) {
         local.limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
@@ -316,10 +316,9 @@ fn configure(
 /// socket, and the others do.
 fn follow(sockets: &mut Sockets<'_>, remote: &mut RemoteShard, command: &Command) {
     let Command { socket, slot, .. } = *command;
-    let shards = remote.shared.bells.len();
     match &command.change {
         Change::Open { settings, local } => {
-            let opened = sockets.udp_bind_as(socket, *local, share(settings, shards));
+            let opened = sockets.udp_bind_as(socket, *local, share(sockets.stack, settings));
             if opened.is_ok() {
                 let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
                 remote.tie(slot, socket, limit);

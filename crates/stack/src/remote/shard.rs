@@ -72,7 +72,7 @@ pub struct RemoteShard {
     dry_at: Option<Instant>,
     dry_due: bool,
     /// What was decided, for the other shards.
-    pub(super) decided: Vec<Command>,
+    pub(crate) decided: Vec<Command>,
     /// Slots never used, and slots free again.
     fresh: u32,
     free: Vec<u32>,
@@ -108,6 +108,11 @@ impl RemoteShard {
     /// Makes room for the sockets of a stack.
     pub(crate) fn prepare(&mut self, sockets_max: usize) {
         self.slot_of.resize(sockets_max, NONE);
+    }
+
+    /// Wakes another worker, for whom something waits.
+    pub(crate) fn call(&self, worker: usize) {
+        self.shared.alarm(worker);
     }
 
     /// Whether this is the one that decides.

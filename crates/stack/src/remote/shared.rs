@@ -74,8 +74,9 @@ impl Shared {
         Ok(())
     }
 
+    /// Wakes a worker that sleeps.
     #[cold]
-    fn alarm(&self, worker: usize) {
+    pub(super) fn alarm(&self, worker: usize) {
         if let Some(alarm) = self.bells.get(worker).and_then(|bell| bell.alarm.get()) {
             alarm.wake_by_ref();
         }

@@ -124,7 +124,11 @@ fn link_local_addresses_belong_to_an_interface() {
 fn ephemeral_ports_are_spread_and_every_one_is_found() {
     for (family, ours, ..) in FAMILIES {
         let range = 40_000..=40_099;
-        let mut bench = Bench::with(UdpConfig { sockets_max: 256, ephemeral_ports: range.clone() });
+        let mut bench = Bench::with(UdpConfig {
+            sockets_max: 256,
+            ephemeral_ports: range.clone(),
+            ..UdpConfig::default()
+        });
         let mut order = Vec::new();
         for _ in 0..100 {
             let id = bench.open_with(family, |s| s.reuse_address = true);

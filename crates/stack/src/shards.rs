@@ -1,0 +1,149 @@
+//! The shards of one host: what one of them publishes, what they hand over, what all repeat.
+//!
+//! A host with N workers is N stacks. Shard 0 is the *control shard*: it alone learns (ARP,
+//! neighbour discovery, router advertisements, redirects, DHCP, groups, address detection) and runs
+//! the timers of interfaces. The others, its *followers*, never write what all share:
+//!
+//! ```text
+//!                 published under one reclamation domain
+//!   control ───── interfaces, routes, redirects (snapshot.rs) ────► followers: a copy of each part
+//!      │  └────── neighbours (neighbor_sets.rs) ──────────────────► followers: read in place
+//!      │  ◄────── handed over: packets without a neighbour, ──────── followers
+//!      │          control frames, wholes for another owner (handover.rs)
+//!      └───────── repeated in one order: socket commands (commands.rs) ► followers
+//! ```
+//!
+//! Made by [`seats`], one seat for each stack, before the workers' threads start. Invariants: a
+//! follower decides nothing by tables older than the last round in which its status word was news;
+//! what the control shard cannot publish for want of room it withholds, and then followers hand it
+//! what they would have decided themselves; every packet handed over is counted by both ends
+//! ([`crate::Stats::conservation`]). Reading: decisions D14 to D17; `floodwall_sync::qsbr`. Not
+//! here: who carries packets over (`dispatch`, `world`), which frame is whose (`wire::steer`).
+//!
+//! # Under flood
+//! Strangers make the control shard publish neighbours (whoever makes us resolve, or asks for us)
+//! and, where routers are believed, interfaces and routes. Bounds: snapshots are replaced once in
+//! [`limits::SNAPSHOT_EVERY`] at most, and [`limits::SNAPSHOTS_WAITING`] wait for readers; of the
+//! neighbours [`limits::NEIGHBOR_SETS_WAITING`] sets of each family wait. When full nothing is
+//! published, followers are told so, and the control shard resolves and sends for them: honest
+//! traffic of other shards goes that way until readers have paused. Worst work per packet of a
+//! follower: one keyed hash and eight comparisons. Counters: `FloodwallSnapshotsRefused`,
+//! `FloodwallNeighborsRefused`.
+
+mod commands;
+mod control;
+mod follower;
+mod handover;
+mod neighbor_sets;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{SecretRandom, Steering, WorkerId, limits};
+use floodwall_sync::RcuCell;
+use floodwall_sync::qsbr::Domain;
+use floodwall_sync::{snapshot as latch, spsc};
+
+pub(crate) use self::control::Control;
+pub(crate) use self::follower::{Follower, Seen};
+use self::neighbor_sets::NeighborSets;
+use self::snapshot::Snapshot;
+use crate::config::StackConfig;
+
+/// Words of the status that followers read once a round.
+const STATUS_WORDS: usize = 3;
+/// Which snapshot is out.
+const GENERATION: usize = 0;
+/// What followers must leave to the control shard.
+const WITHHELD: usize = 1;
+/// Changes with every neighbour that is published.
+const NEIGHBORS: usize = 2;
+/// Bit of [`WITHHELD`]: interfaces, routes or redirects have changed and could not be published.
+const SNAPSHOT_WITHHELD: u64 = 1;
+/// Bit of [`WITHHELD`]: neighbours have.
+const NEIGHBORS_WITHHELD: u64 = 2;
+
+/// What all shards of a host read.
+pub(crate) struct Published {
+    snapshot: RcuCell<Snapshot>,
+    v4: NeighborSets<Ipv4Addr>,
+    v6: NeighborSets<Ipv6Addr>,
+}
+
+/// What a stack is among the workers of its host.
+pub(crate) enum Role {
+    /// The only one.
+    Alone,
+    /// The one that learns.
+    Control(Box<Control>),
+    /// One of the others.
+    Follower(Box<Follower>),
+}
+
+/// A stack's place among the shards of its host: made by [`seats`], used up by
+/// [`crate::Stack::seated`].
+pub struct Seat {
+    pub(crate) worker: WorkerId,
+    pub(crate) steering: Steering,
+    pub(crate) role: Role,
+}
+
+impl Seat {
+    /// The place of a host's only worker.
+    #[must_use]
+    pub fn alone(steering: Steering) -> Self {
+        Self { worker: WorkerId::CONTROL, steering, role: Role::Alone }
+    }
+
+    /// Whose place it is.
+    #[must_use]
+    pub const fn worker(&self) -> WorkerId {
+        self.worker
+    }
+}
+
+impl core::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Seat").field("worker", &self.worker).finish_non_exhaustive()
+    }
+}
+
+/// The places of all shards of one host, in order of their workers: as many as `steering` has. The
+/// stacks must be made of one configuration. `domain` is the host's, with a reader for each worker.
+/// Allocates everything that will ever be published.
+#[must_use]
+pub fn seats(
+    config: &StackConfig,
+    domain: &Domain,
+    steering: Steering,
+    random: &mut SecretRandom,
+) -> Vec<Seat> {
+    if steering.workers() == 1 {
+        return vec![Seat::alone(steering)];
+    }
+    let interfaces = config.interfaces.len();
+    let places = config.neighbors_max.saturating_mul(interfaces);
+    let published = Arc::new(Published {
+        snapshot: RcuCell::new(domain, Box::new(Snapshot::empty())),
+        v4: NeighborSets::new(domain, places, random.hash_key()),
+        v6: NeighborSets::new(domain, places, random.hash_key()),
+    });
+    let (status, reader) = latch::cell([0; STATUS_WORDS]);
+    let (mut logs, mut followers) = (Vec::new(), Vec::new());
+    for worker in 1..steering.workers() {
+        let (log, repeats) = spsc::ring(limits::SOCKET_COMMANDS_WAITING);
+        logs.push(log);
+        let follower = Follower::new(Arc::clone(&published), reader.clone(), repeats);
+        let (worker, role) = (WorkerId(worker), Role::Follower(Box::new(follower)));
+        followers.push(Seat { worker, steering, role });
+    }
+    let control = Control::new(domain, published, status, logs);
+    let role = Role::Control(Box::new(control));
+    let mut all = vec![Seat { worker: WorkerId::CONTROL, steering, role }];
+    all.append(&mut followers);
+    all
+}

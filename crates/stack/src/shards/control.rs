@@ -1,0 +1,253 @@
+//! The control shard's side: it looks what has changed, and publishes it.
+//!
+//! Called by `shard.rs` at the end of every call, and before a host is looked at from outside. What
+//! is looked at first is a handful of words that change with every change ([`Marks`]); tables are
+//! compared and copied only where one of these is another, and not more often than
+//! [`limits::SNAPSHOT_EVERY`]. Invariant: what could not be published yet is announced as withheld
+//! in the same call.
+
+use std::sync::Arc;
+
+use core::mem;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use core::time::Duration;
+
+use floodwall_base::{Counter, Instant, limits};
+use floodwall_ip::Interface;
+use floodwall_sync::Retired;
+use floodwall_sync::qsbr::{Caps, Domain, Limbo};
+use floodwall_sync::snapshot::SnapshotWriter;
+use floodwall_sync::spsc::Producer;
+
+use super::neighbor_sets::NeighborWriter;
+use super::snapshot::{Snapshot, copy_interfaces};
+use super::{
+    GENERATION, NEIGHBORS, NEIGHBORS_WITHHELD, Published, Role, SNAPSHOT_WITHHELD, STATUS_WORDS,
+    WITHHELD,
+};
+use crate::cx::Cx;
+use crate::remote::Command;
+use crate::shard::Stack;
+
+/// Neighbours of each family published in one call.
+const NEIGHBORS_EACH: usize = 128;
+/// How soon memory is reclaimed where nothing else is to be done.
+const RECLAIM_EVERY: Duration = Duration::from_millis(5);
+
+/// Words that tell that something may have changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Marks {
+    paths: u32,
+    routes: (u32, u32),
+    redirects: (u32, u32),
+    changes: u64,
+    dhcp_asks: bool,
+}
+
+impl Marks {
+    fn of(stack: &Stack) -> Self {
+        Self {
+            paths: stack.paths.generation(),
+            routes: (stack.routes_v4.revision(), stack.routes_v6.revision()),
+            redirects: (stack.redirects_v4.revision(), stack.redirects_v6.revision()),
+            changes: stack.stats.counters.of(Counter::FloodwallChanges),
+            dhcp_asks: stack.dhcp.asks(),
+        }
+    }
+
+    /// The same, of what is copied beside the interfaces.
+    fn tables(self) -> Self {
+        Self { paths: 0, changes: 0, ..self }
+    }
+}
+
+/// See the file's head.
+pub(crate) struct Control {
+    published: Arc<Published>,
+    status: SnapshotWriter<STATUS_WORDS>,
+    /// What the status says.
+    said: [u64; STATUS_WORDS],
+    /// As they were when the snapshot that is out was made.
+    marks: Option<Marks>,
+    interfaces: Vec<Interface>,
+    interfaces_revision: u64,
+    generation: u64,
+    next_look: Instant,
+    limbo: Limbo<Retired<Snapshot>>,
+    spare: Vec<Box<Snapshot>>,
+    bytes: usize,
+    snapshot_refused: u64,
+    withheld: bool,
+    v4: NeighborWriter<Ipv4Addr>,
+    v6: NeighborWriter<Ipv6Addr>,
+    neighbors_withheld: bool,
+    /// When memory may be looked at again.
+    next_reclaim: Option<Instant>,
+    /// One for each follower.
+    pub(super) logs: Vec<Producer<Command>>,
+}
+
+impl Control {
+    pub(super) fn new(
+        domain: &Domain,
+        published: Arc<Published>,
+        status: SnapshotWriter<STATUS_WORDS>,
+        logs: Vec<Producer<Command>>,
+    ) -> Self {
+        let items = limits::SNAPSHOTS_WAITING;
+        let bytes = Snapshot::bytes(limits::INTERFACES_MAX);
+        let v4 = NeighborWriter::new(domain, &published.v4);
+        let v6 = NeighborWriter::new(domain, &published.v6);
+        Self {
+            published,
+            status,
+            said: [0; STATUS_WORDS],
+            marks: None,
+            interfaces: Vec::new(),
+            interfaces_revision: 0,
+            generation: 0,
+            next_look: Instant::ORIGIN,
+            limbo: domain.limbo(Caps { items, bytes: items * bytes }),
+            spare: (0..=items).map(|_| Box::new(Snapshot::empty())).collect(),
+            bytes,
+            snapshot_refused: 0,
+            withheld: false,
+            v4,
+            v6,
+            neighbors_withheld: false,
+            next_reclaim: None,
+            logs,
+        }
+    }
+
+    /// When [`Stack::publish`] has something to do at the latest.
+    pub(crate) fn deadline(&self, stack: &Stack) -> Option<Instant> {
+        if self.neighbors_withheld && !self.is_full() {
+            return Some(Instant::ORIGIN);
+        }
+        if stack.has_decided() {
+            return Some(self.next_look);
+        }
+        let looks = (self.marks != Some(Marks::of(stack))).then_some(self.next_look);
+        looks.into_iter().chain(self.next_reclaim).min()
+    }
+
+    /// Whether room must come before more can be published.
+    fn is_full(&self) -> bool {
+        self.v4.waits() || self.v6.waits()
+    }
+
+    fn reclaim(&mut self, now: Instant) {
+        self.v4.reclaim(now);
+        self.v6.reclaim(now);
+        let Self { limbo, spare, .. } = self;
+        while limbo.reclaim(|| now, |old| spare.push(old.into_box())) > 0 {}
+        let waits = self.v4.waits() || self.v6.waits() || limbo.stats().items > 0;
+        self.next_reclaim = waits.then(|| now + RECLAIM_EVERY);
+    }
+
+    /// Shows interfaces, routes and redirects, where they are others now.
+    fn show(&mut self, stack: &Stack, now: Instant) {
+        let marks = Marks::of(stack);
+        if self.marks == Some(marks) || now < self.next_look {
+            return;
+        }
+        self.next_look = now + limits::SNAPSHOT_EVERY;
+        if self.interfaces != stack.interfaces {
+            copy_interfaces(&mut self.interfaces, &stack.interfaces);
+            self.interfaces_revision += 1;
+        } else if self.marks.is_some_and(|before| before.tables() == marks.tables())
+            && !self.withheld
+        {
+            self.marks = Some(marks);
+            return;
+        }
+        self.withheld = !self.replace(stack, now);
+        if !self.withheld {
+            self.marks = Some(marks);
+        }
+    }
+
+    /// False where too many snapshots wait for readers.
+    fn replace(&mut self, stack: &Stack, now: Instant) -> bool {
+        let Some(mut next) = self.spare.pop() else {
+            self.snapshot_refused += 1;
+            return false;
+        };
+        next.take_from(stack, self.interfaces_revision);
+        next.generation = self.generation + 1;
+        match self.published.snapshot.replace(next, self.bytes, &mut self.limbo, now) {
+            Ok(()) => {
+                self.generation += 1;
+                true
+            }
+            Err((next, _)) => {
+                self.spare.push(next);
+                self.snapshot_refused += 1;
+                false
+            }
+        }
+    }
+
+    /// Tells followers what they have to know, where it is another.
+    fn say(&mut self) {
+        let mut words = [0; STATUS_WORDS];
+        words[GENERATION] = self.generation;
+        words[WITHHELD] = u64::from(self.withheld) * SNAPSHOT_WITHHELD
+            + u64::from(self.neighbors_withheld) * NEIGHBORS_WITHHELD;
+        words[NEIGHBORS] = self.v4.published + self.v6.published;
+        if words != self.said {
+            self.said = words;
+            self.status.publish(words);
+        }
+    }
+}
+
+impl Stack {
+    /// Takes the place of the control shard: everything is to be published.
+    pub(crate) fn lead(&mut self) {
+        if let Role::Control(control) = &mut self.role {
+            control.v4.follow(&mut self.neighbors_v4);
+            control.v6.follow(&mut self.neighbors_v6);
+        }
+    }
+
+    /// Publishes what has changed; nothing where this is no control shard. Bounded: a look at a
+    /// handful of words, [`NEIGHBORS_EACH`] neighbours of each family, and once in a while a copy
+    /// of the tables.
+    pub(crate) fn publish(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now;
+        if !matches!(self.role, Role::Control(_)) {
+            return;
+        }
+        let Role::Control(mut control) = mem::replace(&mut self.role, Role::Alone) else { return };
+        control.reclaim(now);
+        let Control { published, v4, v6, neighbors_withheld, .. } = &mut *control;
+        let v4 = v4.publish(&published.v4, &mut self.neighbors_v4, NEIGHBORS_EACH, now);
+        let v6 = v6.publish(&published.v6, &mut self.neighbors_v6, NEIGHBORS_EACH, now);
+        *neighbors_withheld = !(v4 && v6);
+        control.show(self, now);
+        if control.next_reclaim.is_none() && (control.is_full() || control.limbo.stats().items > 0)
+        {
+            control.next_reclaim = Some(now + RECLAIM_EVERY);
+        }
+        control.say();
+        self.role = Role::Control(control);
+        self.spread_commands(cx);
+    }
+
+    /// What the control shard has published, for its counters.
+    pub(crate) fn count_published(&self, counters: &mut floodwall_base::Counters) {
+        let Role::Control(control) = &self.role else { return };
+        let neighbors = control.v4.published + control.v6.published;
+        let refused = control.v4.refused + control.v6.refused;
+        for (counter, n) in [
+            (Counter::FloodwallSnapshots, control.generation),
+            (Counter::FloodwallSnapshotsRefused, control.snapshot_refused),
+            (Counter::FloodwallNeighborsPublished, neighbors),
+            (Counter::FloodwallNeighborsRefused, refused),
+        ] {
+            counters.set(counter, n);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! A follower's side: it takes over what the control shard shows, and asks for what it does not.
+//!
+//! Called by `shard.rs` at the start of every call, by `tx.rs` for each packet whose neighbour is
+//! not in the path cache. Invariants: it writes nothing that others read; the tables of this stack
+//! are copies, of one snapshot all of them; a packet is sent to a published link address only while
+//! nothing is withheld.
+//!
+//! # How the control shard hears that a neighbour is used
+//! Reachability is probed where traffic goes (RFC 4861 section 7.3.3), so the cache must know of
+//! it. The first packet to a neighbour whose sign of life has run out is handed to the control
+//! shard instead of being sent, once in [`NOTE_EVERY`] for each publication of the neighbour: the
+//! cache sees it, sends it, and begins to watch. So there is no write that two cores share, and
+//! what it costs is that this one packet may be overtaken.
+
+use std::sync::Arc;
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Address, Counter, DropReason, Family, IfIndex, Instant, MacAddr, WorkerId};
+use floodwall_ip::neighbor::DELAY_FIRST_PROBE_TIME;
+use floodwall_packet::{Handoff, HandoffKind, PacketBuf};
+use floodwall_sync::qsbr::View;
+use floodwall_sync::snapshot::SnapshotReader;
+use floodwall_sync::spsc::Consumer;
+
+use super::neighbor_sets::{Found, NeighborSets};
+use super::{
+    GENERATION, NEIGHBORS_WITHHELD, Published, Role, SNAPSHOT_WITHHELD, STATUS_WORDS, WITHHELD,
+};
+use crate::cx::Cx;
+use crate::remote::Command;
+use crate::shard::Stack;
+use crate::tables::Tables;
+
+/// How often the control shard is shown that a neighbour is used: once in the time for which it
+/// waits before it asks.
+const NOTE_EVERY: core::time::Duration = DELAY_FIRST_PROBE_TIME;
+
+/// See the file's head.
+pub(crate) struct Follower {
+    published: Arc<Published>,
+    status: SnapshotReader<STATUS_WORDS>,
+    /// Version of the status that was acted upon.
+    seen: u64,
+    generation: u64,
+    interfaces_revision: u64,
+    withheld: u64,
+    pub(crate) dhcp_asks: bool,
+    pub(super) log: Consumer<Command>,
+    /// By way of a published set: the stamp that the control shard was shown last, and when.
+    noted_v4: Box<[(u32, Instant)]>,
+    noted_v6: Box<[(u32, Instant)]>,
+}
+
+impl Follower {
+    pub(super) fn new(
+        published: Arc<Published>,
+        status: SnapshotReader<STATUS_WORDS>,
+        log: Consumer<Command>,
+    ) -> Self {
+        let noted_v4 = vec![(0, Instant::ORIGIN); published.v4.ways()].into();
+        let noted_v6 = vec![(0, Instant::ORIGIN); published.v6.ways()].into();
+        Self {
+            published,
+            status,
+            seen: 0,
+            generation: 0,
+            interfaces_revision: 0,
+            withheld: 0,
+            dhcp_asks: false,
+            log,
+            noted_v4,
+            noted_v6,
+        }
+    }
+
+    /// The link address of a neighbour that may be sent to; `None` where the control shard must do
+    /// it.
+    fn neighbor<A: Seen>(
+        &mut self,
+        view: View<'_>,
+        iface: IfIndex,
+        addr: A,
+        now: Instant,
+    ) -> Option<MacAddr> {
+        if self.withheld & NEIGHBORS_WITHHELD != 0 {
+            return None;
+        }
+        let (sets, noted) = A::seen(self);
+        let Found { link_addr, watch_from, way, stamp } = sets.lookup(view, iface, addr)?;
+        if now < watch_from {
+            return Some(link_addr);
+        }
+        let noted = noted.get_mut(way)?;
+        let known = noted.0 == stamp && now < noted.1 + NOTE_EVERY;
+        if !known {
+            *noted = (stamp, now);
+        }
+        known.then_some(link_addr)
+    }
+}
+
+/// What a follower has of one family.
+pub(crate) trait Seen: Address {
+    fn seen(follower: &mut Follower) -> (&NeighborSets<Self>, &mut [(u32, Instant)]);
+}
+
+impl Seen for Ipv4Addr {
+    fn seen(follower: &mut Follower) -> (&NeighborSets<Self>, &mut [(u32, Instant)]) {
+        (&follower.published.v4, &mut follower.noted_v4)
+    }
+}
+
+impl Seen for Ipv6Addr {
+    fn seen(follower: &mut Follower) -> (&NeighborSets<Self>, &mut [(u32, Instant)]) {
+        (&follower.published.v6, &mut follower.noted_v6)
+    }
+}
+
+impl Stack {
+    /// Takes over what the control shard has shown and told since the last call; nothing where
+    /// this is no follower. Costs a look at three words where nothing is new.
+    pub(crate) fn catch_up(&mut self, cx: &mut Cx<'_>) {
+        if !self.is_follower() {
+            return;
+        }
+        if let Some(peers) = &cx.peers {
+            self.take_over(peers.view);
+        }
+        self.repeat_commands(cx);
+    }
+
+    fn take_over(&mut self, view: View<'_>) {
+        let Role::Follower(follower) = &mut self.role else { return };
+        let status = follower.status.read();
+        if status.version == follower.seen {
+            return;
+        }
+        follower.seen = status.version;
+        follower.withheld = status.words[WITHHELD];
+        let has = follower.interfaces_revision;
+        if status.words[GENERATION] != follower.generation {
+            let published = Arc::clone(&follower.published);
+            let snapshot = published.snapshot.load(view);
+            follower.generation = snapshot.generation;
+            follower.interfaces_revision = snapshot.interfaces_revision;
+            follower.dhcp_asks = snapshot.dhcp_asks;
+            snapshot.give_to(self, has);
+            self.stats.counters.count(Counter::FloodwallSnapshotsTaken);
+        }
+        self.paths.forget();
+    }
+
+    /// Whether another shard learns for this one.
+    #[inline]
+    pub(crate) const fn is_follower(&self) -> bool {
+        matches!(self.role, Role::Follower(_))
+    }
+
+    /// Whether the control shard must decide where packets go, because it could not show what it
+    /// decides by.
+    #[inline]
+    pub(crate) const fn is_behind(&self) -> bool {
+        match &self.role {
+            Role::Follower(follower) => follower.withheld & SNAPSHOT_WITHHELD != 0,
+            _ => false,
+        }
+    }
+
+    /// Whether a DHCP client of this host waits for an answer.
+    #[inline]
+    pub(crate) const fn dhcp_asks(&self) -> bool {
+        match &self.role {
+            Role::Follower(follower) => follower.dhcp_asks,
+            _ => self.dhcp.asks(),
+        }
+    }
+
+    /// The link address of a neighbour that a follower may send to; `None` where the control shard
+    /// must send for it.
+    pub(crate) fn published_neighbor<A: Seen>(
+        &mut self,
+        cx: &Cx<'_>,
+        iface: IfIndex,
+        addr: A,
+    ) -> Option<MacAddr> {
+        let Role::Follower(follower) = &mut self.role else { return None };
+        follower.neighbor(cx.peers.as_ref()?.view, iface, addr, cx.now)
+    }
+
+    /// Lets the control shard send a packet of ours, which begins with its IP header.
+    #[cold]
+    pub(crate) fn hand_out<A: Tables>(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf) {
+        packet.uncharge();
+        let (to, kind) = (WorkerId::CONTROL, HandoffKind::Outgoing);
+        match hand(cx, Handoff { to, kind, packet }) {
+            Ok(()) => self.stats.fates.handed_out += 1,
+            Err(packet) => self.die_out::<A>(packet, DropReason::HandoffFull),
+        }
+    }
+
+    /// Lets the control shard have what only it understands: the frame as it arrived, or where it
+    /// came in fragments, the whole.
+    #[cold]
+    pub(crate) fn hand_in(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, whole: Option<usize>) {
+        let kind = match whole {
+            None => HandoffKind::Frame,
+            Some(l3) => {
+                packet.trim_front(l3);
+                HandoffKind::Reassembled
+            }
+        };
+        self.hand_to(cx, WorkerId::CONTROL, kind, packet);
+    }
+
+    /// Lets another shard have what arrived here.
+    #[cold]
+    pub(crate) fn hand_to(
+        &mut self,
+        cx: &mut Cx<'_>,
+        to: WorkerId,
+        kind: HandoffKind,
+        packet: PacketBuf,
+    ) {
+        match hand(cx, Handoff { to, kind, packet }) {
+            Ok(()) => self.stats.fates.handed_in += 1,
+            Err(packet) => self.die(packet, DropReason::HandoffFull),
+        }
+    }
+
+    /// The owner of a datagram that was put together here and begins at `l3`, where it is another.
+    pub(crate) fn owner_of_whole(&self, packet: &PacketBuf, l3: usize) -> Option<WorkerId> {
+        if self.steering.workers() == 1 {
+            return None;
+        }
+        // As far as the first chunk shows it: what hides its ports behind it is the control
+        // shard's, here as on arrival.
+        let bytes = packet.first().get(l3..).unwrap_or_default();
+        let owner = floodwall_wire::steer::packet(&self.steering, bytes);
+        (owner != self.worker).then_some(owner)
+    }
+}
+
+/// Puts a packet into the list of what other workers shall have; gives it back where there is none
+/// or no room.
+#[expect(clippy::result_large_err, reason = "the packet is given back, not lost")]
+fn hand(cx: &mut Cx<'_>, handoff: Handoff) -> Result<(), PacketBuf> {
+    match &mut cx.peers {
+        Some(peers) => peers.handoff.push(handoff).map_err(|back| back.packet),
+        None => Err(handoff.packet),
+    }
+}
+
+/// The family of an IP packet, by its first byte.
+pub(super) fn family_of(packet: &PacketBuf) -> Option<Family> {
+    match packet.first().first()? >> 4 {
+        4 => Some(Family::V4),
+        6 => Some(Family::V6),
+        _ => None,
+    }
+}

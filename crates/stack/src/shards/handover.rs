@@ -1,0 +1,106 @@
+//! What another shard handed over: taken in as if it had happened here.
+//!
+//! Called by `shard.rs` with packets that other workers' engines gave away. A frame goes the way of
+//! any frame; a whole datagram the way behind reassembly; a packet of a follower that is to be sent
+//! is sent by this shard's own tables, for the follower's may be older. Invariant: what is adopted
+//! has one fate here, and what was handed over is counted by both sides, so that the sum over all
+//! shards and what is on its way balances.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Address, DropReason, Family, IfIndex, Units};
+use floodwall_ip::input;
+use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf};
+
+use super::follower::family_of;
+use crate::cx::Cx;
+use crate::reassemble::Reassembles;
+use crate::rx::Ascent;
+use crate::shard::Stack;
+use crate::tables::Tables;
+use crate::tx::Path;
+
+impl Stack {
+    /// Takes all that was handed over: a unit each.
+    pub(crate) fn adopt_all(&mut self, cx: &mut Cx<'_>, handed: &mut HandoffList) -> Units {
+        let mut spent = 0;
+        for Handoff { kind, packet, .. } in handed.drain() {
+            spent += 1;
+            match kind {
+                HandoffKind::Frame => {
+                    self.stats.fates.adopted_in += 1;
+                    self.take_in(cx, packet);
+                }
+                HandoffKind::Reassembled => {
+                    self.stats.fates.adopted_in += 1;
+                    self.adopt_whole(cx, packet);
+                }
+                HandoffKind::Outgoing => {
+                    self.stats.fates.adopted_out += 1;
+                    self.adopt_outgoing(cx, packet);
+                }
+            }
+        }
+        Units(spent)
+    }
+
+    fn adopt_whole(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+        let iface = packet.iface();
+        match family_of(&packet) {
+            Some(Family::V4) => match input::ipv4(&packet, 0, &mut self.stats.access) {
+                Ok(heading) => match self.is_ours_v4(iface, &heading) {
+                    Ok(to_group) => {
+                        let ascent = Ascent { iface, l3: 0, heading, to_group };
+                        Ipv4Addr::deliver_whole(self, cx, packet, ascent);
+                    }
+                    Err(reason) => self.die_ip::<Ipv4Addr>(packet, reason),
+                },
+                Err(reason) => self.die_ip::<Ipv4Addr>(packet, reason),
+            },
+            Some(Family::V6) => match input::ipv6(&packet, 0, &mut self.stats.access) {
+                Ok(heading) => match self.is_ours_v6(iface, &heading) {
+                    Ok(to_group) => {
+                        let ascent = Ascent { iface, l3: 0, heading, to_group };
+                        Ipv6Addr::deliver_whole(self, cx, packet, ascent);
+                    }
+                    Err(reason) => self.die_ip::<Ipv6Addr>(packet, reason),
+                },
+                Err(reason) => self.die_ip::<Ipv6Addr>(packet, reason),
+            },
+            None => self.die(packet, DropReason::IpVersion),
+        }
+    }
+
+    fn adopt_outgoing(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+        match family_of(&packet) {
+            Some(Family::V4) => match input::ipv4(&packet, 0, &mut self.stats.access) {
+                Ok(heading) => self.send_for_another(cx, packet, heading.dst_addr),
+                Err(reason) => self.die_out::<Ipv4Addr>(packet, reason),
+            },
+            Some(Family::V6) => match input::ipv6(&packet, 0, &mut self.stats.access) {
+                Ok(heading) => self.send_for_another(cx, packet, heading.dst_addr),
+                Err(reason) => self.die_out::<Ipv6Addr>(packet, reason),
+            },
+            // A follower writes the header itself.
+            None => self.die_out::<Ipv6Addr>(packet, DropReason::IpVersion),
+        }
+    }
+
+    fn send_for_another<A: Tables>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, dst_addr: A) {
+        let zone = Some(packet.iface()).filter(|iface| *iface != IfIndex::LOOPBACK);
+        match self.path(dst_addr, zone, cx.now) {
+            Ok(Path::Local) => self.loop_back::<A>(packet),
+            Ok(Path::Via { iface, next_hop, .. }) => {
+                self.transmit(cx, packet, iface, next_hop, None);
+            }
+            Err(reason) => self.die_out::<A>(packet, reason),
+        }
+    }
+}
+
+const _: fn() = || {
+    // Both families have what the above needs.
+    fn has<A: Address + Reassembles + Tables>() {}
+    has::<Ipv4Addr>();
+    has::<Ipv6Addr>();
+};

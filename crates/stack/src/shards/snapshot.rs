@@ -1,0 +1,111 @@
+//! `Snapshot`: what the control shard shows of interfaces, routes and redirects, and how followers
+//! take it over.
+//!
+//! Filled by `control.rs`, copied by `follower.rs`. Each part carries a revision, so that both
+//! copy only what has changed; memory is used again and again, so that neither allocates. A copy
+//! instead of a look in place: every packet asks these tables, several times, and they change
+//! seldom; so each core has its own lines of them.
+
+use core::mem;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{HashKey, limits};
+use floodwall_fib::{Fib, Route};
+use floodwall_ip::Interface;
+use floodwall_ip::redirects::{Redirect, Redirects};
+
+use crate::shard::Stack;
+
+/// See the file's head.
+pub(crate) struct Snapshot {
+    /// Grows with each snapshot; 0 is the empty one that is there before the first.
+    pub(super) generation: u64,
+    pub(super) interfaces_revision: u64,
+    pub(super) interfaces: Vec<Interface>,
+    pub(super) routes_v4: Fib<Ipv4Addr>,
+    pub(super) routes_v6: Fib<Ipv6Addr>,
+    pub(super) redirects_v4: Redirects<Ipv4Addr>,
+    pub(super) redirects_v6: Redirects<Ipv6Addr>,
+    /// Whether a DHCP client waits for an answer.
+    pub(super) dhcp_asks: bool,
+}
+
+impl Snapshot {
+    /// One with memory for all that it may ever hold.
+    pub(super) fn empty() -> Self {
+        let key = HashKey::new(0, 0);
+        Self {
+            generation: 0,
+            interfaces_revision: 0,
+            interfaces: Vec::new(),
+            routes_v4: Fib::new(limits::ROUTES_MAX),
+            routes_v6: Fib::new(limits::ROUTES_MAX),
+            redirects_v4: Redirects::new(key),
+            redirects_v6: Redirects::new(key),
+            dhcp_asks: false,
+        }
+    }
+
+    /// About how many bytes one holds.
+    pub(super) const fn bytes(interfaces: usize) -> usize {
+        const ADDRESS: usize = 64;
+        const GROUP: usize = 24;
+        let each = mem::size_of::<Interface>()
+            + 2 * limits::ADDRESSES_MAX * ADDRESS
+            + limits::INTERFACE_GROUPS_MAX * GROUP;
+        let routes = mem::size_of::<Route<Ipv4Addr>>() + mem::size_of::<Route<Ipv6Addr>>();
+        let redirects =
+            mem::size_of::<Redirect<Ipv4Addr>>() + mem::size_of::<Redirect<Ipv6Addr>>() + 128;
+        mem::size_of::<Self>()
+            + interfaces * each
+            + limits::ROUTES_MAX * routes
+            + limits::REDIRECTS_MAX * redirects
+    }
+
+    /// Becomes what `stack` has now. Parts of the same revision are left as they are.
+    pub(super) fn take_from(&mut self, stack: &Stack, interfaces_revision: u64) {
+        if self.interfaces_revision != interfaces_revision {
+            copy_interfaces(&mut self.interfaces, &stack.interfaces);
+            self.interfaces_revision = interfaces_revision;
+        }
+        copy_fib(&mut self.routes_v4, &stack.routes_v4);
+        copy_fib(&mut self.routes_v6, &stack.routes_v6);
+        copy_redirects(&mut self.redirects_v4, &stack.redirects_v4);
+        copy_redirects(&mut self.redirects_v6, &stack.redirects_v6);
+        self.dhcp_asks = stack.dhcp.asks();
+    }
+
+    /// Gives `stack`, which has the interfaces of revision `has`, what is here.
+    pub(super) fn give_to(&self, stack: &mut Stack, has: u64) {
+        if self.interfaces_revision != has {
+            copy_interfaces(&mut stack.interfaces, &self.interfaces);
+        }
+        copy_fib(&mut stack.routes_v4, &self.routes_v4);
+        copy_fib(&mut stack.routes_v6, &self.routes_v6);
+        copy_redirects(&mut stack.redirects_v4, &self.redirects_v4);
+        copy_redirects(&mut stack.redirects_v6, &self.redirects_v6);
+    }
+}
+
+/// Allocates where there are more than before: with the first copy only.
+pub(super) fn copy_interfaces(to: &mut Vec<Interface>, from: &[Interface]) {
+    to.truncate(from.len());
+    for (to, from) in to.iter_mut().zip(from) {
+        if to != from {
+            to.copy_from(from);
+        }
+    }
+    to.extend_from_slice(from.get(to.len()..).unwrap_or_default());
+}
+
+fn copy_fib<A: floodwall_base::Address>(to: &mut Fib<A>, from: &Fib<A>) {
+    if to.revision() != from.revision() {
+        to.copy_from(from);
+    }
+}
+
+fn copy_redirects<A: floodwall_base::Address>(to: &mut Redirects<A>, from: &Redirects<A>) {
+    if to.revision() != from.revision() {
+        to.copy_from(from);
+    }
+}
