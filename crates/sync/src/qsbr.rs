@@ -140,7 +140,8 @@ struct Epoch {
 /// What all readers and limbos of a domain share.
 pub(crate) struct Shared {
     epoch: CachePadded<Epoch>,
-    records: Box<[CachePadded<Record>]>,
+    /// Each reader holds its own as well, so that announcing costs no look-up.
+    records: Box<[std::sync::Arc<CachePadded<Record>>]>,
     /// What limbos left behind whose writer ended before its objects' grace period. Freed with
     /// the domain, when no reader is left.
     orphans: Mutex<Vec<Box<dyn Send>>>,
@@ -249,11 +250,11 @@ impl<P: Policy> Domain<P> {
     /// As [`Domain::with_policy`], from a later epoch on: for tests of its end.
     fn with_epoch(workers: u16, policy: P, epoch: u64) -> Self {
         let record = |_| {
-            CachePadded::new(Record {
+            std::sync::Arc::new(CachePadded::new(Record {
                 local: AtomicU64::new(OFFLINE),
                 passed_at: AtomicU64::new(0),
                 taken: AtomicBool::new(false),
-            })
+            }))
         };
         let records = (0..workers).map(record).collect();
         let chased = std::sync::atomic::AtomicU64::new(0);
@@ -277,12 +278,19 @@ impl<P: Policy> Domain<P> {
     /// # Errors
     /// As [`Domain::reader`].
     pub fn reader_at(&self, now: Instant) -> Result<Reader<P>, NoRecord> {
-        let free = |record: &CachePadded<Record>| {
+        let free = |record: &std::sync::Arc<CachePadded<Record>>| {
             record.taken.compare_exchange(false, true, AcqRel, Relaxed).is_ok()
         };
-        let worker = self.shared.records.iter().position(free);
-        let worker = worker.ok_or(NoRecord(self.shared.records.len()))?;
-        let mut reader = Reader { shared: Arc::clone(&self.shared), worker, policy: self.policy };
+        let records = &self.shared.records;
+        let found = records.iter().enumerate().find(|(_, record)| free(record));
+        let (worker, record) = found.ok_or(NoRecord(records.len()))?;
+        let mut reader = Reader {
+            shared: Arc::clone(&self.shared),
+            record: std::sync::Arc::clone(record),
+            local: OFFLINE,
+            worker,
+            policy: self.policy,
+        };
         reader.go_online(Some(now));
         Ok(reader)
     }
@@ -369,6 +377,9 @@ impl<P: Policy> fmt::Debug for Domain<P> {
 /// It is online from its making to its end, except while [parked](Reader::park).
 pub struct Reader<P: Policy = Paced> {
     shared: Arc<Shared>,
+    record: std::sync::Arc<CachePadded<Record>>,
+    /// What the record says.
+    local: u64,
     worker: usize,
     policy: P,
 }
@@ -399,24 +410,23 @@ impl<P: Policy> Reader<P> {
     /// Announces a quiescent state: the worker holds no reference, which the compiler has checked.
     #[inline]
     pub fn quiescent(&mut self, now: Instant) {
-        let Some(record) = self.shared.records.get(self.worker) else { return };
-        record.passed_at.store(now.as_nanos(), Relaxed);
+        self.record.passed_at.store(now.as_nanos(), Relaxed);
         let epoch = self.shared.epoch.now.load(Relaxed);
-        if record.local.load(Relaxed) != epoch {
-            record.local.store(epoch, order(Point::QuiescentRelease, Release));
+        if self.local != epoch {
+            self.local = epoch;
+            self.record.local.store(epoch, order(Point::QuiescentRelease, Release));
             fence_at(Point::QuiescentFence);
         }
     }
 
     /// Whether so much waits for this worker to pause that it should do so early: end the slice of
-    /// timed work that it is in, and pass. Two loads of lines that seldom change; never needed for
+    /// timed work that it is in, and pass. One load of a line that seldom changes; never needed for
     /// safety.
     #[must_use]
     #[inline]
     pub fn is_chased(&self) -> bool {
         let chased = self.shared.epoch.chased.load(std::sync::atomic::Ordering::Relaxed);
-        let record = self.shared.records.get(self.worker);
-        record.is_some_and(|record| record.local.load(Relaxed) <= chased)
+        self.local <= chased
     }
 
     /// Goes offline until the guard is dropped: grace periods do not wait for a worker that
@@ -427,19 +437,17 @@ impl<P: Policy> Reader<P> {
     }
 
     fn go_offline(&mut self) {
-        if let Some(record) = self.shared.records.get(self.worker) {
-            record.local.store(OFFLINE, order(Point::OfflineRelease, Release));
-        }
+        self.local = OFFLINE;
+        self.record.local.store(OFFLINE, order(Point::OfflineRelease, Release));
     }
 
     /// The release is for [`Domain::ages`] alone: there was nothing to let go of.
     fn go_online(&mut self, now: Option<Instant>) {
-        let Some(record) = self.shared.records.get(self.worker) else { return };
         if let Some(now) = now {
-            record.passed_at.store(now.as_nanos(), Relaxed);
+            self.record.passed_at.store(now.as_nanos(), Relaxed);
         }
-        let epoch = self.shared.epoch.now.load(Relaxed);
-        record.local.store(epoch, Release);
+        self.local = self.shared.epoch.now.load(Relaxed);
+        self.record.local.store(self.local, Release);
         fence_at(Point::OnlineFence);
     }
 }
@@ -447,9 +455,7 @@ impl<P: Policy> Reader<P> {
 impl<P: Policy> Drop for Reader<P> {
     fn drop(&mut self) {
         self.go_offline();
-        if let Some(record) = self.shared.records.get(self.worker) {
-            record.taken.store(false, Release);
-        }
+        self.record.taken.store(false, Release);
     }
 }
 
@@ -468,9 +474,7 @@ pub struct Parked<'r, P: Policy = Paced> {
 impl<P: Policy> Parked<'_, P> {
     /// Comes back at `now`: the time for the stall report.
     pub fn wake(self, now: Instant) {
-        if let Some(record) = self.reader.shared.records.get(self.reader.worker) {
-            record.passed_at.store(now.as_nanos(), Relaxed);
-        }
+        self.reader.record.passed_at.store(now.as_nanos(), Relaxed);
     }
 }
 
