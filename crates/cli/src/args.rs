@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+#[cfg(feature = "lab")]
+use crate::cmd::cost::CostArgs;
 use crate::cmd::drill::DrillArgs;
 #[cfg(feature = "lab")]
 use crate::cmd::lab::LabArgs;
@@ -42,6 +44,9 @@ pub(crate) enum Command {
     /// Run an experiment beside historic designs, and judge what is claimed: no root, no device
     #[cfg(feature = "lab")]
     Lab(LabArgs),
+    /// Measure what work costs on this machine, for simulated time: no root, no device
+    #[cfg(feature = "lab")]
+    Cost(CostArgs),
     /// Write the man page to standard output
     #[command(hide = true)]
     Man,

@@ -2,6 +2,8 @@
 
 pub(crate) mod address;
 pub(crate) mod check;
+#[cfg(feature = "lab")]
+pub(crate) mod cost;
 pub(crate) mod drill;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;

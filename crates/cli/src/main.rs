@@ -33,7 +33,9 @@ fn main() -> ExitCode {
             // Where the terminal is gone, nobody reads what cannot be written.
             let _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            if !asked && std::env::args_os().nth(1).is_some_and(|word| word == "drill") {
+            if !asked
+                && std::env::args_os().nth(1).is_some_and(|word| word == "drill" || word == "cost")
+            {
                 return cmd::drill::NOT_RUN.into();
             }
             return if asked { Exit::Done } else { Exit::Usage }.into();
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
         Command::Link(args) => cmd::address::link(&args),
         Command::Check(args) => cmd::check::check(&args),
         Command::Drill(args) => return cmd::drill::drill(&args),
+        #[cfg(feature = "lab")]
+        Command::Cost(args) => return cmd::cost::cost(&args),
         #[cfg(feature = "lab")]
         Command::Lab(args) => return cmd::lab::lab(&args),
         Command::Man => cmd::paper::man(),

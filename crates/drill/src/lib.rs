@@ -14,6 +14,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod bench;
+mod cost;
 mod crowd;
 mod error;
 mod flood;
@@ -33,8 +34,9 @@ mod wire;
 
 use core::time::Duration;
 
+pub use cost::{BurstReport, COST_RATIO_MAX, COST_ROUNDS, CostReport, PriceReport, measure_costs};
 pub use error::DrillError;
-pub use floodwall_world::CostTable;
+pub use floodwall_world::{CostTable, ParseCostError};
 pub use floors::{
     ANSWERED_MIN, Evidence, FRAGMENTED_MIN, Floor, OFFERED_MAX, OFFERED_MIN, RECOVERY_MAX, RUN_MAX,
     Verdict, WAITED_EXCUSE, judge,

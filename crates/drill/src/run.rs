@@ -49,7 +49,7 @@ pub struct Schedule {
 }
 
 /// The floods in order: name, sentence, kind.
-const FLOODS: [(&str, &str, FloodKind); 11] = [
+pub(crate) const FLOODS: [(&str, &str, FloodKind); 11] = [
     ("fragments", "tiny, overlapping, and of packets never completed", FloodKind::Fragments),
     ("headers", "long chains, many options, padding, routes", FloodKind::Headers),
     ("hostile", "captured attacks, as they are, aimed, and mutated", FloodKind::Hostile),

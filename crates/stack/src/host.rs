@@ -109,13 +109,14 @@ impl Host {
         &mut self.stack
     }
 
+    /// What they spent, and what they had the stack do.
     fn run_applications(&mut self, round: &mut Round<'_>) -> Units {
-        let mut left = APPLICATION_UNITS;
+        let (before, mut left) = (self.stack.marks(), APPLICATION_UNITS);
         for application in &mut self.applications {
             let mut sockets = Sockets::new(&mut self.stack, Cx::of(round));
             left = left.minus(application.run(&mut sockets, left));
         }
-        APPLICATION_UNITS.minus(left)
+        APPLICATION_UNITS.minus(left).plus(self.stack.effort_since(&before))
     }
 }
 

@@ -16,6 +16,7 @@ mod cx;
 mod deliver;
 mod dhcp;
 mod echo;
+mod effort;
 mod errors;
 mod fate;
 mod host;

@@ -190,7 +190,7 @@ impl Stack {
     /// Takes a burst, then what waits on the loopback.
     pub(crate) fn receive(&mut self, cx: &mut Cx<'_>, arrived: &mut Burst) -> Units {
         self.stats.counters.count(Counter::FloodwallRounds);
-        let mut spent = arrived.len();
+        let before = self.marks();
         for packet in arrived.drain() {
             self.input(cx, packet);
         }
@@ -199,8 +199,7 @@ impl Stack {
             let Some(packet) = self.loopback.pop_front() else { break };
             self.input(cx, packet);
         }
-        spent += looped;
-        Units(spent as u32)
+        self.effort_since(&before)
     }
 
     /// The sockets, for the length of one slice: what an application on this core works with.

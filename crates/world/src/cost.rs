@@ -2,12 +2,13 @@
 //!
 //! Called by `node.rs` after every call to an engine. Without it a simulated floor would say
 //! nothing: a node could handle any number of packets in no time. Invariant: integers only, so
-//! that two machines agree to the picosecond. The shipped numbers are assumptions of the right
-//! order for one core of 2024; a command that measures a machine writes a table in the same text
-//! form ([`CostTable`] parses and prints itself).
+//! that two machines agree to the picosecond. The default is a table that `floodwall cost` measured
+//! through the product's own code and wrote to `data/cost.txt`, with machine and day, in the text
+//! form in which [`CostTable`] parses and prints itself.
 
 use core::fmt;
 use core::str::FromStr;
+use std::sync::LazyLock;
 
 use floodwall_base::Units;
 use thiserror::Error;
@@ -75,6 +76,9 @@ pub struct CostTable {
     pub triage: Picos,
     /// One call of the engine's worker: the device call, the clock, the publication of counters.
     pub wake_up: Picos,
+    /// What a unit takes beyond its parts: calls, counters, the packet's own lines on their way
+    /// from memory. Measured as what is left of a whole turn.
+    pub rest: Picos,
     /// What a unit of an engine's work consists of.
     pub unit: UnitMix,
 }
@@ -106,6 +110,7 @@ impl CostTable {
         entry: Picos(0),
         triage: Picos(0),
         wake_up: Picos(0),
+        rest: Picos(0),
         unit: UnitMix { headers: 0, hashes: 0, probe_hits: 0, probe_misses: 0, entries: 0 },
     };
 
@@ -120,6 +125,7 @@ impl CostTable {
         entry: Picos::from_nanos(30),
         triage: Picos::from_nanos(40),
         wake_up: Picos::from_nanos(1000),
+        rest: Picos(0),
         unit: UnitMix { headers: 3, hashes: 1, probe_hits: 1, probe_misses: 1, entries: 0 },
     };
 
@@ -135,7 +141,8 @@ impl CostTable {
             self.entry.times(entries as u64),
         ];
         let [a, b, c, d, e] = parts;
-        Picos(a.saturating_add(b).saturating_add(c).saturating_add(d).saturating_add(e))
+        let sum = a.saturating_add(b).saturating_add(c).saturating_add(d).saturating_add(e);
+        Picos(sum.saturating_add(self.rest.0))
     }
 
     /// What `spent` costs.
@@ -160,7 +167,7 @@ impl CostTable {
         self
     }
 
-    fn prices_mut(&mut self) -> [(&'static str, &mut Picos); 9] {
+    fn prices_mut(&mut self) -> [(&'static str, &mut Picos); 10] {
         [
             ("packet", &mut self.packet),
             ("header", &mut self.header),
@@ -171,6 +178,7 @@ impl CostTable {
             ("entry", &mut self.entry),
             ("triage", &mut self.triage),
             ("wake_up", &mut self.wake_up),
+            ("rest", &mut self.rest),
         ]
     }
 
@@ -185,9 +193,15 @@ impl CostTable {
     }
 }
 
+/// The table that `floodwall cost --write` last made: the machine and the day are in the file.
+const MEASURED: &str = include_str!("../data/cost.txt");
+
 impl Default for CostTable {
+    /// The machine that was measured last (`data/cost.txt`).
     fn default() -> Self {
-        Self::ASSUMED
+        static TABLE: LazyLock<CostTable> =
+            LazyLock::new(|| MEASURED.parse().unwrap_or(CostTable::ASSUMED));
+        *TABLE
     }
 }
 
@@ -278,6 +292,20 @@ mod tests {
         assert_eq!(parsed.header, Picos(7500));
         assert_eq!(parsed.unit.headers, 2);
         assert_eq!(parsed.hash, CostTable::ASSUMED.hash);
+    }
+
+    #[test]
+    fn the_stored_table_is_whole_and_says_where_it_is_from() {
+        let table: CostTable = MEASURED.parse().unwrap();
+        assert_eq!(table, CostTable::default());
+        for (name, price) in CostTable::default().prices_mut() {
+            let line = |line: &str| line.split_whitespace().next() == Some(name);
+            assert!(MEASURED.lines().any(line), "{name} was not measured");
+            assert!(*price > Picos(0) || name == "probe_hit", "{name} costs nothing");
+        }
+        for word in ["# machine:", "# date:", "# kernel:", "# build:"] {
+            assert!(MEASURED.contains(word), "{word}");
+        }
     }
 
     #[test]

@@ -3,12 +3,16 @@
 //! Progress goes to standard error, the table (or, with `--json`, one document) to standard
 //! output. Its exit codes are its own: a floor that does not hold is a result, not a refusal.
 
+use std::fs;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use floodwall_drill::{DrillError, Options, Report, drill as run, to_stderr};
+use floodwall_drill::{
+    CostTable, DrillError, Options, ParseCostError, Place, Report, drill as run, to_stderr,
+};
 
 const CODES: &str = "\
 Exit codes:
@@ -44,6 +48,10 @@ pub(crate) struct DrillArgs {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: Option<u64>,
+    /// What work costs in virtual time, as `floodwall cost --write` wrote it; by default what was
+    /// measured for this release
+    #[arg(long, value_name = "FILE", requires = "sim")]
+    costs: Option<PathBuf>,
     /// One JSON document on standard output; words for humans go to standard error
     #[arg(long)]
     json: bool,
@@ -59,6 +67,15 @@ pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
     if let Some(seconds) = args.seconds {
         options.schedule.phase = Duration::from_secs(seconds);
     }
+    if let Some(path) = &args.costs {
+        match costs(path) {
+            Ok(costs) => options.place = Place::World(costs),
+            Err(error) => {
+                eprintln!("floodwall drill: {}: {error}", path.display());
+                return NOT_RUN.into();
+            }
+        }
+    }
     let report = run(&options, to_stderr().as_mut());
     match report.and_then(|report| tell(args, &report).map(|()| report.passed)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -68,6 +85,12 @@ pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
             NOT_RUN.into()
         }
     }
+}
+
+/// The table in a file.
+fn costs(path: &Path) -> Result<CostTable, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    text.parse().map_err(|error: ParseCostError| error.to_string())
 }
 
 fn tell(args: &DrillArgs, report: &Report) -> Result<(), DrillError> {

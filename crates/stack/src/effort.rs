@@ -1,0 +1,98 @@
+//! How much work a call was, in units, from what the ledgers say of it.
+//!
+//! Called by `shard.rs` and `host.rs` before and after they handle packets. A unit is what the
+//! cheapest packet costs, one that dies at its headers; whatever goes further costs more of them.
+//! `floodwall cost` compares a turn's units with the time that it took, for every flood of the
+//! drill, so that no flood is cheap in virtual time only (decision C13). Invariant: nothing is
+//! counted on the way of a packet for this: a handful of counters is read once a burst.
+
+use floodwall_base::{Counter, Units};
+
+use crate::shard::Stack;
+
+/// Beside the packet itself, units for: being handed to its protocol; being made and routed; being
+/// a fragment, which is sorted in beside others; being a neighbour's word, which may be learnt.
+const DELIVERED: u64 = 1;
+const ORIGINATED: u64 = 2;
+const FRAGMENT: u64 = 5;
+const TOLD: u64 = 1;
+/// Headers that any packet has: link, network, transport. For so many more it is a unit each.
+const PLAIN_HEADERS: u64 = 3;
+const HEADERS_A_UNIT: u64 = 5;
+/// What neighbours say of themselves and ask.
+const WORDS: [Counter; 4] = [
+    Counter::FloodwallArpInRequests,
+    Counter::FloodwallArpInReplies,
+    Counter::Icmp6InNeighborSolicits,
+    Counter::Icmp6InNeighborAdvertisements,
+];
+
+/// What the ledgers said at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Marks {
+    received: u64,
+    delivered: u64,
+    originated: u64,
+    fragments: u64,
+    told: u64,
+    headers: u64,
+}
+
+impl Stack {
+    /// What the ledgers say now.
+    pub(crate) fn marks(&self) -> Marks {
+        let (fates, counters) = (&self.stats.fates, &self.stats.counters);
+        let of = |v4: Counter, v6: Counter| counters.of(v4) + counters.of(v6);
+        Marks {
+            received: fates.received,
+            delivered: of(Counter::IpInDelivers, Counter::Ip6InDelivers),
+            originated: fates.originated,
+            fragments: of(Counter::IpReasmReqds, Counter::Ip6ReasmReqds),
+            told: WORDS.iter().map(|word| counters.of(*word)).sum(),
+            headers: self.stats.access.checks(),
+        }
+    }
+
+    /// What was done since `before`.
+    pub(crate) fn effort_since(&self, before: &Marks) -> Units {
+        Units(u32::try_from(self.marks().beyond(before)).unwrap_or(u32::MAX))
+    }
+}
+
+impl Marks {
+    /// Units from `before` to here.
+    fn beyond(&self, before: &Self) -> u64 {
+        let received = self.received - before.received;
+        let headers = self.headers - before.headers;
+        received
+            + DELIVERED * (self.delivered - before.delivered)
+            + ORIGINATED * (self.originated - before.originated)
+            + FRAGMENT * (self.fragments - before.fragments)
+            + TOLD * (self.told - before.told)
+            + headers.saturating_sub(PLAIN_HEADERS * received) / HEADERS_A_UNIT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Marks =
+        Marks { received: 0, delivered: 0, originated: 0, fragments: 0, told: 0, headers: 0 };
+
+    #[test]
+    fn what_goes_further_costs_more() {
+        let dead = Marks { received: 64, headers: 128, ..NONE };
+        let delivered = Marks { delivered: 64, headers: 192, ..dead };
+        let answered = Marks { originated: 64, ..delivered };
+        let fragments = Marks { fragments: 64, ..dead };
+        let chains = Marks { headers: 64 * 30, ..dead };
+        let told = Marks { told: 64, ..dead };
+        let of = |marks: Marks| marks.beyond(&NONE);
+        assert_eq!(of(NONE), 0);
+        assert_eq!([dead, delivered, answered].map(of), [64, 128, 256]);
+        assert_eq!([fragments, told].map(of), [384, 128]);
+        assert_eq!(of(chains), 64 + 64 * 27 / 5);
+        assert_eq!(chains.beyond(&dead), 64 * 28 / 5, "no unit twice");
+    }
+}
