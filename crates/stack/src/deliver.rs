@@ -234,6 +234,11 @@ impl Stack {
             }
             // Unknown ones too: they are for the upper layer (RFC 4443 section 2.4 (a)).
             message if kind.is_error() => self.error_v6(packet, ascent, l4, message),
+            _ if self.is_follower()
+                && (kind.is_group_membership() || kind.is_neighbor_discovery()) =>
+            {
+                self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
+            }
             _ if kind.is_group_membership() => self.mld(cx, packet, ascent, upper),
             _ if kind.is_neighbor_discovery() => self.ndp(cx, packet, ascent, upper, kind),
             _ => self.die(packet, DropReason::IcmpTypeUnknown),

@@ -98,9 +98,6 @@ impl Stack {
         upper: Upper,
         kind: Icmpv6Type,
     ) {
-        if self.is_follower() {
-            return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
-        }
         let l4 = ascent.l3 + upper.offset;
         let len = packet.len() - l4;
         let mut scratch = [0; NDP_MESSAGE_MAX];

@@ -29,6 +29,14 @@ pub enum WorldError {
         /// Which.
         iface: IfIndex,
     },
+    /// A host's domain or steering is for another number of workers.
+    #[error("the domain or the steering is for {made} workers, but there are {wanted} engines")]
+    Workers {
+        /// For how many it was made.
+        made: usize,
+        /// How many there are.
+        wanted: usize,
+    },
     /// A probability is not between 0 and 1.
     #[error("`{0}` must be a probability between 0.0 and 1.0")]
     Probability(&'static str),

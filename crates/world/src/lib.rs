@@ -10,13 +10,14 @@
 //! is touched by that node alone, because links carry bytes and not handles; work takes time
 //! ([`CostTable`]), so a flood costs its victim what it would cost on a real core.
 //!
-//! Start reading at `world.rs`. Not here: applications (an engine's `work` runs them), several
-//! cores in one node.
+//! Start reading at `world.rs`. A host with several workers is a node for each of them
+//! ([`World::add_workers`]). Not here: applications (an engine's `work` runs them).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod core_share;
 mod cost;
+mod crew;
 mod error;
 mod flight;
 mod frame;

@@ -22,6 +22,7 @@ use floodwall_schedule::{BalanceConfig, GateConfig};
 
 use crate::core_share::{Application, CoreShare};
 use crate::cost::{CostTable, Spent};
+use crate::crew::Membership;
 use crate::error::WorldError;
 use crate::frame;
 use crate::lane::LaneDrop;
@@ -100,6 +101,10 @@ pub struct NodeStats {
     pub turn_max: Duration,
     /// The most packets that ever waited in the ring.
     pub ring_peak: usize,
+    /// Packets that other workers of the host handed over.
+    pub adopted: u64,
+    /// Packets that they handed over and that found no room.
+    pub handoff_lost: u64,
     /// Packets that the gate looked at.
     pub looked_at: u64,
     /// Of these, how many were refusable, and died (`TriageRefusable`).
@@ -135,6 +140,8 @@ pub(crate) struct Node {
     ring: PacketList,
     arrived: Burst,
     departing: PacketList,
+    /// What ties it to the other workers of its host.
+    pub(crate) membership: Option<Membership>,
     busy_until: Instant,
     /// Earliest next call of `work` for its deadline's sake.
     work_from: Instant,
@@ -168,6 +175,7 @@ impl Node {
             ring: PacketList::new(),
             arrived: Burst::new(),
             departing: PacketList::new(),
+            membership: None,
             busy_until: Instant::ORIGIN,
             work_from: Instant::ORIGIN,
             poll_from: Instant::ORIGIN,
@@ -246,7 +254,23 @@ impl Node {
 
     /// Whether a packet waits to be handled.
     fn has_input(&self) -> bool {
-        !self.ring.is_empty() || self.share.waiting() > 0
+        !self.ring.is_empty() || self.share.waiting() > 0 || self.has_news()
+    }
+
+    fn has_news(&self) -> bool {
+        self.membership.as_ref().is_some_and(Membership::has_news)
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.membership.as_ref().is_some_and(|m| m.stuck)
+    }
+
+    /// Pauses if it has nothing to do now: a worker that sleeps holds nobody up.
+    pub(crate) fn pause_if_asleep(&mut self, now: Instant) {
+        let asleep = self.busy_until <= now && !self.has_input();
+        if let Some(membership) = self.membership.as_mut().filter(|_| asleep) {
+            membership.pause(now);
+        }
     }
 
     /// What the node did until `now`.
@@ -258,6 +282,9 @@ impl Node {
 
     /// When the node must be called next.
     pub(crate) fn next_turn(&self) -> Option<Instant> {
+        if self.is_stuck() {
+            return None;
+        }
         if !self.departing.is_empty() {
             return Some(self.busy_until);
         }
@@ -282,7 +309,8 @@ impl Node {
     pub(crate) fn turn(&mut self, now: Instant) {
         let due = self.engine.deadline().is_some_and(|at| at <= now) && self.work_from <= now;
         let waits = self.has_input() && self.poll_from <= now;
-        if self.busy_until.max(self.share.rest_until()) > now || !(waits || due) {
+        let blocked = self.busy_until.max(self.share.rest_until()) > now || self.is_stuck();
+        if blocked || !(waits || due) {
             return;
         }
         let sent_before = self.departing.len();
@@ -291,13 +319,32 @@ impl Node {
             self.stats.rounds += 1;
             spent.units = self.call(now, |engine, round| engine.round(round));
         }
-        if self.engine.deadline().is_some_and(|at| at <= now) && self.work_from <= now {
+        spent.units = spent.units.plus(self.adopt(now));
+        let nudged = self.membership.as_mut().is_some_and(|m| core::mem::take(&mut m.nudged));
+        let due = self.engine.deadline().is_some_and(|at| at <= now);
+        if (due || nudged) && self.work_from <= now {
             let units = self.work(now);
             spent.units = spent.units.plus(units);
         }
         self.stats.turns += 1;
         self.pay(now, spent, sent_before);
         self.engine.departed();
+        if let Some(membership) = &mut self.membership {
+            membership.pause(now);
+        }
+    }
+
+    /// Takes what other workers handed over.
+    fn adopt(&mut self, now: Instant) -> Units {
+        let Self { engine, pool, random, config, arrived, departing, membership, .. } = self;
+        let Some(membership) = membership.as_mut().filter(|m| !m.inbox.is_empty()) else {
+            return Units(0);
+        };
+        self.stats.adopted += membership.inbox.len() as u64;
+        let (peers, inbox) = membership.peers_and_inbox();
+        let budget = config.budget;
+        let peers = Some(peers);
+        engine.adopt(&mut Round { now, pool, random, arrived, departing, budget, peers }, inbox)
     }
 
     /// Lets `caller` use the engine with a round of its own, at the price of the packets it sends.
@@ -306,14 +353,13 @@ impl Node {
         now: Instant,
         caller: impl FnOnce(&mut E, &mut Round<'_>) -> R,
     ) -> Option<R> {
-        let Self { engine, pool, random, config, arrived, departing, .. } = self;
+        let Self { engine, pool, random, config, arrived, departing, membership, .. } = self;
+        let peers = membership.as_mut().map(Membership::peers);
         let engine: &mut dyn Any = &mut **engine;
         let engine: &mut E = engine.downcast_mut()?;
         let (budget, sent_before) = (config.budget, departing.len());
-        let answer = caller(
-            engine,
-            &mut Round { now, pool, random, arrived, departing, budget, peers: None },
-        );
+        let answer =
+            caller(engine, &mut Round { now, pool, random, arrived, departing, budget, peers });
         drop(self.arrived.drain());
         self.pay(now, Spent::default(), sent_before);
         Some(answer)
@@ -353,7 +399,7 @@ impl Node {
                 arrived: &mut self.arrived,
                 departing: &mut self.departing,
                 budget: self.config.budget,
-                peers: None,
+                peers: self.membership.as_mut().map(Membership::peers),
             },
         );
         // What the engine left is dropped here, and its ledger will not balance: its own fault.

@@ -5,13 +5,16 @@
 //! together is handled together; then nodes in the order in which they were added. Invariants:
 //! the clock never goes back, and the order depends on nothing but the seed and the calls made.
 
+use core::mem;
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use floodwall_base::{IfIndex, Instant, PublicRandom};
-use floodwall_packet::{Engine, PacketBuf, Pool, Round};
+use floodwall_base::{IfIndex, Instant, PublicRandom, Steering, WorkerId};
+use floodwall_packet::{Engine, HandoffList, PacketBuf, Pool, Round};
+use floodwall_sync::qsbr::Domain;
 
 use crate::cost::CostTable;
+use crate::crew::{Crew, Membership};
 use crate::error::WorldError;
 use crate::flight::Flight;
 use crate::frame;
@@ -96,6 +99,8 @@ pub struct World {
     /// When each node is to be called: one entry a node at most.
     turns: BTreeSet<(Instant, NodeId)>,
     hook: Option<Hook>,
+    /// Hosts with several workers.
+    crews: Vec<Crew>,
 }
 
 impl World {
@@ -110,6 +115,7 @@ impl World {
             flight: Flight::default(),
             turns: BTreeSet::new(),
             hook: None,
+            crews: Vec::new(),
         }
     }
 
@@ -139,6 +145,90 @@ impl World {
         id
     }
 
+    /// Adds a host with several workers, the control shard's engine first, each with its memory: a
+    /// node each, whose links are those of the first. Frames of its links (Ethernet) go to the node
+    /// that owns them by `steering`; the engines may hand packets to each other. `domain` is what
+    /// the engines publish under.
+    ///
+    /// # Errors
+    /// The domain has fewer readers than there are engines, or there are none.
+    pub fn add_workers<E: Engine + 'static>(
+        &mut self,
+        name: &str,
+        engines: Vec<(E, Pool)>,
+        domain: &Domain,
+        steering: Steering,
+        config: NodeConfig,
+    ) -> Result<Vec<NodeId>, WorldError> {
+        let (crew, mut members) = (self.crews.len(), Vec::new());
+        let (made, wanted) = (usize::from(steering.workers()), engines.len());
+        if made != wanted {
+            return Err(WorldError::Workers { made, wanted });
+        }
+        for (at, (engine, pool)) in engines.into_iter().enumerate() {
+            let membership = Membership::new(crew, domain);
+            let membership = membership.ok_or(WorldError::Workers { made: at, wanted })?;
+            let id = self.add_node_with(&format!("{name}.{at}"), engine, pool, config);
+            if let Some(node) = self.nodes.get_mut(id.0) {
+                node.membership = Some(membership);
+            }
+            members.push(id);
+        }
+        self.crews.push(Crew::new(members.clone(), steering));
+        Ok(members)
+    }
+
+    /// Lets a worker of a host hang in its round, or go on: it neither handles packets nor pauses.
+    pub fn set_stuck(&mut self, id: NodeId, stuck: bool) {
+        if let Some(membership) = self.nodes.get_mut(id.0).and_then(|n| n.membership.as_mut()) {
+            membership.stuck = stuck;
+        }
+        self.note_turn(id);
+    }
+
+    /// Packets that were handed over to a worker and that it has not yet adopted.
+    #[must_use]
+    pub fn handed_over(&self, id: NodeId) -> usize {
+        let membership = self.at(id).and_then(|node| node.membership.as_ref());
+        membership.map_or(0, |membership| membership.inbox.len())
+    }
+
+    /// The nodes that have a node's links: itself, or all workers of its host.
+    fn workers_of(&self, id: NodeId) -> Vec<NodeId> {
+        let crew = self.at(id).and_then(|node| self.crews.get(node.membership.as_ref()?.crew));
+        crew.map_or_else(|| vec![id], |crew| crew.members.clone())
+    }
+
+    /// Carries what a worker handed over to the others, and calls whom it nudged.
+    fn carry(&mut self, id: NodeId) {
+        let Self { nodes, crews, now, .. } = self;
+        let Some(membership) = nodes.get_mut(id.0).and_then(|node| node.membership.as_mut()) else {
+            return;
+        };
+        let Some(crew) = crews.get(membership.crew) else { return };
+        let mut handed = mem::replace(&mut membership.handoff, HandoffList::new(0));
+        for handoff in handed.drain() {
+            let member = crew.member(handoff.to).and_then(|to| nodes.get_mut(to.0));
+            let Some(node) = member else { continue };
+            let taken = node.membership.as_mut().is_some_and(|m| m.take(handoff));
+            node.stats.handoff_lost += u64::from(!taken);
+        }
+        for (worker, member) in crew.members.iter().enumerate() {
+            let Some(node) = nodes.get_mut(member.0) else { continue };
+            if let Some(membership) = &mut node.membership {
+                membership.nudged |= handed.is_nudged(WorkerId(worker as u16));
+            }
+            node.pause_if_asleep(*now);
+        }
+        handed.take_nudges();
+        if let Some(membership) = nodes.get_mut(id.0).and_then(|node| node.membership.as_mut()) {
+            membership.handoff = handed;
+        }
+        for member in self.workers_of(id) {
+            self.note_turn(member);
+        }
+    }
+
     /// Lays a link between two interfaces. Interfaces are numbered from 1: 0 is the engine's own
     /// loopback.
     ///
@@ -161,8 +251,10 @@ impl World {
         let seeds = [self.stream(LANE_STREAM, lane), self.stream(LANE_STREAM, lane + 1)];
         self.links.push(Link::new(a, b, config, seeds)?);
         for ((node, iface), side) in [(a, Side::A), (b, Side::B)] {
-            if let Some(node) = self.nodes.get_mut(node.0) {
-                node.set_port(iface, id, side);
+            for worker in self.workers_of(node) {
+                if let Some(node) = self.nodes.get_mut(worker.0) {
+                    node.set_port(iface, id, side);
+                }
             }
         }
         Ok(id)
@@ -219,7 +311,9 @@ impl World {
         caller: impl FnOnce(&mut E, &mut Round<'_>) -> R,
     ) -> Option<R> {
         let now = self.now;
-        self.nodes.get_mut(id.0)?.visit(now, caller)
+        let answer = self.nodes.get_mut(id.0)?.visit(now, caller);
+        self.carry(id);
+        answer
     }
 
     /// A node's memory.
@@ -327,6 +421,7 @@ impl World {
         if let Some(node) = self.nodes.get_mut(id.0) {
             node.turn(self.now);
         }
+        self.carry(id);
         self.depart(id);
         self.note_turn(id);
     }
@@ -380,7 +475,10 @@ impl World {
         let Some(flown) = self.flight.pop() else { return };
         let (id, from) = (flown.link, flown.from);
         let Some(link) = self.links.get_mut(id.0) else { return };
-        let (receiver, iface) = link.port(from.other());
+        let (first, iface) = link.port(from.other());
+        let membership = self.nodes.get(first.0).and_then(|node| node.membership.as_ref());
+        let crew = membership.and_then(|membership| self.crews.get(membership.crew));
+        let receiver = crew.and_then(|crew| crew.owner(&flown.frame)).unwrap_or(first);
         let Some(node) = self.nodes.get_mut(receiver.0) else { return };
         let received = node.receive(self.now, iface, &flown.frame);
         let stats = &mut link.lane_mut(from).stats;

@@ -57,9 +57,6 @@ impl Stack {
         ascent: Ascent<Ipv6Addr>,
         upper: Upper,
     ) {
-        if self.is_follower() {
-            return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
-        }
         // Our own message, come back, or a forged one.
         if self.is_forged(ascent) {
             return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);

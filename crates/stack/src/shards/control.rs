@@ -74,6 +74,7 @@ pub(crate) struct Control {
     generation: u64,
     next_look: Instant,
     limbo: Limbo<Retired<Snapshot>>,
+    #[expect(clippy::vec_box, reason = "the boxes themselves are what is shown")]
     spare: Vec<Box<Snapshot>>,
     bytes: usize,
     snapshot_refused: u64,
@@ -122,7 +123,7 @@ impl Control {
 
     /// When [`Stack::publish`] has something to do at the latest.
     pub(crate) fn deadline(&self, stack: &Stack) -> Option<Instant> {
-        if self.neighbors_withheld && !self.is_full() {
+        if self.neighbors_withheld && !self.waits() {
             return Some(Instant::ORIGIN);
         }
         if stack.has_decided() {
@@ -132,9 +133,10 @@ impl Control {
         looks.into_iter().chain(self.next_reclaim).min()
     }
 
-    /// Whether room must come before more can be published.
-    fn is_full(&self) -> bool {
-        self.v4.waits() || self.v6.waits()
+    /// Whether something waits for readers.
+    fn waits(&self) -> bool {
+        let snapshots = self.limbo.oldest(Instant::ORIGIN).is_some();
+        snapshots || self.v4.waits() || self.v6.waits()
     }
 
     fn reclaim(&mut self, now: Instant) {
@@ -142,8 +144,6 @@ impl Control {
         self.v6.reclaim(now);
         let Self { limbo, spare, .. } = self;
         while limbo.reclaim(|| now, |old| spare.push(old.into_box())) > 0 {}
-        let waits = self.v4.waits() || self.v6.waits() || limbo.stats().items > 0;
-        self.next_reclaim = waits.then(|| now + RECLAIM_EVERY);
     }
 
     /// Shows interfaces, routes and redirects, where they are others now.
@@ -227,10 +227,7 @@ impl Stack {
         let v6 = v6.publish(&published.v6, &mut self.neighbors_v6, NEIGHBORS_EACH, now);
         *neighbors_withheld = !(v4 && v6);
         control.show(self, now);
-        if control.next_reclaim.is_none() && (control.is_full() || control.limbo.stats().items > 0)
-        {
-            control.next_reclaim = Some(now + RECLAIM_EVERY);
-        }
+        control.next_reclaim = control.waits().then(|| now + RECLAIM_EVERY);
         control.say();
         self.role = Role::Control(control);
         self.spread_commands(cx);

@@ -243,7 +243,6 @@ impl Stack {
 
 /// Puts a packet into the list of what other workers shall have; gives it back where there is none
 /// or no room.
-#[expect(clippy::result_large_err, reason = "the packet is given back, not lost")]
 fn hand(cx: &mut Cx<'_>, handoff: Handoff) -> Result<(), PacketBuf> {
     match &mut cx.peers {
         Some(peers) => peers.handoff.push(handoff).map_err(|back| back.packet),

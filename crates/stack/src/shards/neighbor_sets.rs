@@ -173,7 +173,7 @@ impl<A: Address> NeighborWriter<A> {
 
     /// Whether something waits for readers.
     pub(super) fn waits(&self) -> bool {
-        self.limbo.stats().items > 0
+        self.limbo.oldest(Instant::ORIGIN).is_some()
     }
 
     /// Brings what is published of one place up to date. False where there is no room to.

@@ -1,0 +1,99 @@
+//! A host with several workers in the world: each a node with a core, a ring and memory of its own.
+//!
+//! Called by `world.rs` and `node.rs`. The workers share the host's links: a frame that arrives is
+//! put into the ring of the worker that owns it, by the same function as on real devices
+//! (`wire::steer`). What a turn hands over is in the other worker's inbox when the turn is over,
+//! bounded as the real rings are. Invariants: a worker passes a quiescent state at the end of each
+//! turn, and while it has nothing to do it counts as asleep, so that it holds nobody up; the order
+//! of all that depends on nothing but the world's.
+//!
+//! # Under flood
+//! Reachable by anyone whose packets are handed over. Bound: [`HANDOFFS`] packets of one turn and
+//! in one inbox. When full the newcomer dies and is counted ([`crate::NodeStats::handoff_lost`]).
+
+use floodwall_base::{Instant, Steering, WorkerId};
+use floodwall_packet::{Handoff, HandoffList, Peers};
+use floodwall_sync::qsbr::{Domain, Moment, Reader};
+use floodwall_wire::steer;
+
+use crate::node::NodeId;
+
+/// Packets that one worker hands over in a turn, and that wait for one worker, at most.
+pub(crate) const HANDOFFS: usize = 256;
+
+/// The workers of one host, the control shard's first.
+pub(crate) struct Crew {
+    pub(crate) members: Vec<NodeId>,
+    steering: Steering,
+}
+
+impl Crew {
+    pub(crate) const fn new(members: Vec<NodeId>, steering: Steering) -> Self {
+        Self { members, steering }
+    }
+
+    /// The node of a worker.
+    pub(crate) fn member(&self, worker: WorkerId) -> Option<NodeId> {
+        self.members.get(usize::from(worker.0)).copied()
+    }
+
+    /// Whose ring an Ethernet frame is put into.
+    pub(crate) fn owner(&self, frame: &[u8]) -> Option<NodeId> {
+        self.member(steer::frame(&self.steering, frame))
+    }
+}
+
+/// What ties a node to the other workers of its host.
+pub(crate) struct Membership {
+    /// Which crew of the world.
+    pub(crate) crew: usize,
+    reader: Reader,
+    pub(crate) handoff: HandoffList,
+    pub(crate) inbox: HandoffList,
+    /// Another worker wants it to have a turn.
+    pub(crate) nudged: bool,
+    /// It neither has turns nor pauses: a worker that hangs.
+    pub(crate) stuck: bool,
+}
+
+impl Membership {
+    /// `None` where every worker that the domain was made for has its reader.
+    pub(crate) fn new(crew: usize, domain: &Domain) -> Option<Self> {
+        Some(Self {
+            crew,
+            reader: domain.reader().ok()?,
+            handoff: HandoffList::new(HANDOFFS),
+            inbox: HandoffList::new(HANDOFFS),
+            nudged: false,
+            stuck: false,
+        })
+    }
+
+    /// What an engine is given of it for one call.
+    pub(crate) fn peers(&mut self) -> Peers<'_> {
+        Peers { view: self.reader.view(), handoff: &mut self.handoff }
+    }
+
+    /// As [`Membership::peers`], with the inbox beside it.
+    pub(crate) fn peers_and_inbox(&mut self) -> (Peers<'_>, &mut HandoffList) {
+        let peers = Peers { view: self.reader.view(), handoff: &mut self.handoff };
+        (peers, &mut self.inbox)
+    }
+
+    /// Whether a turn would find something of other workers'.
+    pub(crate) fn has_news(&self) -> bool {
+        self.nudged || !self.inbox.is_empty()
+    }
+
+    /// A turn is over, or the worker sleeps.
+    pub(crate) fn pause(&mut self, now: Instant) {
+        if !self.stuck {
+            self.reader.pass(Moment::RoundEnd, now);
+        }
+    }
+
+    /// Takes a packet from another worker; false where there was no room.
+    pub(crate) fn take(&mut self, handoff: Handoff) -> bool {
+        self.inbox.push(handoff).is_ok()
+    }
+}
