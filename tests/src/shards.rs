@@ -5,6 +5,7 @@
 //! interleaving of rounds.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use floodwall_base::{HashKey, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId};
 use floodwall_packet::{
@@ -69,6 +70,20 @@ impl Shards {
             ..PoolConfig::default()
         };
         let region = Region::new(&pool).expect("a test's pool");
+        Self::on(&region, config, workers, applications)
+    }
+
+    /// The same on memory that is there already, with room for as many workers.
+    ///
+    /// # Panics
+    /// As [`Shards::new`].
+    #[must_use]
+    pub fn on(
+        region: &Arc<Region>,
+        config: &StackConfig,
+        workers: u16,
+        applications: impl Fn() -> Vec<Box<dyn Application>>,
+    ) -> Self {
         let (domain, mut random) = (Domain::new(workers), Randomness::from_number(1));
         let steering = Steering::new(HashKey::new(3, 4), workers);
         let now = Instant::from_nanos(1_000_000_000);

@@ -136,6 +136,14 @@ impl<'a> Sockets<'a> {
         }
     }
 
+    /// Opens a UDP socket that is not bound yet: connecting it gives it a port.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn udp_open(&mut self, settings: SocketSettings) -> Result<SocketId, OpenError> {
+        self.stack.udp.open(self.cx.pool, settings)
+    }
+
     /// What the socket is bound to.
     #[must_use]
     pub fn udp_local_addr(&self, id: SocketId) -> Option<SocketAddr> {
