@@ -15,6 +15,7 @@
 //! `UDP_GROUP_SOCKETS_MAX` sockets at most; honest groups with more sockets on one port lose the
 //! rest.
 
+mod burst;
 mod hash;
 mod key;
 mod key_table;
@@ -31,7 +32,8 @@ pub(crate) use key::{
 };
 use key_table::KeyTable;
 pub(crate) use key_table::TableFull;
-use port::{NONE, Port};
+pub(crate) use port::NONE;
+use port::Port;
 
 /// In `Demux::ports`: the rest of the number is a place in `shared`, not a socket's.
 const SHARED: u32 = 1 << 31;
@@ -65,6 +67,8 @@ pub(crate) struct Demux {
     holds: Vec<Hold>,
     links: Vec<[Link; 3]>,
     hash: TupleHash,
+    /// Sockets that are connected.
+    connected: u32,
 }
 
 /// What a port's number means.
@@ -87,6 +91,7 @@ impl Demux {
             holds: Vec::with_capacity(sockets_max),
             links: Vec::with_capacity(sockets_max),
             hash: TupleHash::new(random),
+            connected: 0,
         }
     }
 
@@ -99,6 +104,11 @@ impl Demux {
 
     pub(crate) fn key(&self, index: u32) -> Key {
         self.keys.get(index as usize).copied().unwrap_or(Key::UNBOUND)
+    }
+
+    /// How many sockets are connected.
+    pub(crate) const fn connected(&self) -> u32 {
+        self.connected
     }
 
     pub(crate) fn hold(&self, index: u32) -> Hold {
@@ -217,6 +227,7 @@ impl Demux {
             (self.keys.get_mut(index as usize), self.holds.get_mut(index as usize))
         {
             (*own, *held) = (key, hold);
+            self.connected += u32::from(key.kind == Kind::Connected);
         }
         let place = match self.at(hold.port) {
             At::Nobody => {
@@ -251,6 +262,7 @@ impl Demux {
 
     fn forget(&mut self, index: u32) {
         if let Some(key) = self.keys.get_mut(index as usize) {
+            self.connected -= u32::from(key.kind == Kind::Connected);
             *key = Key::UNBOUND;
         }
     }

@@ -32,6 +32,15 @@ pub(crate) struct KeyTable {
     mask: usize,
 }
 
+/// What a look at the first bucket of a key shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Peek {
+    /// A socket that the key may be of; `u32::MAX` for none.
+    pub(crate) socket: u32,
+    /// Whether it can be of no other.
+    pub(crate) sure: bool,
+}
+
 /// No room within the probes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TableFull;
@@ -78,6 +87,22 @@ impl KeyTable {
             }
         }
         None
+    }
+
+    /// One look at one bucket, and at no key: the part of [`KeyTable::find`] that waits for memory.
+    #[inline(always)]
+    pub(crate) fn peek(&self, hash: u32) -> Peek {
+        let Some(bucket) = self.buckets.get(hash as usize & self.mask) else {
+            return Peek { socket: u32::MAX, sure: true };
+        };
+        let tag = Self::tag(hash);
+        let mut hits = 0_u32;
+        for (slot, theirs) in bucket.tags.iter().enumerate() {
+            hits |= u32::from(*theirs == tag) << slot;
+        }
+        let first = bucket.sockets.get(hits.trailing_zeros() as usize).copied();
+        let sure = bucket.passed == 0 && hits.count_ones() <= 1;
+        Peek { socket: first.unwrap_or(u32::MAX), sure }
     }
 
     /// Adds an entry. The caller has made sure that its key is new.

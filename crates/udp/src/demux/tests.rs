@@ -263,3 +263,55 @@ fn keys_hash_apart_in_every_field() {
         assert_eq!(seen.len(), 6);
     }
 }
+
+#[test]
+fn a_burst_finds_what_one_look_up_after_another_finds() {
+    let mut random = Randomness::from_number(11);
+    let mut demux = Demux::new(4096, &mut random.secret);
+    let mut pick = random.public.clone();
+    let address = |n: u64, v6: bool| {
+        let n = (n % 5) as u128;
+        if v6 { (0xfe80 << 112) + (n % 2 << 100) + n } else { (0xffff << 32) + 0x0a00_0000 + n }
+    };
+    for index in 0..1500 {
+        demux.grow();
+        let v6 = pick.below(2) == 1;
+        let (local, remote) = (address(pick.next_u64(), v6), address(pick.next_u64(), v6));
+        // Few ports, so that most are shared by every kind of socket.
+        let port = 1 + pick.below(12) as u16;
+        let local = if pick.below(8) == 0 { 0 } else { local };
+        let zone = if local != 0 && is_link_scope(local) { 1 + pick.below(2) as u32 } else { 0 };
+        let families = if v6 { V6 } else { V4 };
+        let hold = Hold { local, zone, port, families, reuse: true };
+        let key = if pick.below(3) > 0 && local != 0 {
+            Key::connected(local, port, remote, pick.below(40) as u16, 1 + pick.below(2) as u32)
+        } else {
+            Key::bound(&hold)
+        };
+        let _ = demux.enter(index, key, hold);
+    }
+    let mut hits = 0;
+    for _ in 0..2000 {
+        let probes: Vec<Probe> = (0..pick.below(65))
+            .map(|_| {
+                let v6 = pick.below(2) == 1;
+                Probe {
+                    local: address(pick.next_u64(), v6),
+                    remote: address(pick.next_u64(), v6),
+                    iface: 1 + pick.below(2) as u32,
+                    local_port: pick.below(14) as u16,
+                    remote_port: pick.below(40) as u16,
+                }
+            })
+            .collect();
+        let mut found = [0; 64];
+        demux.lookup_burst(probes.iter(), &mut found);
+        for (probe, found) in probes.iter().zip(found) {
+            assert_eq!(demux.lookup(probe).unwrap_or(NONE), found, "{probe:?}");
+            hits += u32::from(found != NONE);
+        }
+    }
+    assert!(hits > 10_000 && demux.connected() > 100);
+    (0..1500).for_each(|index| demux.leave(index));
+    assert_eq!(demux.connected(), 0);
+}
