@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, Family, IfIndex, IpCidr, MacAddr};
-use floodwall_packet::{Available, PacketBuf, PoolConfig};
+use floodwall_packet::{Available, PacketBuf, PoolConfig, Triage};
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute, Stats};
 use floodwall_testkit::captures::Captured;
 use floodwall_testkit::cuts::Cut;
@@ -180,12 +180,15 @@ impl Replay {
     fn arrive(&mut self, packet: PacketBuf) -> Verdict {
         self.rig.now += PAUSE;
         let before = self.rig.stats();
+        let class = self.rig.classify_one(&packet);
         let departed = self.rig.arrive(vec![packet]);
         let departed = departed.iter().map(bytes_of).collect();
         let received = self.receive();
         let after = self.rig.stats();
         assert!(after.conservation().holds(), "{:?}", after.conservation());
         let verdict = verdict(&before, &after, departed, received);
+        // What triage calls refusable must not be missed by anybody.
+        assert!(class != Triage::Refusable || !verdict.died.0.is_empty(), "{verdict:?}");
         if after.held > 0 {
             // A fragment waits for others: the next packet must not meet it.
             self.rig.run_for(FRAGMENTS_OVER);

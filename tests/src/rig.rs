@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use floodwall_base::{DropReason, IfIndex, Instant, MacAddr, Randomness, Units};
-use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round};
+use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round, Triage};
 use floodwall_stack::{
     Conservation, InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig, Stats, accounts_needed,
 };
@@ -117,6 +117,40 @@ impl Rig {
             packets = rest;
         }
         departed
+    }
+
+    /// What triage says of frames on the first interface, before anything is done with them.
+    ///
+    /// # Panics
+    /// Where the pool has no room for them, or they are more than a burst.
+    #[must_use]
+    pub fn classify(&self, frames: &[Vec<u8>]) -> Vec<Triage> {
+        let mut burst = Burst::new();
+        for frame in frames {
+            let mut packet = self.pool.packet_from(frame).expect("room in the pool");
+            packet.set_iface(IfIndex(1));
+            burst.push(packet).expect("at most a burst");
+        }
+        let mut classes = vec![Triage::Stranger; frames.len()];
+        self.stack.classify(&burst, &mut classes);
+        classes
+    }
+
+    /// What triage says of a packet as it is, in however many chunks, on the first interface.
+    ///
+    /// # Panics
+    /// Where the pool has no room for a copy.
+    #[must_use]
+    pub fn classify_one(&self, packet: &PacketBuf) -> Triage {
+        let chunks: Vec<Vec<u8>> = packet.chunks().map(<[u8]>::to_vec).collect();
+        let copy = self.pool.packet_from_chunks(chunks.iter().map(Vec::as_slice));
+        let mut copy = copy.expect("room in the pool");
+        copy.set_iface(IfIndex(1));
+        let mut burst = Burst::new();
+        burst.push(copy).expect("room for one");
+        let mut class = [Triage::Stranger];
+        self.stack.classify(&burst, &mut class);
+        class[0]
     }
 
     /// Lets one frame arrive on the first interface.

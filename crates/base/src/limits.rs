@@ -140,6 +140,10 @@ pub const ROUND_MAX: Duration = Duration::from_millis(1);
 /// Packets of strangers of one family that wait while packets come faster than they are handled:
 /// half of a usual device ring, handled within a fraction of a millisecond once there is time.
 pub const STRANGERS_WAITING_MAX: usize = 512;
+/// Peers that sockets which are not connected have lately answered, and that triage prefers.
+pub const ANSWERED_PEERS: usize = 4096;
+/// Of these, how many may be of one IPv4 /24 or IPv6 /64: a multiple of eight.
+pub const ANSWERED_PREFIX_MAX: usize = 32;
 /// Units of timed work in one slice.
 pub const WORK_UNITS: u32 = 64;
 /// Bytes of a DHCP message that is looked at: an Ethernet frame's worth.

@@ -14,6 +14,7 @@ use floodwall_ip::{
 use floodwall_packet::PacketList;
 use floodwall_udp::{Udp, UdpConfig};
 
+use crate::answered::Answered;
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
@@ -159,6 +160,7 @@ pub(crate) fn stack(
         role,
         worker,
         steering,
+        answered: Answered::new(&mut random.secret),
     };
     routes(&mut stack, config)?;
     if workers > 1 {

@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod addresses;
+mod answered;
 mod build;
 mod config;
 mod cut;

@@ -7,6 +7,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::answered::Answered;
 use crate::paths::Paths;
 use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
@@ -49,6 +50,8 @@ pub struct Stack {
     pub(crate) echo_refusals: EchoRefusals,
     pub(crate) extension_limits: ExtensionLimits,
     pub(crate) udp: Udp,
+    /// Whom sockets that are not connected have lately answered.
+    pub(crate) answered: Answered,
     pub(crate) ping: PingSockets,
     pub(crate) raw: RawSockets,
     /// What we hear, and whom we told.
@@ -190,6 +193,7 @@ impl Stack {
     /// Takes a burst, then what waits on the loopback.
     pub(crate) fn receive(&mut self, cx: &mut Cx<'_>, arrived: &mut Burst) -> Units {
         self.stats.counters.count(Counter::FloodwallRounds);
+        self.answered.begin(cx.now);
         let before = self.marks();
         for packet in arrived.drain() {
             self.input(cx, packet);
@@ -315,9 +319,7 @@ impl Engine for Stack {
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        for (packet, class) in burst.iter().zip(classes) {
-            *class = crate::triage::classify(self, packet);
-        }
+        crate::triage::classify(self, burst, classes);
     }
 }
 

@@ -418,7 +418,10 @@ impl<'a> Sockets<'a> {
         let outgoing = Outgoing { packet, ends, protocol: IpProtocol::UDP, hop_limit, zone };
         match dst_addr.is_group() {
             true => stack.output_to_group(cx, id, outgoing, path),
-            false => stack.output_on(cx, outgoing, path, Some((query, flow))),
+            false => {
+                stack.note_answered(id, &to, path, cx.now);
+                stack.output_on(cx, outgoing, path, Some((query, flow)));
+            }
         }
         Ok(())
     }

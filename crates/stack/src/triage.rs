@@ -1,60 +1,327 @@
 //! Triage: whose a packet is, before any work is put into it.
 //!
-//! Called by the dispatcher for a burst, read-only, at the price of one table probe. It guesses
-//! where guessing is cheap: what it calls a stranger may turn out refusable later.
+//! Called by the dispatcher's gate for a burst, under pressure only; read-only, nothing is counted.
+//! Friends are what connected sockets wait for, what answered peers send (`answered.rs`), answers
+//! of neighbours that we asked, and ICMP errors about what those flows sent. Refusable is what
+//! would be dropped anyway: frames and packets for others, lengths that lie, ports at which nobody
+//! listens, sockets that are full, protocols that nobody speaks. Everything else is a stranger, and
+//! so is what the first chunk does not tell: fragments, chains of extension headers, headers in
+//! pieces.
+//!
+//! Invariant: what is called refusable here, `rx.rs` and those behind it drop. The steps are loops
+//! over the burst (parse, look up, compare), so that its cache misses overlap. Layouts: RFC 894,
+//! RFC 791, RFC 8200, RFC 768, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_packet::{PacketBuf, Triage};
-use floodwall_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6};
+use floodwall_base::limits::BURST_MAX;
+use floodwall_base::{Family, IfIndex, MacAddr};
+use floodwall_ip::{Interface, LinkMedium, NeighborState};
+use floodwall_packet::{Burst, PacketBuf, Triage};
+use floodwall_udp::Whose;
+use floodwall_wire::{
+    ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, ethernet, icmpv4, ipv4, ipv6,
+};
 
-use floodwall_ip::LinkMedium;
-
+use crate::answered::{Peer, Place, QUOTA};
 use crate::shard::Stack;
 
-/// Says of one packet whose it is.
-pub(crate) fn classify(stack: &Stack, packet: &PacketBuf) -> Triage {
-    look(stack, packet).unwrap_or(Triage::Refusable)
+/// Where a hop limit of 255 shows that a neighbour sent it (RFC 4861 section 7.1).
+const HOP_LIMIT_OF_A_NEIGHBOR: u8 = 255;
+
+/// What one packet's headers say.
+enum Look {
+    /// Whose it is.
+    Is(Triage),
+    /// Whatever this datagram is.
+    Datagram(Whose),
+    /// An error about this datagram of ours, turned round as if its answer had come.
+    Error(Whose),
 }
 
-/// `None` where the first chunk already tells that the packet will be dropped.
-fn look(stack: &Stack, packet: &PacketBuf) -> Option<Triage> {
-    let interface = stack.interfaces.get(usize::from(packet.iface().0))?;
-    let bytes = packet.first();
-    let LinkMedium::Ethernet(_) = interface.medium else {
-        return ip(stack, packet, 0, bytes.first()? >> 4);
+/// What the tables are asked about one packet.
+#[derive(Clone, Copy)]
+struct Question {
+    /// Its number in the burst.
+    at: usize,
+    is_error: bool,
+    iface: IfIndex,
+}
+
+/// Says of each packet of a burst whose it is.
+pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
+    let mut questions = [Question { at: 0, is_error: false, iface: IfIndex(0) }; BURST_MAX];
+    let mut asked = [Whose::NOBODYS; BURST_MAX];
+    let mut count = 0;
+    for (at, (packet, class)) in burst.iter().zip(&mut *classes).enumerate() {
+        let (whose, is_error) = match look(stack, packet) {
+            Look::Is(known) => {
+                *class = known;
+                continue;
+            }
+            Look::Datagram(whose) => (whose, false),
+            Look::Error(whose) => (whose, true),
+        };
+        if let (Some(question), Some(slot)) = (questions.get_mut(count), asked.get_mut(count)) {
+            *question = Question { at, is_error, iface: packet.iface() };
+            *slot = whose;
+            count += 1;
+        }
+    }
+    let (Some(questions), Some(asked)) = (questions.get(..count), asked.get(..count)) else {
+        return;
     };
-    let ether_type = bytes.get(12..14)?.first_chunk().map(|t| u16::from_be_bytes(*t))?;
-    match EtherType(ether_type) {
-        EtherType::IPV4 => ip(stack, packet, ethernet::HEADER_LEN, 4),
-        EtherType::IPV6 => ip(stack, packet, ethernet::HEADER_LEN, 6),
-        EtherType::ARP | EtherType::VLAN => Some(Triage::Stranger),
+    let mut answers = [Triage::Refusable; BURST_MAX];
+    stack.udp.classify_burst(asked, &mut answers);
+    prefer_answered(stack, questions, asked, &mut answers);
+    for (question, (answer, whose)) in questions.iter().zip(answers.into_iter().zip(asked)) {
+        if let Some(class) = classes.get_mut(question.at) {
+            *class = settle(stack, question, answer, whose);
+        }
+    }
+}
+
+/// Strangers that we have lately answered become friends, within their quota where there are
+/// friends by a program's own word.
+fn prefer_answered(
+    stack: &Stack,
+    questions: &[Question],
+    asked: &[Whose],
+    answers: &mut [Triage; BURST_MAX],
+) {
+    let mut places = [Place::NOBODYS; BURST_MAX];
+    for ((place, whose), question) in places.iter_mut().zip(asked).zip(questions) {
+        *place = stack.answered.place(&peer_of(whose, question.iface));
+    }
+    let mut left = if stack.udp.has_connected() { QUOTA } else { BURST_MAX };
+    for (answer, place) in answers.iter_mut().zip(places).take(asked.len()) {
+        if *answer == Triage::Stranger && left > 0 && stack.answered.is_friend(place) {
+            *answer = Triage::Friend;
+            left -= 1;
+        }
+    }
+}
+
+/// Who sent a datagram, as `answered.rs` knows peers.
+pub(crate) fn peer_of(whose: &Whose, iface: IfIndex) -> Peer {
+    let (addr, port) = whose.remote();
+    let zone = if whose.is_link_scope() { iface.0 + 1 } else { 0 };
+    Peer { addr, port, local_port: whose.local_port(), zone }
+}
+
+/// What the sockets' answer means for the packet.
+fn settle(stack: &Stack, question: &Question, answer: Triage, whose: &Whose) -> Triage {
+    if answer != Triage::Refusable {
+        return answer;
+    }
+    let family = if whose.is_v4() { Family::V4 } else { Family::V6 };
+    // An error is told although the socket is full, and who overhears is not asked here.
+    let others = question.is_error || stack.raw.hears(family, IpProtocol::UDP);
+    // An answer to our own question may be for an address that we do not have yet.
+    let dhcp = stack.dhcp.asks() && whose.is_v4();
+    if others || dhcp { Triage::Stranger } else { Triage::Refusable }
+}
+
+fn look(stack: &Stack, packet: &PacketBuf) -> Look {
+    let is_whole = packet.first().len() == packet.len();
+    // `None` is refusable, where all of the packet has been seen.
+    let unseen = || Look::Is(if is_whole { Triage::Refusable } else { Triage::Stranger });
+    frame(stack, packet).unwrap_or_else(unseen)
+}
+
+fn frame(stack: &Stack, packet: &PacketBuf) -> Option<Look> {
+    let interface = stack.interfaces.get(usize::from(packet.iface().0)).filter(|i| i.up)?;
+    let bytes = packet.first();
+    let LinkMedium::Ethernet(mac) = interface.medium else {
+        return match bytes.first()? >> 4 {
+            4 => v4(stack, interface, packet, 0),
+            6 => v6(stack, interface, packet, 0),
+            _ => None,
+        };
+    };
+    let header: &[u8; ethernet::HEADER_LEN] = bytes.first_chunk()?;
+    let [d0, d1, d2, d3, d4, d5, s0, .., t0, t1] = *header;
+    let dst_addr = MacAddr([d0, d1, d2, d3, d4, d5]);
+    if dst_addr != mac && !dst_addr.is_group() || s0 & 1 == 1 {
+        return None;
+    }
+    let (mut ether_type, mut l3) = (EtherType(u16::from_be_bytes([t0, t1])), ethernet::HEADER_LEN);
+    if ether_type == EtherType::VLAN {
+        let [id0, id1, t0, t1] = *bytes.get(l3..)?.first_chunk()?;
+        // A priority tag; other VLANs are not ours.
+        if u16::from_be_bytes([id0, id1]) & 0xfff != 0 {
+            return None;
+        }
+        (ether_type, l3) = (EtherType(u16::from_be_bytes([t0, t1])), l3 + ethernet::TAG_LEN);
+    }
+    match ether_type {
+        EtherType::IPV4 => v4(stack, interface, packet, l3),
+        EtherType::IPV6 => v6(stack, interface, packet, l3),
+        EtherType::ARP => arp(stack, interface, bytes.get(l3..)?),
+        kind if kind.is_tag() => Some(Look::Is(Triage::Stranger)),
         _ => None,
     }
 }
 
-fn ip(stack: &Stack, packet: &PacketBuf, l3: usize, version: u8) -> Option<Triage> {
-    let bytes = packet.first().get(l3..)?;
-    let (protocol, src_addr, dst_addr, l4): (u8, IpAddr, IpAddr, usize) = match version {
-        4 => {
-            let fixed: &[u8; ipv4::HEADER_LEN] = bytes.first_chunk()?;
-            let addr = |at: usize| fixed.get(at..)?.first_chunk::<4>().map(|a| IpAddr::from(*a));
-            (fixed[9], addr(12)?, addr(16)?, ipv4::header_len(fixed)?)
-        }
-        6 => {
-            let fixed: &[u8; ipv6::HEADER_LEN] = bytes.first_chunk()?;
-            let addr = |at: usize| fixed.get(at..)?.first_chunk::<16>().map(|a| IpAddr::from(*a));
-            (fixed[6], addr(8)?, addr(24)?, ipv6::HEADER_LEN)
-        }
-        _ => return None,
+/// A reply of a neighbour that we have asked is a friend's.
+fn arp(stack: &Stack, interface: &Interface, bytes: &[u8]) -> Option<Look> {
+    let arp = ArpPacket::parse(bytes).ok()?;
+    let is_reply = arp.operation == ArpOperation::REPLY;
+    let asked = is_reply && {
+        let neighbor = stack.neighbors_v4.neighbor(interface.index, arp.sender_addr);
+        neighbor.is_some_and(|neighbor| is_asked(neighbor.state))
     };
-    if IpProtocol(protocol) != IpProtocol::UDP {
-        return Some(Triage::Stranger);
+    Some(Look::Is(if asked { Triage::Friend } else { Triage::Stranger }))
+}
+
+/// Whether an answer of such a neighbour is waited for.
+const fn is_asked(state: NeighborState) -> bool {
+    matches!(
+        state,
+        NeighborState::Incomplete
+            | NeighborState::Delay
+            | NeighborState::Probe
+            | NeighborState::Unreachable
+    )
+}
+
+fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Option<Look> {
+    let bytes = packet.first().get(l3..)?;
+    let fixed: &[u8; ipv4::HEADER_LEN] = bytes.first_chunk()?;
+    let header_len = ipv4::header_len(fixed)?;
+    let [_, _, len0, len1, _, _, frag0, frag1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] =
+        *fixed;
+    let total_len = usize::from(u16::from_be_bytes([len0, len1]));
+    if total_len < header_len || total_len > packet.len() - l3 {
+        return None;
     }
-    let ports: &[u8; 4] = bytes.get(l4..)?.first_chunk()?;
-    let (src_port, dst_port) =
-        (u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]]));
-    let iface = packet.iface();
-    let (from, to) = (SocketAddr::new(src_addr, src_port), SocketAddr::new(dst_addr, dst_port));
-    Some(stack.udp.classify(from, to, iface))
+    let (src_addr, dst_addr) = (Ipv4Addr::new(s0, s1, s2, s3), Ipv4Addr::new(d0, d1, d2, d3));
+    if !interface.owns_v4(dst_addr).is_some_and(|state| state.is_assigned()) {
+        let many = dst_addr.is_multicast() || interface.is_broadcast_v4(dst_addr);
+        // Whoever asks for an address is answered at one that is not ours yet.
+        let open = many || stack.dhcp.asks() || interface.medium == LinkMedium::Loopback;
+        return open.then_some(Look::Is(Triage::Stranger));
+    }
+    if u16::from_be_bytes([frag0, frag1]) & 0x3fff != 0 {
+        return Some(Look::Is(Triage::Stranger));
+    }
+    let body = bytes.get(header_len..)?;
+    match IpProtocol(protocol) {
+        IpProtocol::UDP => datagram(interface, src_addr.into(), dst_addr.into(), body),
+        IpProtocol::ICMPV4 => Some(error_v4(interface, body)),
+        IpProtocol::IGMP => Some(Look::Is(Triage::Stranger)),
+        other => overheard(stack, Family::V4, other),
+    }
+}
+
+fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Option<Look> {
+    let bytes = packet.first().get(l3..)?;
+    let (fixed, body) = bytes.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;
+    let [version, _, _, _, len0, len1, next, hop_limit, ends @ ..] = fixed;
+    let payload_len = usize::from(u16::from_be_bytes([*len0, *len1]));
+    if version >> 4 != 6 || payload_len > packet.len() - l3 - ipv6::HEADER_LEN {
+        return None;
+    }
+    let (from, to) = ends.split_first_chunk::<16>()?;
+    let src_addr = Ipv6Addr::from(*from);
+    let dst_addr = Ipv6Addr::from(*to.first_chunk::<16>()?);
+    let next = IpProtocol(*next);
+    if next == IpProtocol::ICMPV6
+        && *hop_limit == HOP_LIMIT_OF_A_NEIGHBOR
+        && let Some(neighbor) = advertised(stack, interface, body)
+    {
+        return Some(Look::Is(neighbor));
+    }
+    if !interface.owns_v6(dst_addr).is_some_and(|state| state.is_assigned()) {
+        let open = dst_addr.is_multicast() || interface.medium == LinkMedium::Loopback;
+        return open.then_some(Look::Is(Triage::Stranger));
+    }
+    match next {
+        IpProtocol::UDP => datagram(interface, src_addr.into(), dst_addr.into(), body),
+        IpProtocol::ICMPV6 => Some(error_v6(interface, body)),
+        next if next.is_extension() => Some(Look::Is(Triage::Stranger)),
+        other => overheard(stack, Family::V6, other),
+    }
+}
+
+/// An advertisement of a neighbour that we have asked is a friend's.
+fn advertised(stack: &Stack, interface: &Interface, message: &[u8]) -> Option<Triage> {
+    if *message.first()? != Icmpv6Type::NEIGHBOR_ADVERTISEMENT.0 {
+        return None;
+    }
+    let target = Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?);
+    let neighbor = stack.neighbors_v6.neighbor(interface.index, target)?;
+    is_asked(neighbor.state).then_some(Triage::Friend)
+}
+
+/// A protocol that only raw sockets here may want.
+fn overheard(stack: &Stack, family: Family, protocol: IpProtocol) -> Option<Look> {
+    stack.raw.hears(family, protocol).then_some(Look::Is(Triage::Stranger))
+}
+
+fn datagram(
+    interface: &Interface,
+    src_addr: IpAddr,
+    dst_addr: IpAddr,
+    body: &[u8],
+) -> Option<Look> {
+    let [s0, s1, d0, d1, len0, len1, _, _] = *body.first_chunk()?;
+    if usize::from(u16::from_be_bytes([len0, len1])) < floodwall_wire::udp::HEADER_LEN {
+        return None;
+    }
+    let (src_port, dst_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
+    let (from, to) = ((src_addr, src_port), (dst_addr, dst_port));
+    Some(Look::Datagram(Whose::new(from, to, interface.index)))
+}
+
+/// Of an ICMP message: the datagram of ours that it is an error about, if it is one.
+fn error_v4(interface: &Interface, message: &[u8]) -> Look {
+    let quoted = || {
+        let kind = floodwall_wire::Icmpv4Type(*message.first()?);
+        let is_error = matches!(
+            kind,
+            floodwall_wire::Icmpv4Type::DESTINATION_UNREACHABLE
+                | floodwall_wire::Icmpv4Type::TIME_EXCEEDED
+                | floodwall_wire::Icmpv4Type::PARAMETER_PROBLEM
+        );
+        let quote = message.get(icmpv4::HEADER_LEN..).filter(|_| is_error)?;
+        let fixed: &[u8; ipv4::HEADER_LEN] = quote.first_chunk()?;
+        let ports = quote.get(ipv4::header_len(fixed)?..)?;
+        let [.., frag0, frag1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] = *fixed;
+        let later = u16::from_be_bytes([frag0, frag1]) & 0x1fff != 0;
+        let ours = Ipv4Addr::new(s0, s1, s2, s3).into();
+        let theirs = Ipv4Addr::new(d0, d1, d2, d3).into();
+        if later { None } else { turned(interface, protocol, ours, theirs, ports) }
+    };
+    quoted().unwrap_or(Look::Is(Triage::Stranger))
+}
+
+/// As [`error_v4`].
+fn error_v6(interface: &Interface, message: &[u8]) -> Look {
+    let quoted = || {
+        let kind = Icmpv6Type(*message.first()?);
+        let quote =
+            message.get(floodwall_wire::icmpv6::HEADER_LEN..).filter(|_| kind.is_error())?;
+        let (fixed, ports) = quote.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;
+        let [_, _, _, _, _, _, protocol, _, ends @ ..] = fixed;
+        let (ours, theirs) = ends.split_first_chunk::<16>()?;
+        let ours = Ipv6Addr::from(*ours).into();
+        let theirs = Ipv6Addr::from(*theirs.first_chunk::<16>()?).into();
+        turned(interface, *protocol, ours, theirs, ports)
+    };
+    quoted().unwrap_or(Look::Is(Triage::Stranger))
+}
+
+/// The datagram that would answer the one whose headers are quoted.
+fn turned(
+    interface: &Interface,
+    protocol: u8,
+    ours: IpAddr,
+    theirs: IpAddr,
+    ports: &[u8],
+) -> Option<Look> {
+    let [o0, o1, t0, t1] = *ports.first_chunk()?;
+    let (our_port, their_port) = (u16::from_be_bytes([o0, o1]), u16::from_be_bytes([t0, t1]));
+    let whose = Whose::new((theirs, their_port), (ours, our_port), interface.index);
+    (IpProtocol(protocol) == IpProtocol::UDP).then_some(Look::Error(whose))
 }

@@ -11,7 +11,7 @@ use floodwall_base::IfIndex;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_packet::Triage;
 
-use crate::demux::{Kind, NONE, Probe, bits, is_group, zone_of};
+use crate::demux::{Kind, NONE, Probe, V4, bits, is_group, is_link_scope, zone_of};
 use crate::intake::Intake;
 use crate::sockets::Udp;
 
@@ -27,13 +27,13 @@ impl Whose {
     /// Of the addresses and ports in a datagram's headers.
     #[must_use]
     #[inline(always)]
-    pub fn new(src: (IpAddr, u16), dst: (IpAddr, u16), iface: IfIndex) -> Self {
+    pub fn new(from: (IpAddr, u16), to: (IpAddr, u16), iface: IfIndex) -> Self {
         Self(Probe {
-            local: bits(dst.0),
-            remote: bits(src.0),
+            local: bits(to.0),
+            remote: bits(from.0),
             iface: zone_of(iface),
-            local_port: dst.1,
-            remote_port: src.1,
+            local_port: to.1,
+            remote_port: from.1,
         })
     }
 
@@ -42,6 +42,20 @@ impl Whose {
     #[inline]
     pub const fn remote(&self) -> (u128, u16) {
         (self.0.remote, self.0.remote_port)
+    }
+
+    /// Whether it is of IPv4.
+    #[must_use]
+    #[inline]
+    pub const fn is_v4(&self) -> bool {
+        self.0.families() == V4
+    }
+
+    /// Whether the sender's address is valid on its link only.
+    #[must_use]
+    #[inline]
+    pub const fn is_link_scope(&self) -> bool {
+        is_link_scope(self.0.remote)
     }
 
     /// Our port.

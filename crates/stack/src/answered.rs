@@ -1,0 +1,345 @@
+//! The peers that programs here have lately talked with, for triage: friends beside those of
+//! connected sockets.
+//!
+//! Written where a socket that is not connected sends along a path that it looks up (a socket that
+//! sends to one peer again and again does that every 100 ms), read by triage. A peer is an address
+//! and port with our port, and for link-local addresses the link. It is a friend once we have sent
+//! to it *again*, later than the first time: so it came back after our first answer, or we wanted
+//! it on our own account twice.
+//!
+//! # Under flood
+//! Only our own answers fill the table, and nothing learns of it. Bound: `ANSWERED_PEERS` entries,
+//! allocated at the start; an IPv4 /24 or IPv6 /64 has at most `ANSWERED_PREFIX_MAX` of them. Worst
+//! work: one set of eight, in two cache lines. A newcomer displaces who has been silent for
+//! [`PEER_SILENCE`], else the oldest that was answered once only, never a friend; else it remains a
+//! stranger. What a flood from forged sources can do: each source that it uses at least twice
+//! becomes a friend, as nothing in UDP proves that it exists. Therefore friends of this kind get at
+//! most [`QUOTA`] places of a burst as soon as there are connected sockets, whose peers they thus
+//! cannot crowd out; and friends that came before keep their entries. Honest peers behind the same
+//! prefix, or in a full set, lose the preference and nothing else. No packet dies of it, so there
+//! is no counter.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use floodwall_base::limits::{ANSWERED_PEERS, ANSWERED_PREFIX_MAX, BURST_MAX};
+use floodwall_base::{Instant, SecretRandom};
+use floodwall_udp::{SocketId, Whose};
+
+use crate::shard::Stack;
+use crate::tables::Tables;
+use crate::triage::peer_of;
+use crate::tx::Path;
+
+/// How long a peer may be silent, or we, before it is a stranger again.
+const PEER_SILENCE: Duration = Duration::from_secs(30);
+/// Places in a burst that friends of this kind have at most where there are connected sockets.
+pub(crate) const QUOTA: usize = BURST_MAX / 4;
+/// Entries of one set.
+const WAYS: usize = 8;
+/// Sets that one prefix may use.
+const SETS_OF_A_PREFIX: u32 = (ANSWERED_PREFIX_MAX / WAYS) as u32;
+/// Time is kept in steps of 2^16 ns, 66 us, which wrap after three days.
+const TICK_BITS: u32 = 16;
+
+/// Who a datagram was from or goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Peer {
+    /// Its address, IPv4 mapped.
+    pub(crate) addr: u128,
+    pub(crate) port: u16,
+    pub(crate) local_port: u16,
+    /// The link of a link-local address, 0 for others.
+    pub(crate) zone: u16,
+}
+
+/// Where a peer's entry is, if it has one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    set: u32,
+    print: u64,
+}
+
+impl Place {
+    /// Nobody's: for arrays.
+    pub(crate) const NOBODYS: Self = Self { set: 0, print: 0 };
+}
+
+/// The finger prints lie in the first cache line: a stranger costs one.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Set {
+    /// 0 is a free place.
+    prints: [u64; WAYS],
+    sent_at: [u32; WAYS],
+    /// Bits of those that were answered again.
+    friends: u8,
+}
+
+const EMPTY: Set = Set { prints: [0; WAYS], sent_at: [0; WAYS], friends: 0 };
+
+/// See the file's head.
+pub(crate) struct Answered {
+    sets: Box<[Set]>,
+    /// Of a multilinear hash as in the socket tables: nobody outside sees a value of it.
+    key: [u64; 16],
+    /// The time of the last round.
+    now: u32,
+}
+
+impl Answered {
+    /// An empty table; `random` gives its key.
+    pub(crate) fn new(random: &mut SecretRandom) -> Self {
+        let sets = (ANSWERED_PEERS / WAYS).next_power_of_two();
+        Self {
+            sets: vec![EMPTY; sets].into(),
+            key: core::array::from_fn(|_| random.next_u64()),
+            now: 0,
+        }
+    }
+
+    /// A round begins.
+    #[inline]
+    pub(crate) const fn begin(&mut self, now: Instant) {
+        self.now = ticks(now);
+    }
+
+    /// Where this peer's entry would be. No load from the table.
+    #[inline(always)]
+    pub(crate) fn place(&self, peer: &Peer) -> Place {
+        let [p0, p1, p2, a0, a1, a2, a3, a4, a5, a6, b0, b1, b2, b3, b4, b5] = self.key;
+        let word = |shift: u32| (peer.addr >> shift) as u32;
+        let ports = u32::from(peer.port) << 16 | u32::from(peer.local_port);
+        let zone = u32::from(peer.zone);
+        let v4 = peer.addr >> 32 == 0xffff;
+        // IPv4 differs in the lowest word only, and its prefix in the upper 24 bits of that.
+        let (upper, lower) = if v4 { (word(0) >> 8, 1) } else { (word(96), word(64)) };
+        let prefix = p0.wrapping_add(pair(p1, upper, p2, lower));
+        let one = a0
+            .wrapping_add(pair(a1, word(0), a2, ports))
+            .wrapping_add(pair(a3, word(32), a4, zone))
+            .wrapping_add(pair(a5, word(64), a6, word(96)));
+        let other = b0
+            .wrapping_add(pair(b1, word(0), b2, ports))
+            .wrapping_add(pair(b3, word(32) ^ zone, b4, word(64)))
+            .wrapping_add(pair(b5, word(96), p2, zone));
+        let print = (one >> 32) << 32 | other >> 32;
+        let within = (print as u32) % SETS_OF_A_PREFIX;
+        Place { set: ((prefix >> 32) as u32).wrapping_add(within), print: print.max(1) }
+    }
+
+    /// Whether we have answered this peer again, lately.
+    #[inline(always)]
+    pub(crate) fn is_friend(&self, place: Place) -> bool {
+        let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) else {
+            return false;
+        };
+        let hit = set.prints.iter().position(|print| *print == place.print);
+        hit.is_some_and(|way| {
+            set.friends >> way & 1 == 1
+                && set.sent_at.get(way).is_some_and(|sent| is_fresh(*sent, self.now))
+        })
+    }
+
+    /// We send to this peer.
+    pub(crate) fn note(&mut self, peer: &Peer, now: Instant) {
+        let (place, now) = (self.place(peer), ticks(now));
+        let mask = self.sets.len() - 1;
+        let Some(set) = self.sets.get_mut(place.set as usize & mask) else { return };
+        let known = set.prints.iter().position(|print| *print == place.print);
+        let Some(way) = known.or_else(|| set.room(now)) else { return };
+        let (Some(print), Some(sent_at)) = (set.prints.get_mut(way), set.sent_at.get_mut(way))
+        else {
+            return;
+        };
+        let bit = 1 << way;
+        if known.is_none() || !is_fresh(*sent_at, now) {
+            set.friends &= !bit;
+        } else if *sent_at != now {
+            set.friends |= bit;
+        }
+        (*print, *sent_at) = (place.print, now);
+    }
+
+    /// Entries in use, and friends among them: for tests.
+    #[cfg(test)]
+    fn count(&self) -> (usize, usize) {
+        let used = self.sets.iter().flat_map(|set| set.prints).filter(|print| *print != 0).count();
+        (used, self.sets.iter().map(|set| set.friends.count_ones() as usize).sum())
+    }
+}
+
+impl Set {
+    /// A place for a newcomer: a free one or one of somebody long silent, else that of the oldest
+    /// who is no friend.
+    fn room(&self, now: u32) -> Option<usize> {
+        let age = |way: usize| self.sent_at.get(way).map_or(0, |sent| now.wrapping_sub(*sent));
+        let is_free = |way: &usize| {
+            self.prints.get(*way) == Some(&0)
+                || self.sent_at.get(*way).is_some_and(|sent| !is_fresh(*sent, now))
+        };
+        (0..WAYS).find(is_free).or_else(|| {
+            (0..WAYS).filter(|way| self.friends >> way & 1 == 0).max_by_key(|way| age(*way))
+        })
+    }
+}
+
+/// Two words' share of a sum.
+#[inline(always)]
+const fn pair(key_a: u64, a: u32, key_b: u64, b: u32) -> u64 {
+    key_a.wrapping_add(a as u64).wrapping_mul(key_b.wrapping_add(b as u64))
+}
+
+const fn ticks(now: Instant) -> u32 {
+    (now.as_nanos() >> TICK_BITS) as u32
+}
+
+#[inline(always)]
+const fn is_fresh(sent_at: u32, now: u32) -> bool {
+    const SILENCE: u32 = (PEER_SILENCE.as_nanos() as u64 >> TICK_BITS) as u32;
+    // What was sent by a slice of timed work may be later than the last round.
+    const AHEAD: u32 = 1 << 16;
+    let age = now.wrapping_sub(sent_at);
+    age <= SILENCE || age > u32::MAX - AHEAD
+}
+
+impl Stack {
+    /// A socket sends to `to` on a path that was looked up just now. Peers of connected sockets are
+    /// friends without this.
+    pub(crate) fn note_answered<A: Tables>(
+        &mut self,
+        id: SocketId,
+        to: &SocketAddr,
+        path: Path<A>,
+        now: Instant,
+    ) {
+        let Path::Via { iface, .. } = path else { return };
+        if !matches!(self.udp.peer_addr(id), Ok(None)) {
+            return;
+        }
+        let Ok(Some(local)) = self.udp.local_addr(id) else { return };
+        // As their next datagram will be seen.
+        let whose = Whose::new((to.ip(), to.port()), (local.ip(), local.port()), iface);
+        self.answered.note(&peer_of(&whose, iface), now);
+    }
+}
+
+impl core::fmt::Debug for Answered {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Answered({} sets)", self.sets.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_base::Randomness;
+
+    use super::*;
+
+    const fn at(ms: u64) -> Instant {
+        Instant::from_nanos(1_000_000_000 + ms * 1_000_000)
+    }
+
+    fn table() -> Answered {
+        Answered::new(&mut Randomness::from_number(3).secret)
+    }
+
+    fn v4(addr: u32, port: u16) -> Peer {
+        Peer { addr: (0xffff << 32) + u128::from(addr), port, local_port: 53, zone: 0 }
+    }
+
+    fn v6(prefix: u64, host: u64, port: u16) -> Peer {
+        let addr = u128::from(prefix) << 64 | u128::from(host);
+        Peer { addr, port, local_port: 53, zone: 0 }
+    }
+
+    fn is_friend(table: &mut Answered, peer: &Peer, now: Instant) -> bool {
+        table.begin(now);
+        table.is_friend(table.place(peer))
+    }
+
+    #[test]
+    fn who_is_answered_again_is_a_friend_until_silence() {
+        for peer in [v4(0x0a00_0001, 99), v6(0x2001_0db8 << 32, 7, 99)] {
+            let mut table = table();
+            assert!(!is_friend(&mut table, &peer, at(0)));
+            table.note(&peer, at(0));
+            assert!(!is_friend(&mut table, &peer, at(1)), "anyone can be answered once");
+            table.note(&peer, at(0));
+            assert!(!is_friend(&mut table, &peer, at(1)), "twice in one round is once");
+            table.note(&peer, at(2));
+            assert!(is_friend(&mut table, &peer, at(3)));
+            for other in [
+                Peer { port: 98, ..peer },
+                Peer { local_port: 54, ..peer },
+                Peer { zone: 2, ..peer },
+                Peer { addr: peer.addr ^ 1, ..peer },
+            ] {
+                assert!(!is_friend(&mut table, &other, at(3)), "{other:?}");
+            }
+            assert!(is_friend(&mut table, &peer, at(29_000)));
+            assert!(!is_friend(&mut table, &peer, at(31_000)));
+            table.note(&peer, at(31_000));
+            assert!(!is_friend(&mut table, &peer, at(31_001)), "it begins anew");
+        }
+    }
+
+    #[test]
+    fn a_flood_of_forged_sources_neither_grows_the_table_nor_displaces_friends() {
+        for v6_flood in [false, true] {
+            let mut table = table();
+            let friends: Vec<Peer> = (0..200).map(|n| v4(0x0a00_0000 + n * 997, 9)).collect();
+            for now in [at(0), at(1)] {
+                friends.iter().for_each(|friend| table.note(friend, now));
+            }
+            let friends: Vec<Peer> =
+                friends.into_iter().filter(|f| is_friend(&mut table, f, at(2))).collect();
+            assert!(friends.len() > 190, "{}", friends.len());
+            let mut random = Randomness::from_number(4).public;
+            for n in 0..200_000 {
+                let source = match v6_flood {
+                    true => v6(random.next_u64(), random.next_u64(), 9),
+                    false => v4(random.next_u64() as u32, 9),
+                };
+                table.note(&source, at(3 + n / 1000));
+            }
+            assert!(friends.iter().all(|f| is_friend(&mut table, f, at(250))));
+            let (used, friendly) = table.count();
+            assert!(used <= ANSWERED_PEERS && friendly < 250, "{used} {friendly}");
+        }
+    }
+
+    #[test]
+    fn one_prefix_has_a_bounded_share_however_many_peers_it_shows() {
+        for of_one_prefix in
+            [(|n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16)) as fn(u32) -> Peer, |n| {
+                v6(0x2001_0db8_0000_0001, u64::from(n) * 7919, 9)
+            }]
+        {
+            let mut table = table();
+            for now in [at(0), at(1)] {
+                (0..20_000).for_each(|n| table.note(&of_one_prefix(n), now));
+            }
+            // Each was answered twice, but most had to go before the second time came.
+            let (used, friendly) = table.count();
+            assert!(used <= ANSWERED_PREFIX_MAX && friendly <= used, "{used} {friendly}");
+            for n in 0..100 {
+                let (peer, later) = (of_one_prefix(n), at(2 + u64::from(n)));
+                table.note(&peer, later);
+                table.note(&peer, at(3 + u64::from(n)));
+            }
+            let (used, friendly) = table.count();
+            assert!(used <= ANSWERED_PREFIX_MAX && friendly > 8, "{used} {friendly}");
+        }
+    }
+
+    #[test]
+    fn time_that_wraps_makes_no_friends_of_strangers() {
+        let mut table = table();
+        let peer = v4(1, 1);
+        table.note(&peer, Instant::ORIGIN);
+        let wrapped = Instant::from_nanos(1 << (32 + TICK_BITS));
+        table.note(&v4(2, 2), wrapped);
+        assert!(!is_friend(&mut table, &peer, wrapped));
+    }
+}
