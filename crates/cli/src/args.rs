@@ -75,6 +75,10 @@ The same as a file, for --config and `floodwall check`:
   kind = \"udp-echo\"
   port = 7001
 
+On several cores, instead of cpu:
+  floodwall run --device tap:fw0 --cores 0,1
+  cores = \"0,1\"         # or workers = 2
+
 Without an address, DHCP servers and IPv6 routers of the link are asked:
   floodwall run --device tap:fw0
   [[interface]]
@@ -129,9 +133,19 @@ pub(crate) struct RunArgs {
     /// for the multicast groups that it joins on every interface; repeat for more
     #[arg(long, value_name = "KIND:PORT[@GROUP]")]
     pub(crate) service: Vec<String>,
-    /// Core to run on; by default wherever the system likes
+    /// Core to run on, with one worker; by default wherever the system likes
     #[arg(long, value_name = "CORE", value_parser = clap::value_parser!(i64))]
     pub(crate) cpu: Option<i64>,
+    /// Workers, each pinned to a core of its own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64))]
+    pub(crate) workers: Option<i64>,
+    /// The workers' cores, one each, as in 0,2-3; by default the first that may be used
+    #[arg(long, value_name = "CORES")]
+    pub(crate) cores: Option<String>,
+    /// What a worker that panics does: end (everything) or isolate (close its flows, begin it
+    /// again)
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) panic: Option<String>,
     /// Record every packet to a pcapng file; several devices or queues get one each, named after
     /// them
     #[arg(long, value_name = "FILE")]
@@ -204,6 +218,9 @@ pub(crate) struct StatArgs {
     /// Counters that stand at zero, too
     #[arg(long)]
     pub(crate) all: bool,
+    /// One column a worker for what the loops count of themselves
+    #[arg(long)]
+    pub(crate) workers: bool,
     /// Again and again, until interrupted
     #[arg(long)]
     pub(crate) watch: bool,

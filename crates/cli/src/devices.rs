@@ -20,15 +20,20 @@ pub(crate) struct Opened {
     pub(crate) notes: Vec<String>,
 }
 
-/// Opens an interface's device as wanted, with the most that it and our privilege allow.
+/// Queues of a TUN or TAP where nobody says how many: one a worker, as far as there can be so many.
+const QUEUES_MAX: usize = 8;
+
+/// Opens an interface's device as wanted, for so many workers, with the most that it and our
+/// privilege allow.
 pub(crate) fn open(
     index: usize,
     wanted: &InterfaceSettings,
+    workers: usize,
     random: &mut Randomness,
 ) -> Result<Opened, DeviceError> {
     let name = &wanted.device.value.name;
     let config = OpenConfig {
-        queues: wanted.queues.as_ref().map_or(1, |queues| queues.value),
+        queues: wanted.queues.as_ref().map_or(workers.min(QUEUES_MAX), |queues| queues.value),
         offload: wanted.offload.value,
         mtu: wanted.mtu.as_ref().map(|mtu| mtu.value),
     };
@@ -39,6 +44,9 @@ pub(crate) fn open(
         return Err(DeviceError::Unsupported { device, missing, remedy });
     };
     let info = first.info().clone();
+    if queues.len() < workers {
+        notes.push(few_queues(queues.len(), workers));
+    }
     let mac = (info.medium == Medium::Ethernet).then(|| {
         wanted.mac.as_ref().map_or_else(|| station_address(name, random), |mac| mac.value)
     });

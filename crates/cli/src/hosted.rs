@@ -4,7 +4,7 @@
 //! out and read here only.
 
 use floodwall_base::{Counter, Counters, DropCounts, DropReason, Instant, Units};
-use floodwall_dispatch::{Publish, WORDS_MAX};
+use floodwall_dispatch::{Publish, Published, WORDS_MAX};
 use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage};
 use floodwall_stack::{Fates, Host, Stats};
 
@@ -22,6 +22,10 @@ impl Engine for Hosted {
 
     fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
         self.0.adopt(round, handed)
+    }
+
+    fn appetite(&self, now: Instant) -> usize {
+        self.0.appetite(now)
     }
 
     fn departed(&mut self) {
@@ -63,6 +67,15 @@ fn write(stats: &Stats, out: &mut [u64]) {
         .chain([fates.originated, fates.transmitted, stats.pending])
         .chain([fates.handed_in, fates.adopted_in, fates.handed_out, fates.adopted_out]);
     out.iter_mut().zip(words).for_each(|(slot, word)| *slot = word);
+}
+
+/// The words of all workers together: all of them are counts.
+pub(crate) fn sum(all: &[Published]) -> Vec<u64> {
+    let mut sum = vec![0; WORDS];
+    for published in all {
+        sum.iter_mut().zip(&published.words).for_each(|(sum, word)| *sum += word);
+    }
+    sum
 }
 
 /// The counts of a snapshot.

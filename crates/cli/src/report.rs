@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use floodwall_base::{Counter, DropCounts, Instant};
-use floodwall_dispatch::{Desk, PortReport, Published};
+use floodwall_dispatch::{Clock, CrewReader, Desk, Facts, PortReport, Published};
 use floodwall_stack::Stats;
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +21,9 @@ use crate::network::{AddrInfo, Network};
 pub(crate) struct Report {
     pub(crate) version: String,
     pub(crate) pid: u32,
-    /// Since the worker was started.
+    /// Since the workers were started.
     pub(crate) uptime_ns: u64,
-    /// The core that the worker is pinned to.
+    /// The core that the only worker is pinned to.
     pub(crate) cpu: Option<usize>,
     /// Every counter, zero or not.
     pub(crate) counters: BTreeMap<String, u64>,
@@ -33,8 +34,42 @@ pub(crate) struct Report {
     pub(crate) neighbours: Vec<Neighbour>,
     /// Routers, prefixes, leases, name servers, groups, fragments; links with their addresses.
     pub(crate) network: Network,
-    /// What the loop counts of itself.
+    /// What the loops count of themselves: sums, and the longest of what is longest.
     pub(crate) worker: BTreeMap<String, u64>,
+    /// Each of them apart, in order.
+    #[serde(default)]
+    pub(crate) workers: Vec<WorkerReport>,
+    /// Memory that was unlinked and waits until every worker has paused.
+    #[serde(default)]
+    pub(crate) reclamation: Reclamation,
+}
+
+/// One worker.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkerReport {
+    /// The core that it is pinned to.
+    pub(crate) core: Option<usize>,
+    /// Since it last paused; `None` while it sleeps, and is not waited for.
+    pub(crate) quiescent_age_ns: Option<u64>,
+    /// Since its snapshot was taken; a worker that sleeps takes none.
+    pub(crate) snapshot_age_ns: u64,
+    /// What its loop counts of itself.
+    pub(crate) facts: BTreeMap<String, u64>,
+}
+
+/// Grace periods, and what waits for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reclamation {
+    pub(crate) grace_last_ns: u64,
+    pub(crate) grace_p99_ns: u64,
+    pub(crate) grace_max_ns: u64,
+    pub(crate) freed: u64,
+    pub(crate) unreclaimed_items: u64,
+    pub(crate) unreclaimed_bytes: u64,
+    pub(crate) unreclaimed_items_max: u64,
+    pub(crate) unreclaimed_bytes_max: u64,
+    /// Changes that were not made, because as much waited as may.
+    pub(crate) refused: u64,
 }
 
 /// Packets that died for one reason.
@@ -140,21 +175,36 @@ pub(crate) fn ask(desk: &mut Desk<'_, Hosted>) -> Asked {
 #[derive(Debug, Clone)]
 pub(crate) struct Birth {
     pub(crate) started: Instant,
-    pub(crate) cpu: Option<usize>,
+    /// Each worker's core.
+    pub(crate) cores: Vec<Option<usize>>,
+}
+
+impl Asked {
+    /// The devices of another worker.
+    pub(crate) fn add_ports(&mut self, ports: Vec<PortReport>) {
+        self.ports.extend(ports);
+        self.ports.sort_by_key(|port| port.iface);
+    }
 }
 
 impl Report {
-    /// The document, out of a snapshot and what was asked at the desk.
-    pub(crate) fn new(birth: &Birth, published: &Published, asked: Asked) -> Self {
-        let stats = hosted::read(&published.words);
+    /// The document, out of the workers' snapshots and what was asked at their desks.
+    pub(crate) fn new(birth: &Birth, reader: &CrewReader, asked: Asked) -> Self {
+        let published = reader.read();
+        let now = Clock::new().now();
+        let stats = hosted::read(&hosted::sum(&published));
+        let facts = Facts::of_all(published.iter().map(|published| &published.facts));
         let named = |(name, n): (&str, u64)| (name.to_owned(), n);
         let mut neighbours = asked.neighbours;
         neighbours.sort_by_key(|n| (n.dev.clone(), n.addr));
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            uptime_ns: published.at.as_nanos().saturating_sub(birth.started.as_nanos()),
-            cpu: birth.cpu,
+            uptime_ns: nanos(now.saturating_since(birth.started)),
+            cpu: match birth.cores[..] {
+                [only] => only,
+                _ => None,
+            },
             counters: Counter::ALL
                 .iter()
                 .map(|counter| (counter.name().to_owned(), stats.counters.of(*counter)))
@@ -164,7 +214,46 @@ impl Report {
             devices: asked.ports.into_iter().map(|port| device(&asked.network, port)).collect(),
             neighbours,
             network: asked.network,
-            worker: published.facts.named().map(named).collect(),
+            worker: facts.named().map(named).collect(),
+            workers: workers(birth, &published, reader, now),
+            reclamation: Reclamation::new(reader, now),
+        }
+    }
+}
+
+fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn workers(
+    birth: &Birth,
+    published: &[Published],
+    reader: &CrewReader,
+    now: Instant,
+) -> Vec<WorkerReport> {
+    let ages: Vec<_> = reader.domain().ages(now).collect();
+    let one = |(number, published): (usize, &Published)| WorkerReport {
+        core: birth.cores.get(number).copied().flatten(),
+        quiescent_age_ns: ages.iter().find(|a| a.worker == number).map(|a| nanos(a.age)),
+        snapshot_age_ns: nanos(now.saturating_since(published.at)),
+        facts: published.facts.named().map(|(name, n)| (name.to_owned(), n)).collect(),
+    };
+    published.iter().enumerate().map(one).collect()
+}
+
+impl Reclamation {
+    fn new(reader: &CrewReader, now: Instant) -> Self {
+        let limbo = reader.domain().stats(now).limbo;
+        Self {
+            grace_last_ns: nanos(limbo.grace_last),
+            grace_p99_ns: nanos(limbo.grace_p99),
+            grace_max_ns: nanos(limbo.grace_max),
+            freed: limbo.freed,
+            unreclaimed_items: limbo.items as u64,
+            unreclaimed_bytes: limbo.bytes as u64,
+            unreclaimed_items_max: limbo.items_max as u64,
+            unreclaimed_bytes_max: limbo.bytes_max as u64,
+            refused: limbo.refused,
         }
     }
 }

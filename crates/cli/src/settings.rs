@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use floodwall_base::{IpCidr, MacAddr};
+use floodwall_dispatch::OnPanic;
 
 pub(crate) use self::words::ServiceWord;
 use crate::args::RunArgs;
@@ -100,11 +101,25 @@ impl InterfaceSettings {
 pub(crate) struct Settings {
     pub(crate) interfaces: Vec<InterfaceSettings>,
     pub(crate) services: Vec<Given<ServiceWord>>,
+    /// The core of the only worker.
     pub(crate) cpu: Option<Given<usize>>,
+    pub(crate) workers: Option<Given<usize>>,
+    /// One a worker.
+    pub(crate) cores: Option<Given<Vec<usize>>>,
+    /// What the panic of one worker does.
+    pub(crate) on_panic: Option<Given<OnPanic>>,
     pub(crate) record: Option<Given<PathBuf>>,
     pub(crate) socket: Option<Given<PathBuf>>,
     /// Where DNS servers and search list are written.
     pub(crate) dns_file: Option<Given<PathBuf>>,
+}
+
+impl Settings {
+    /// How many workers there shall be.
+    pub(crate) fn worker_count(&self) -> usize {
+        let of_cores = || self.cores.as_ref().map(|cores| cores.value.len());
+        self.workers.as_ref().map(|workers| workers.value).or_else(of_cores).unwrap_or(1)
+    }
 }
 
 /// One complaint: `PLACE: KEY: what is wrong; remedy`.

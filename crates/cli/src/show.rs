@@ -3,6 +3,7 @@
 //! Called by `stat`, and by `run` for its last line. Colour stands on a terminal only, and not
 //! where `NO_COLOR` is set (no-color.org).
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
@@ -10,7 +11,7 @@ use floodwall_base::Counter;
 use floodwall_dispatch::Fact;
 
 use crate::network::{LeaseInfo, Network};
-use crate::report::{DeviceReport, Report};
+use crate::report::{DeviceReport, Report, WorkerReport};
 
 /// How headings stand out.
 #[derive(Clone, Copy)]
@@ -38,11 +39,21 @@ impl Style {
     }
 }
 
-/// The whole report; counters at zero only with `all`.
-pub(crate) fn report(report: &Report, all: bool, style: Style) -> String {
+/// What of a report is shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shown {
+    /// Counters at zero, too.
+    pub(crate) all: bool,
+    /// A column a worker.
+    pub(crate) workers: bool,
+}
+
+/// The whole report.
+pub(crate) fn report(report: &Report, shown: Shown, style: Style) -> String {
+    let all = shown.all;
     let mut out = String::new();
     let Style { bold, plain, .. } = style;
-    let core = report.cpu.map_or_else(|| "any core".to_owned(), |cpu| format!("core {cpu}"));
+    let core = on_cores(report);
     let uptime = seconds(report.uptime_ns);
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -66,15 +77,84 @@ pub(crate) fn report(report: &Report, all: bool, style: Style) -> String {
     counters(&mut out, report, all, style);
     drops(&mut out, report, style);
     conservation(&mut out, report, style);
-    let _ = writeln!(out, "\n{bold}Worker{plain}");
-    for fact in Fact::ALL {
-        let n = report.worker.get(fact.name()).copied().unwrap_or(0);
-        if n > 0 || all {
-            let _ = writeln!(out, "{:<32}{n:>16}  {}", fact.name(), fact.sentence());
-        }
-    }
+    reclamation(&mut out, report, style);
+    workers(&mut out, report, shown, style);
     out
 }
+
+/// Where it runs, in words.
+fn on_cores(report: &Report) -> String {
+    let cores: Vec<_> =
+        report.workers.iter().filter_map(|worker| worker.core).map(|n| n.to_string()).collect();
+    match (report.workers.len(), report.cpu, cores.is_empty()) {
+        (0 | 1, Some(cpu), _) => format!("core {cpu}"),
+        (0 | 1, None, _) => "any core".to_owned(),
+        (n, _, true) => format!("{n} workers on any core"),
+        (n, _, false) => format!("{n} workers on cores {}", cores.join(",")),
+    }
+}
+
+/// Grace periods, and what waits for them; nothing where nothing ever waited.
+fn reclamation(out: &mut String, report: &Report, style: Style) {
+    let Style { bold, alarm, plain } = style;
+    let r = &report.reclamation;
+    if r.freed + r.unreclaimed_items + r.refused == 0 {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n{bold}Reclamation{plain}: {} freed, grace period {} last, {} p99, {} longest",
+        r.freed,
+        short(r.grace_last_ns),
+        short(r.grace_p99_ns),
+        short(r.grace_max_ns)
+    );
+    let refused = match r.refused {
+        0 => "no change refused".to_owned(),
+        n => format!("{alarm}{n} changes refused{plain}"),
+    };
+    let _ = writeln!(
+        out,
+        "  {} objects of {} bytes wait, {} of {} at most; {refused}",
+        r.unreclaimed_items, r.unreclaimed_bytes, r.unreclaimed_items_max, r.unreclaimed_bytes_max
+    );
+}
+
+/// What the loops count of themselves: totals, or a column a worker.
+fn workers(out: &mut String, report: &Report, shown: Shown, style: Style) {
+    let Style { bold, plain, .. } = style;
+    let title = if report.workers.len() == 1 { "Worker" } else { "Workers" };
+    let _ = writeln!(out, "\n{bold}{title}{plain}");
+    let of = |facts: &BTreeMap<String, u64>, fact: &Fact| {
+        facts.get(fact.name()).copied().unwrap_or(0)
+    };
+    let columns: &[WorkerReport] = if shown.workers { &report.workers } else { &[] };
+    for (what, value) in ABOUT {
+        let cells: String = columns.iter().map(|one| format!("{:>16}", value(one))).collect();
+        if !cells.is_empty() {
+            let _ = writeln!(out, "{what:<32}{:>16}{cells}", "");
+        }
+    }
+    for fact in Fact::ALL {
+        let total = of(&report.worker, fact);
+        if total == 0 && !shown.all {
+            continue;
+        }
+        if columns.is_empty() {
+            let _ = writeln!(out, "{:<32}{total:>16}  {}", fact.name(), fact.sentence());
+            continue;
+        }
+        let each = columns.iter().map(|one| format!("{:>16}", of(&one.facts, fact)));
+        let _ = writeln!(out, "{:<32}{total:>16}{}", fact.name(), each.collect::<String>());
+    }
+}
+
+/// What is told of a worker beside its counts.
+const ABOUT: [(&str, fn(&WorkerReport) -> String); 3] = [
+    ("core", |one| one.core.map_or_else(|| "any".to_owned(), |core| core.to_string())),
+    ("paused ago", |one| one.quiescent_age_ns.map_or_else(|| "asleep".to_owned(), short)),
+    ("snapshot taken ago", |one| short(one.snapshot_age_ns)),
+];
 
 fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
     let Style { bold, alarm, plain } = style;
@@ -244,9 +324,25 @@ pub(crate) fn seconds(nanos: u64) -> String {
     }
 }
 
+/// A short time in words.
+fn short(nanos: u64) -> String {
+    match nanos {
+        0..=9_999 => format!("{nanos} ns"),
+        10_000..=9_999_999 => format!("{} us", nanos / 1_000),
+        10_000_000..=9_999_999_999 => format!("{} ms", nanos / 1_000_000),
+        _ => seconds(nanos),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_times_keep_at_least_two_digits() {
+        let words = [0, 9_999, 10_000, 9_999_999, 10_000_000, 12_345_678_901].map(short);
+        assert_eq!(words, ["0 ns", "9999 ns", "10 us", "9999 us", "10 ms", "12.3 s"]);
+    }
 
     #[test]
     fn times_read_as_people_say_them() {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, IfIndex, Randomness};
 use floodwall_device::LinkState;
-use floodwall_dispatch::{Command, Control, Desk, PublishedReader, Stop};
+use floodwall_dispatch::{Command, Control, CrewReader, Desk, Stop};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::hosted::{self, Hosted};
@@ -41,7 +41,7 @@ pub(crate) struct Watched {
 /// See the file's head.
 pub(crate) struct Watch {
     pub(crate) control: Control<Hosted>,
-    pub(crate) reader: PublishedReader,
+    pub(crate) reader: CrewReader,
     pub(crate) links: Vec<Watched>,
     pub(crate) dns_file: Option<PathBuf>,
 }
@@ -60,7 +60,7 @@ impl Watch {
         let (mut seen, mut known, mut dns) = (None, Vec::new(), None);
         while !stop.is_triggered() {
             self.look_at_links();
-            let changes = hosted::read(&self.reader.read().words);
+            let changes = hosted::read(&hosted::sum(&self.reader.read()));
             let changes = changes.counters.of(Counter::FloodwallChanges);
             if seen != Some(changes)
                 && let Ok(network) =

@@ -118,6 +118,21 @@ impl Facts {
         self.0[fact as usize]
     }
 
+    /// Those of several workers together: sums, and of what is a longest time the longest.
+    #[must_use]
+    pub fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut sum = Self::default();
+        for facts in all {
+            for fact in Fact::ALL {
+                match fact {
+                    Fact::LongestRoundNanos => sum.raise(*fact, facts.of(*fact)),
+                    _ => sum.add(*fact, facts.of(*fact)),
+                }
+            }
+        }
+        sum
+    }
+
     /// Every fact with its name, in order.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Fact::ALL.iter().map(|fact| (fact.name(), self.of(*fact)))

@@ -20,6 +20,22 @@ pub enum PinError {
         /// The cores that the process may use.
         allowed: String,
     },
+    /// Fewer cores than workers.
+    #[error(
+        "{workers} workers are more than the {cores} cores that this process may use ({allowed}): \
+         ask for {cores} at most, or widen the set (taskset, cpuset of the container)"
+    )]
+    TooFew {
+        /// How many were asked for.
+        workers: usize,
+        /// How many cores there are.
+        cores: usize,
+        /// The cores that the process may use.
+        allowed: String,
+    },
+    /// The system does not say which cores there are.
+    #[error("cannot find out which cores this process may use: {0}")]
+    Unknown(String),
     /// The system refused for another reason.
     #[error("cannot pin the worker to core {core}: {reason}")]
     System {
@@ -30,16 +46,42 @@ pub enum PinError {
     },
 }
 
+/// One core for each of so many workers: the first that this process may use.
+///
+/// # Errors
+/// There are fewer, or the system does not say.
+pub fn cores_for(workers: usize) -> Result<Vec<usize>, PinError> {
+    let allowed = sched_getaffinity(None).map_err(|e| PinError::Unknown(e.to_string()))?;
+    choose(workers, &allowed)
+}
+
+fn choose(workers: usize, allowed: &CpuSet) -> Result<Vec<usize>, PinError> {
+    let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    match cores.get(..workers) {
+        Some(first) => Ok(first.to_vec()),
+        None => Err(PinError::TooFew { workers, cores: cores.len(), allowed: ranges(allowed) }),
+    }
+}
+
+/// Whether this process may use `core`.
+///
+/// # Errors
+/// As [`pin_to_core`], which it does not do.
+pub fn check_core(core: usize) -> Result<(), PinError> {
+    let allowed = sched_getaffinity(None).map_err(|e| PinError::Unknown(e.to_string()))?;
+    if core >= CpuSet::MAX_CPU || !allowed.is_set(core) {
+        return Err(PinError::NotAllowed { core, allowed: ranges(&allowed) });
+    }
+    Ok(())
+}
+
 /// Pins the calling thread to `core`, as the system numbers them from 0.
 ///
 /// # Errors
 /// The core does not exist, the process may not use it, or the system refuses.
 pub fn pin_to_core(core: usize) -> Result<(), PinError> {
     let system = |error: rustix::io::Errno| PinError::System { core, reason: error.to_string() };
-    let allowed = sched_getaffinity(None).map_err(system)?;
-    if core >= CpuSet::MAX_CPU || !allowed.is_set(core) {
-        return Err(PinError::NotAllowed { core, allowed: ranges(&allowed) });
-    }
+    check_core(core)?;
     let mut one = CpuSet::new();
     one.set(core);
     sched_setaffinity(None, &one).map_err(system)
@@ -84,6 +126,38 @@ mod tests {
             assert!(text.contains(&format!("core {core} is not among")), "{text}");
             assert!(text.contains("may use ("), "{text}");
         }
+    }
+
+    #[test]
+    fn a_cpuset_that_forbids_a_core_is_named_and_leaves_the_others() {
+        std::thread::spawn(|| {
+            let allowed = sched_getaffinity(None).unwrap();
+            let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+            let (Some(first), Some(other)) = (cores.first(), cores.get(1)) else {
+                println!("skipped: this machine has one core");
+                return;
+            };
+            // As taskset does: from now on this thread may use one core only.
+            pin_to_core(*other).unwrap();
+            let refused = pin_to_core(*first).unwrap_err();
+            let allowed = other.to_string();
+            assert_eq!(refused, PinError::NotAllowed { core: *first, allowed: allowed.clone() });
+            assert_eq!(cores_for(1), Ok(vec![*other]));
+            let refused = cores_for(2).unwrap_err();
+            assert_eq!(refused, PinError::TooFew { workers: 2, cores: 1, allowed });
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn more_workers_than_cores_are_refused_with_how_many_there_may_be() {
+        let mut set = CpuSet::new();
+        [1, 4, 5].into_iter().for_each(|core| set.set(core));
+        assert_eq!(choose(2, &set), Ok(vec![1, 4]));
+        let text = choose(4, &set).unwrap_err().to_string();
+        assert!(text.starts_with("4 workers are more than the 3 cores"), "{text}");
+        assert!(text.contains("(1,4-5): ask for 3 at most"), "{text}");
     }
 
     #[test]

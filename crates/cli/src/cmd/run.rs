@@ -1,21 +1,21 @@
-//! `floodwall run`: opens the devices, starts the worker, and ends in good order.
+//! `floodwall run`: opens the devices, starts the workers, and ends in good order.
 //!
-//! The worker has a thread of its own, on which its memory is made; this thread serves the control
-//! socket. SIGINT and SIGTERM, the worker's end and its panic all trigger the same stop, after
-//! which devices are closed, the socket is removed and one line says what happened.
+//! Each worker has a thread of its own (`crew.rs` in dispatch); this thread serves the control
+//! socket. SIGINT and SIGTERM, a worker's end and its panic all trigger the same stop, after which
+//! devices are closed, the socket is removed and one line says what happened.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use floodwall_dispatch::{
-    Clock, Control, Ended, Event, Port, PublishedReader, Stop, Worker, WorkerConfig, entropy,
-    pin_to_core,
+    Berth, Clock, Control, ControlError, Crew, CrewConfig, CrewReader, Event, OnPanic, Port, Seat, Setting, Stop,
+    WorkerConfig, entropy, pin,
 };
-use floodwall_packet::{Pool, PoolConfig};
+use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
 use floodwall_stack::{Application, Host, InterfaceConfig, LinkMedium, StackConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -36,7 +36,7 @@ use crate::socket::request::Request;
 use crate::socket::server;
 use crate::watch::{self, Watch};
 
-/// How long the worker may take to answer the control socket.
+/// How long a worker may take to answer the control socket.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Super-frames in the pool, where a device carries such.
 const SUPERS: usize = 64;
@@ -73,21 +73,22 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     let stop = Stop::new().map_err(words)?;
     let farewell = Farewell::default();
     let signals = catch_signals(&stop, &farewell)?;
-    let mut opened = open_devices(settings)?;
+    let cores = cores(settings)?;
+    let mut opened = open_devices(settings, cores.len())?;
     let config = stack_config(settings, &opened);
     floodwall_stack::check(&config).map_err(words)?;
     let taken = Taken::take(&socket).map_err(words)?;
     let recordings = record_devices(settings, &mut opened)?;
 
-    let birth =
-        Birth { started: Clock::new().now(), cpu: settings.cpu.as_ref().map(|cpu| cpu.value) };
+    let birth = Birth { started: Clock::new().now(), cores: cores.clone() };
     let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
-    let (worker, seat) = start_worker(settings, config, opened, &stop)?;
+    let crew = start_crew(settings, config, opened, &cores, &stop)?;
+    let seats = Seats { each: crew.seats().to_vec(), reader: crew.reader() };
     // Nobody else sets it.
-    let _ = farewell.set(seat.control.clone());
+    let _ = farewell.set(crew.control());
     let watch = Watch {
-        control: seat.control.clone(),
-        reader: seat.reader.clone(),
+        control: crew.control(),
+        reader: seats.reader.clone(),
         links: watch::links(names),
         dns_file: settings.dns_file.as_ref().map(|file| file.value.clone()),
     };
@@ -97,16 +98,12 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
         "floodwall: running; `floodwall stat --socket {}` shows counters, Ctrl-C ends",
         socket.display()
     );
-    let served = server::serve(&taken.listener, &stop, |request| answer(request, &birth, &seat));
+    let served = server::serve(&taken.listener, &stop, |request| answer(request, &birth, &seats));
     // Only a broken system ends the server early; the packets go on until somebody stops them.
     if let Err(error) = served {
         eprintln!("floodwall: the control socket is out of service: {error}");
     }
-    let ended = worker.join().map_err(|_| {
-        "the worker panicked, which is a bug: please report the message above, with the \
-         configuration and, if you can, a capture made with --record"
-            .to_owned()
-    })?;
+    let ended = crew.join().map_err(words);
     drop(taken);
     signals.close();
     // It ends with the same stop, and a panic in it has been said.
@@ -115,8 +112,25 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
         let (Ok(told) | Err(told)) = recording.end();
         eprintln!("floodwall: {told}");
     }
-    eprintln!("floodwall: {}", summary(&birth, &seat.reader));
+    eprintln!("floodwall: {}", summary(&birth, &seats.reader));
     ended.map(drop)
+}
+
+/// A core for each worker, where they are pinned. Asked before anything is opened.
+fn cores(settings: &Settings) -> Result<Vec<Option<usize>>, Failure> {
+    let (flag, cores) = match (&settings.cores, &settings.cpu, settings.worker_count()) {
+        (Some(cores), _, _) => ("--cores", cores.value.clone()),
+        (None, Some(cpu), _) => ("--cpu", vec![cpu.value]),
+        (None, None, 1) => return Ok(vec![None]),
+        (None, None, workers) => {
+            let cores = pin::cores_for(workers).map_err(|error| format!("--workers: {error}"))?;
+            ("--workers", cores)
+        }
+    };
+    for core in &cores {
+        pin::check_core(*core).map_err(|error| format!("{flag}: {error}"))?;
+    }
+    Ok(cores.into_iter().map(Some).collect())
 }
 
 fn socket_path(settings: &Settings) -> PathBuf {
@@ -156,11 +170,11 @@ fn named<T: Send + 'static>(
 }
 
 /// Opens all devices and says what was got.
-fn open_devices(settings: &Settings) -> Result<Vec<Opened>, Failure> {
+fn open_devices(settings: &Settings, workers: usize) -> Result<Vec<Opened>, Failure> {
     let mut random = entropy::randomness().map_err(words)?;
     let mut all = Vec::new();
     for (index, wanted) in settings.interfaces.iter().enumerate() {
-        let opened = devices::open(index, wanted, &mut random).map_err(words)?;
+        let opened = devices::open(index, wanted, workers, &mut random).map_err(words)?;
         if let Some(mtu) = &wanted.mtu
             && mtu.value > opened.info.mtu
         {
@@ -210,85 +224,64 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
     StackConfig { interfaces, stable_secret, ..StackConfig::default() }
 }
 
-/// How leases are given back before the end, once the worker stands.
+/// How leases are given back before the end, once the workers stand.
 type Farewell = Arc<OnceLock<Control<Hosted>>>;
 
-/// What other threads need of the worker.
-struct Seat {
-    control: Control<Hosted>,
-    reader: PublishedReader,
+/// What other threads need of the workers.
+struct Seats {
+    each: Vec<Seat<Hosted>>,
+    reader: CrewReader,
 }
 
-type Outcome = Result<Ended, Failure>;
-
-/// Starts the worker on a thread of its own, and waits until it stands.
-fn start_worker(
+/// Starts the workers, and waits until they stand.
+fn start_crew(
     settings: &Settings,
     config: StackConfig,
     opened: Vec<Opened>,
+    cores: &[Option<usize>],
     stop: &Stop,
-) -> Result<(JoinHandle<Outcome>, Seat), Failure> {
-    let services = services(settings);
-    let cpu = settings.cpu.as_ref().map(|cpu| cpu.value);
-    let (ready, is_ready) = mpsc::sync_channel(1);
+) -> Result<Crew<Hosted>, Failure> {
     let (events, happened) = mpsc::sync_channel(64);
     tell_events(happened)?;
-    let stop = stop.clone();
-    let thread = named("worker", move || {
-        let guard = StopAtEnd(stop);
-        let mut worker = make_worker(&config, services, opened, cpu, events)?;
-        let seat = Seat { control: worker.control(), reader: worker.reader() };
-        // The other side waits for exactly this.
-        let _ = ready.send(seat);
-        worker.run(&guard.0).map_err(words)
-    })?;
-    match is_ready.recv() {
-        Ok(seat) => Ok((thread, seat)),
-        Err(_) => match thread.join() {
-            Ok(Err(failure)) => Err(failure),
-            _ => Err("the worker did not start, which is a bug: please report it".to_owned()),
+    let workers = cores.len();
+    let supers = if opened.iter().any(|opened| opened.info.offload) { SUPERS } else { 0 };
+    let crew = CrewConfig::new(berths(opened, cores)).map_err(words)?;
+    let plain = PoolConfig::default();
+    let crew = CrewConfig {
+        memory: PoolConfig {
+            supers: supers * workers,
+            small: plain.small * workers,
+            frames: plain.frames * workers,
+            references: plain.references * workers,
+            accounts: floodwall_stack::accounts_needed(&config),
+            ..plain
         },
-    }
+        on_panic: settings.on_panic.as_ref().map_or(OnPanic::EndCrew, |policy| policy.value),
+        worker: WorkerConfig { events: Some(events), ..WorkerConfig::default() },
+        ..crew
+    };
+    let wanted = settings.services.clone();
+    let make = move |setting: &mut Setting<'_>| {
+        let Setting { pool, random, now, .. } = setting;
+        Host::new(&config, services(&wanted), pool, random, *now).map(Hosted).map_err(words)
+    };
+    Crew::start(crew, stop, make).map_err(words)
 }
 
-/// Triggers the stop when the worker's thread ends, however it ends.
-struct StopAtEnd(Stop);
-
-impl Drop for StopAtEnd {
-    fn drop(&mut self) {
-        self.0.trigger();
-    }
-}
-
-fn make_worker(
-    config: &StackConfig,
-    services: Vec<Box<dyn Application>>,
-    opened: Vec<Opened>,
-    cpu: Option<usize>,
-    events: SyncSender<Event>,
-) -> Result<Worker<Hosted>, Failure> {
-    if let Some(cpu) = cpu {
-        pin_to_core(cpu).map_err(|error| format!("--cpu: {error}"))?;
-    }
-    let has_offload = opened.iter().any(|opened| opened.info.offload);
-    let pool = Pool::new(&PoolConfig {
-        supers: if has_offload { SUPERS } else { 0 },
-        accounts: floodwall_stack::accounts_needed(config),
-        ..PoolConfig::default()
-    })
-    .map_err(words)?;
-    let mut random = entropy::randomness().map_err(words)?;
-    let now = Clock::new().now();
-    let host = Host::new(config, services, &pool, &mut random, now).map_err(words)?;
-    let mut ports = Vec::new();
+/// The devices' queues shared out to the workers, in turn.
+fn berths(opened: Vec<Opened>, cores: &[Option<usize>]) -> Vec<Berth> {
+    let mut berths: Vec<_> =
+        cores.iter().map(|core| Berth { core: *core, ports: Vec::new() }).collect();
+    let workers = berths.len();
     for Opened { iface, queues, .. } in opened {
-        ports.extend(queues.into_iter().map(|device| Port::new(iface, device)));
+        for (number, device) in queues.into_iter().enumerate() {
+            berths[number % workers].ports.push(Port::new(iface, device));
+        }
     }
-    let config = WorkerConfig { events: Some(events), ..WorkerConfig::default() };
-    Worker::new(Hosted(host), pool, random, ports, config).map_err(words)
+    berths
 }
 
-fn services(settings: &Settings) -> Vec<Box<dyn Application>> {
+fn services(wanted: &[settings::Given<settings::ServiceWord>]) -> Vec<Box<dyn Application>> {
     let one = |service: &settings::Given<settings::ServiceWord>| {
         let kind = match service.value.kind {
             ServiceKind::Echo => StackService::Echo,
@@ -298,15 +291,19 @@ fn services(settings: &Settings) -> Vec<Box<dyn Application>> {
         let made = UdpService::new(kind, service.value.port).in_groups(&service.value.groups);
         Box::new(made) as Box<dyn Application>
     };
-    settings.services.iter().map(one).collect()
+    wanted.iter().map(one).collect()
 }
 
-/// Says what happens to devices, until the worker is gone.
+/// Says what happens to devices and workers, until the workers are gone.
 fn tell_events(happened: Receiver<Event>) -> Result<(), Failure> {
     named("events", move || {
         for event in happened {
             match event {
                 Event::DeviceLost { error, .. } => eprintln!("floodwall: {error}"),
+                Event::Panicked(report) => eprintln!(
+                    "floodwall: {report}. Its flows are closed, and it begins again; the other \
+                     workers go on"
+                ),
                 other => eprintln!("floodwall: {other:?}"),
             }
         }
@@ -315,17 +312,18 @@ fn tell_events(happened: Receiver<Event>) -> Result<(), Failure> {
 }
 
 /// One line of JSON for one request of the control socket.
-fn answer(request: &str, birth: &Birth, seat: &Seat) -> String {
+fn answer(request: &str, birth: &Birth, seats: &Seats) -> String {
     let refusal = |why: String| serde_json::json!({ "error": why }).to_string();
     let Some(request) = Request::read(request) else {
         return refusal(format!("unknown request {request:?}: it is of another version"));
     };
+    let control = &seats.each[0].control;
     let answered = match request {
-        Request::Stat => seat.control.ask(PATIENCE, report::ask).map(|asked| {
-            let report = Report::new(birth, &seat.reader.read(), asked);
+        Request::Stat => ask_all(seats).map(|asked| {
+            let report = Report::new(birth, &seats.reader, asked);
             serde_json::to_value(&report).map_err(words)
         }),
-        request => seat.control.ask(PATIENCE, |desk| {
+        request => control.ask(PATIENCE, |desk| {
             // The worker's own randomness is in use; this is for delays that nobody need guess.
             network::carry_out(request, desk.engine.0.stack_mut(), desk.now)
         }),
@@ -337,12 +335,25 @@ fn answer(request: &str, birth: &Birth, seat: &Seat) -> String {
     }
 }
 
+/// What the control shard knows, and every worker's devices. A worker that does not answer, as one
+/// whose shard is down, is left out: its counters are shown all the same.
+fn ask_all(seats: &Seats) -> Result<report::Asked, ControlError> {
+    let (control, others) = seats.each.split_first().ok_or(ControlError::Ended)?;
+    let mut asked = control.control.ask(PATIENCE, report::ask)?;
+    for other in others {
+        asked.add_ports(other.control.ask(PATIENCE, |desk| desk.ports()).unwrap_or_default());
+    }
+    Ok(asked)
+}
+
 /// The last line: what came, what went, what died.
-fn summary(birth: &Birth, reader: &PublishedReader) -> String {
-    use floodwall_dispatch::Fact;
+fn summary(birth: &Birth, reader: &CrewReader) -> String {
+    use floodwall_dispatch::{Fact, Facts};
     let published = reader.read();
-    let stats = hosted::read(&published.words);
-    let uptime = (published.at - birth.started).as_nanos();
+    let stats = hosted::read(&hosted::sum(&published));
+    let facts = Facts::of_all(published.iter().map(|published| &published.facts));
+    let at = published.iter().map(|published| published.at).max().unwrap_or(birth.started);
+    let uptime = (at - birth.started).as_nanos();
     let mut worst: Vec<_> = stats.drops_in.nonzero().chain(stats.drops_out.nonzero()).collect();
     worst.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let reasons: Vec<_> =
@@ -354,9 +365,9 @@ fn summary(birth: &Birth, reader: &PublishedReader) -> String {
     format!(
         "ended after {}: {} packets in, {} out, {} dropped{reasons}; {}",
         show::seconds(u64::try_from(uptime).unwrap_or(u64::MAX)),
-        published.facts.of(Fact::RxPackets),
-        published.facts.of(Fact::TxPackets),
-        stats.drops_in.total() + stats.drops_out.total() + published.facts.lost(),
+        facts.of(Fact::RxPackets),
+        facts.of(Fact::TxPackets),
+        stats.drops_in.total() + stats.drops_out.total() + facts.lost() + facts.lost_in_handoff(),
         match stats.conservation().holds() {
             true => "every packet has one fate",
             false => "conservation is BROKEN, please report this",

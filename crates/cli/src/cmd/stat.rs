@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::args::StatArgs;
 use crate::exit::Exit;
 use crate::report::Report;
-use crate::show::{self, Style};
+use crate::show::{self, Shown, Style};
 use crate::socket::request::Request;
 use crate::socket::{client, path};
 
@@ -43,8 +43,9 @@ fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
     } else {
         match serde_json::from_value::<Report>(answer) {
             Ok(report) => {
+                let shown = Shown { all: args.all, workers: args.workers };
                 let clear = if args.watch { clear_screen() } else { "" };
-                format!("{clear}{}", show::report(&report, args.all, Style::of(&io::stdout())))
+                format!("{clear}{}", show::report(&report, shown, Style::of(&io::stdout())))
             }
             Err(error) => {
                 eprintln!(

@@ -14,7 +14,17 @@ use super::words::{self, ServiceWord, Wrong, wrong};
 use super::{Given, InterfaceSettings, Place, Problem, Settings};
 
 /// Keys of the file itself, of an interface, of a service.
-const TOP: &[&str] = &["cpu", "dns_file", "interface", "record", "service", "socket"];
+const TOP: &[&str] = &[
+    "cores",
+    "cpu",
+    "dns_file",
+    "interface",
+    "panic",
+    "record",
+    "service",
+    "socket",
+    "workers",
+];
 const INTERFACE: &[&str] = &[
     "accept_ra",
     "address",
@@ -157,6 +167,9 @@ impl Walk<'_> {
     fn top(&mut self, table: &DeTable<'_>, settings: &mut Settings) {
         self.known(table, TOP, "");
         settings.cpu = self.read(table, ("", "cpu"), number, words::cpu);
+        settings.workers = self.read(table, ("", "workers"), number, words::workers);
+        settings.cores = self.read(table, ("", "cores"), text, |t| words::cores(&t));
+        settings.on_panic = self.read(table, ("", "panic"), text, |t| words::on_panic(&t));
         settings.record = self.read(table, ("", "record"), text, path_word);
         settings.socket = self.read(table, ("", "socket"), text, path_word);
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);

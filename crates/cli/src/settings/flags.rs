@@ -24,6 +24,12 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
     let first = flags.first_flag(args);
     let cpu = read.one("--cpu", args.cpu, words::cpu);
     settings.cpu = cpu.or(settings.cpu.take());
+    let workers = read.one("--workers", args.workers, words::workers);
+    settings.workers = workers.or(settings.workers.take());
+    let cores = read.one("--cores", args.cores.as_deref(), words::cores);
+    settings.cores = cores.or(settings.cores.take());
+    let on_panic = read.one("--panic", args.panic.as_deref(), words::on_panic);
+    settings.on_panic = on_panic.or(settings.on_panic.take());
     settings.services.extend(read.many("--service", &args.service, words::service));
     settings.record = path("--record", args.record.as_ref()).or(settings.record.take());
     settings.socket = path("--socket", args.socket.as_ref()).or(settings.socket.take());

@@ -23,6 +23,7 @@ pub(super) fn judge(settings: &Settings) -> Result<(), Vec<Problem>> {
     problems.interfaces(settings);
     problems.addresses_are_unique(settings);
     problems.services(settings);
+    problems.workers(settings);
     if problems.0.is_empty() { Ok(()) } else { Err(problems.0) }
 }
 
@@ -210,6 +211,25 @@ impl Problems {
                 let what = format!("port {} is taken by {before}", service.value.port);
                 self.add(&service.place, "service.port", what, "give it a port of its own");
             }
+        }
+    }
+}
+
+/// What the number of workers says besides.
+impl Problems {
+    fn workers(&mut self, settings: &Settings) {
+        let count = settings.worker_count();
+        if let (Some(cores), Some(workers)) = (&settings.cores, &settings.workers)
+            && cores.value.len() != workers.value
+        {
+            let what = format!("{} cores for {} workers", cores.value.len(), workers.value);
+            self.add(&cores.place, "cores", what, "name one core for each, or leave workers out");
+        }
+        if let Some(cpu) = &settings.cpu
+            && (settings.cores.is_some() || count > 1)
+        {
+            let what = "this is the core of an only worker";
+            self.add(&cpu.place, "cpu", what, "leave it out, or name all cores with cores");
         }
     }
 }

@@ -93,6 +93,21 @@ fn the_same_words_as_flags_mean_the_same() {
 }
 
 #[test]
+fn workers_and_their_cores_are_read_from_either() {
+    let interface = "[[interface]]\ndevice = \"tap:fw0\"\n";
+    let of = |text: &str| file(&format!("{text}\n{interface}")).unwrap();
+    assert_eq!(of("").worker_count(), 1);
+    assert_eq!(of("workers = 3").worker_count(), 3);
+    let settings = of("cores = \"4,0-1\"\npanic = \"isolate\"");
+    assert_eq!(settings.worker_count(), 3);
+    assert_eq!(settings.cores.unwrap().value, [4, 0, 1]);
+    assert_eq!(settings.on_panic.unwrap().value, floodwall_dispatch::OnPanic::Isolate);
+    let flags = ["--workers=2", "--cores=5,7", "--panic=end"];
+    let settings = both(&format!("workers = 9\n{interface}"), &flags).unwrap();
+    assert_eq!((settings.worker_count(), settings.cores.unwrap().value), (2, vec![5, 7]));
+}
+
+#[test]
 fn flags_lie_on_top_of_the_file() {
     let settings = both(GOOD, &["--device=tap:fw0", "--mtu=9000", "--address=10.0.9.2/24"]);
     let settings = settings.unwrap();
@@ -153,7 +168,7 @@ fn each_kind_of_bad_file_is_told_with_line_column_key_and_remedy() {
             with("colour = 1"),
             "fw.toml:3:1: interface.colour: unknown key; the keys here are accept_ra",
         ),
-        ("mtu = 3\n".to_owned(), "fw.toml:1:1: mtu: unknown key; the keys here are cpu, dns_file"),
+        ("mtu = 3\n".to_owned(), "fw.toml:1:1: mtu: unknown key; the keys here are cores, cpu"),
         ("\n[[interface]]\n".to_owned(), "fw.toml:2:1: interface.device: missing; add device = "),
         (service("port = 1"), "fw.toml:5:1: service.kind: missing; add kind = "),
         (service("kind = \"udp-echo\""), "fw.toml:5:1: service.port: missing; add port = "),
@@ -296,6 +311,16 @@ fn each_kind_of_bad_flag_is_told_with_its_name() {
         (&["--device=tap:a", "--mtu=1"], "--mtu: 1 cannot be an MTU; use 68 to 65535"),
         (&["--device=tap:a", "--queues=9"], "--queues: 9 cannot be a number of queues; use 1 to 8"),
         (&["--device=tap:a", "--cpu=-1"], "--cpu: -1 cannot be a core; use 0 to 1023"),
+        (&["--device=tap:a", "--workers=0"], "--workers: 0 cannot be a number of workers; use 1 to "),
+        (&["--device=tap:a", "--cores=0,x"], "--cores: \"x\" is no core and no range of cores; wr"),
+        (&["--device=tap:a", "--cores=3-1"], "--cores: \"3-1\" is no core and no range of cores"),
+        (&["--device=tap:a", "--cores=0-3,2"], "--cores: core 2 is named twice; write one core"),
+        (&["--device=tap:a", "--cores=0-99"], "--cores: 100 cores are too many; use 64 at most"),
+        (&["--device=tap:a", "--cores=0,1024"], "--cores: 1024 cannot be a core; use 0 to 1023"),
+        (&["--device=tap:a", "--cores=0,1", "--workers=3"], "--cores: 2 cores for 3 workers; name"),
+        (&["--device=tap:a", "--cpu=0", "--workers=2"], "--cpu: this is the core of an only worker"),
+        (&["--device=tap:a", "--cpu=0", "--cores=0"], "--cpu: this is the core of an only worker"),
+        (&["--device=tap:a", "--panic=never"], "--panic: \"never\" is not a policy; write end or is"),
         (&["--device=tap:a", "--service=udp-echo:0"], "--service: 0 is not a port that can be"),
         (&["--device=tap:a", "--service=udp-echo"], "--service: \"udp-echo\" is not a service; wr"),
         (&["--device=tap:a", "--service=echo:7"], "--service: \"echo\" is not a service; the serv"),

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use floodwall_base::{IpCidr, MacAddr};
 use floodwall_device::{DeviceWord, NoDeviceWord};
+use floodwall_dispatch::{OnPanic, WORKERS_MAX};
 
 /// What is wrong, and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -157,6 +158,46 @@ pub(crate) fn queues(number: i64) -> Result<usize, Wrong> {
 /// A core.
 pub(crate) fn cpu(number: i64) -> Result<usize, Wrong> {
     within(number, (0, 1023), "a core").map(|cpu| cpu as usize)
+}
+
+/// How many workers.
+pub(crate) fn workers(number: i64) -> Result<usize, Wrong> {
+    within(number, (1, WORKERS_MAX as i64), "a number of workers").map(|workers| workers as usize)
+}
+
+/// One core a worker, in the words of taskset: `0,2-3`.
+pub(crate) fn cores(text: &str) -> Result<Vec<usize>, Wrong> {
+    let remedy = "write one core for each worker, as in 0,1 or 0-3";
+    let odd = |part: &str| wrong(format!("{part:?} is no core and no range of cores"), remedy);
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<i64>().map_err(|_| odd(part));
+        let (first, last) = (cpu(number(first)?)?, cpu(number(last)?)?);
+        if first > last {
+            return Err(odd(part));
+        }
+        for core in first..=last {
+            if cores.contains(&core) {
+                return Err(wrong(format!("core {core} is named twice"), remedy));
+            }
+            cores.push(core);
+        }
+    }
+    match cores.len() > WORKERS_MAX {
+        true => Err(wrong(format!("{} cores are too many", cores.len()), "use 64 at most")),
+        false => Ok(cores),
+    }
+}
+
+/// What the panic of one worker does: `end`, `isolate`.
+pub(crate) fn on_panic(text: &str) -> Result<OnPanic, Wrong> {
+    match text {
+        // The process ends in good order after the crew.
+        "end" => Ok(OnPanic::EndCrew),
+        "isolate" => Ok(OnPanic::Isolate),
+        _ => Err(wrong(format!("{text:?} is not a policy"), "write end or isolate")),
+    }
 }
 
 fn within(number: i64, (least, most): (i64, i64), what: &str) -> Result<i64, Wrong> {
