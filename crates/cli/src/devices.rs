@@ -37,7 +37,7 @@ pub(crate) fn open(
         offload: wanted.offload.value,
         mtu: wanted.mtu.as_ref().map(|mtu| mtu.value),
     };
-    let OpenedDevice { queues, notes } = wanted.device.value.open(&config)?;
+    let OpenedDevice { queues, mut notes } = wanted.device.value.open(&config)?;
     let Some(first) = queues.first() else {
         let device = name.clone();
         let (missing, remedy) = ("a device without queues", "ask for at least one");
@@ -52,6 +52,18 @@ pub(crate) fn open(
     });
     let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
     Ok(Opened { iface, info, mac, queues, notes })
+}
+
+/// What it costs that some workers have no queue of their own.
+fn few_queues(queues: usize, workers: usize) -> String {
+    let who = match queues {
+        1 => "worker 0 alone is".to_owned(),
+        n => format!("workers 0 to {} are", n - 1),
+    };
+    format!(
+        "{queues} of {workers} workers can have a queue: {who} called by the device, and pass on \
+         what the others receive and send (a TAP or TUN has up to {QUEUES_MAX} queues)"
+    )
 }
 
 impl Opened {

@@ -125,15 +125,18 @@ fn workers(out: &mut String, report: &Report, shown: Shown, style: Style) {
     let Style { bold, plain, .. } = style;
     let title = if report.workers.len() == 1 { "Worker" } else { "Workers" };
     let _ = writeln!(out, "\n{bold}{title}{plain}");
-    let of = |facts: &BTreeMap<String, u64>, fact: &Fact| {
-        facts.get(fact.name()).copied().unwrap_or(0)
-    };
+    let of =
+        |facts: &BTreeMap<String, u64>, fact: &Fact| facts.get(fact.name()).copied().unwrap_or(0);
     let columns: &[WorkerReport] = if shown.workers { &report.workers } else { &[] };
     for (what, value) in ABOUT {
         let cells: String = columns.iter().map(|one| format!("{:>16}", value(one))).collect();
         if !cells.is_empty() {
             let _ = writeln!(out, "{what:<32}{:>16}{cells}", "");
         }
+    }
+    if let (Some(share), true) = (share(&report.worker), columns.is_empty()) {
+        let what = "Left of the workers' cores to applications.";
+        let _ = writeln!(out, "{:<32}{:>16}  {what}", "application share", percent(share));
     }
     for fact in Fact::ALL {
         let total = of(&report.worker, fact);
@@ -150,9 +153,10 @@ fn workers(out: &mut String, report: &Report, shown: Shown, style: Style) {
 }
 
 /// What is told of a worker beside its counts.
-const ABOUT: [(&str, fn(&WorkerReport) -> String); 3] = [
+const ABOUT: [(&str, fn(&WorkerReport) -> String); 4] = [
     ("core", |one| one.core.map_or_else(|| "any".to_owned(), |core| core.to_string())),
     ("paused ago", |one| one.quiescent_age_ns.map_or_else(|| "asleep".to_owned(), short)),
+    ("application share", |one| share(&one.facts).map_or_else(|| "not shared".to_owned(), percent)),
     ("snapshot taken ago", |one| short(one.snapshot_age_ns)),
 ];
 
@@ -322,6 +326,20 @@ pub(crate) fn seconds(nanos: u64) -> String {
         60..=3599 => format!("{} min {} s", whole / 60, whole % 60),
         _ => format!("{} h {} min", whole / 3600, whole / 60 % 60),
     }
+}
+
+/// What a worker that shares its core has left to others, in thousandths; `None` where it does not
+/// share.
+fn share(facts: &BTreeMap<String, u64>) -> Option<u64> {
+    let of = |fact: Fact| facts.get(fact.name()).copied().unwrap_or(0);
+    let (ran, rested) = (of(Fact::BalanceRanNanos), of(Fact::BalanceRestedNanos));
+    (u128::from(rested) * 1000)
+        .checked_div(u128::from(ran) + u128::from(rested))
+        .map(|share| share as u64)
+}
+
+fn percent(thousandths: u64) -> String {
+    format!("{}.{} %", thousandths / 10, thousandths % 10)
 }
 
 /// A short time in words.

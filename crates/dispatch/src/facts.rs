@@ -125,7 +125,9 @@ impl Facts {
         for facts in all {
             for fact in Fact::ALL {
                 match fact {
-                    Fact::LongestRoundNanos => sum.raise(*fact, facts.of(*fact)),
+                    Fact::LongestRoundNanos | Fact::LongestRunNanos => {
+                        sum.raise(*fact, facts.of(*fact))
+                    }
                     _ => sum.add(*fact, facts.of(*fact)),
                 }
             }

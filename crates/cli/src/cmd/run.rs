@@ -12,8 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use floodwall_dispatch::{
-    Berth, Clock, Control, ControlError, Crew, CrewConfig, CrewReader, Event, OnPanic, Port, Seat, Setting, Stop,
-    WorkerConfig, entropy, pin,
+    Berth, Clock, Control, ControlError, Crew, CrewConfig, CrewError, CrewReader, Event, OnPanic,
+    Port, Seat, Setting, Stop,
+    WorkerConfig, WorkerError, entropy, pin,
 };
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
@@ -103,7 +104,7 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     if let Err(error) = served {
         eprintln!("floodwall: the control socket is out of service: {error}");
     }
-    let ended = crew.join().map_err(words);
+    let ended = crew.join().map_err(in_words);
     drop(taken);
     signals.close();
     // It ends with the same stop, and a panic in it has been said.
@@ -114,6 +115,18 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     }
     eprintln!("floodwall: {}", summary(&birth, &seats.reader));
     ended.map(drop)
+}
+
+/// How the workers ended, without the number of one where that says nothing.
+fn in_words(error: CrewError) -> Failure {
+    match error {
+        CrewError::Worker { error, .. }
+            if matches!(error, WorkerError::NoDeviceLeft(_) | WorkerError::Panicked(_)) =>
+        {
+            words(error)
+        }
+        error => words(error),
+    }
 }
 
 /// A core for each worker, where they are pinned. Asked before anything is opened.
@@ -353,6 +366,8 @@ fn summary(birth: &Birth, reader: &CrewReader) -> String {
     let stats = hosted::read(&hosted::sum(&published));
     let facts = Facts::of_all(published.iter().map(|published| &published.facts));
     let at = published.iter().map(|published| published.at).max().unwrap_or(birth.started);
+    let triaged = facts.of(Fact::DropsTriageRefusable) + facts.of(Fact::DropsTriageStranger);
+    let lost = facts.lost() + facts.lost_in_handoff() + facts.of(Fact::DropsShardDown) + triaged;
     let uptime = (at - birth.started).as_nanos();
     let mut worst: Vec<_> = stats.drops_in.nonzero().chain(stats.drops_out.nonzero()).collect();
     worst.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
@@ -367,7 +382,7 @@ fn summary(birth: &Birth, reader: &CrewReader) -> String {
         show::seconds(u64::try_from(uptime).unwrap_or(u64::MAX)),
         facts.of(Fact::RxPackets),
         facts.of(Fact::TxPackets),
-        stats.drops_in.total() + stats.drops_out.total() + facts.lost() + facts.lost_in_handoff(),
+        stats.drops_in.total() + stats.drops_out.total() + lost,
         match stats.conservation().holds() {
             true => "every packet has one fate",
             false => "conservation is BROKEN, please report this",

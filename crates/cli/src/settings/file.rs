@@ -14,17 +14,8 @@ use super::words::{self, ServiceWord, Wrong, wrong};
 use super::{Given, InterfaceSettings, Place, Problem, Settings};
 
 /// Keys of the file itself, of an interface, of a service.
-const TOP: &[&str] = &[
-    "cores",
-    "cpu",
-    "dns_file",
-    "interface",
-    "panic",
-    "record",
-    "service",
-    "socket",
-    "workers",
-];
+const TOP: &[&str] =
+    &["cores", "cpu", "dns_file", "interface", "panic", "record", "service", "socket", "workers"];
 const INTERFACE: &[&str] = &[
     "accept_ra",
     "address",
