@@ -35,10 +35,15 @@ struct Running {
 }
 
 fn start(name: &str) -> Running {
+    start_with(name, &[])
+}
+
+fn start_with(name: &str, more: &[&str]) -> Running {
     let folder = std::env::temp_dir().join(format!("floodwall-life-{}", std::process::id()));
     let socket = folder.join(format!("{name}.sock"));
     let child = alone(&["run", "--device=tap:fw0", "--socket", socket.to_str().unwrap()])
         .args(["--address=10.0.0.2/24", "--address=fd00::2/64", "--service=udp-echo:7001"])
+        .args(more)
         .stderr(Stdio::piped())
         .spawn();
     let running = Running { child: child.unwrap(), socket };
@@ -143,6 +148,80 @@ fn at_rest_it_hardly_wakes() {
     let during = sleeps() - before;
     assert!(during <= 20, "{during} wake-ups in two seconds at rest");
     assert_ended_well(&running.end(Signal::TERM));
+}
+
+/// Runs a script where the instance's TAP is. `None` where that cannot be done here.
+fn beside(running: &Running, script: &str) -> Option<String> {
+    let pid = running.child.id().to_string();
+    let output = Command::new("nsenter")
+        .args(["--net", "--target", &pid, "bash", "-ec", script])
+        .output()
+        .ok()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        eprintln!("skipped: needs nsenter, bash and ip: {said}");
+        return None;
+    }
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn two_workers_share_one_tap_and_every_packet_has_one_fate() {
+    if !may() {
+        return;
+    }
+    if !std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
+        eprintln!("skipped: needs two cores");
+        return;
+    }
+    let running = start_with("two", &["--workers=2"]);
+    let script = "ip address add 10.0.0.1/24 dev fw0; ip address add fd00::1/64 dev fw0 nodad
+        for n in $(seq 40); do
+            echo hello > /dev/udp/10.0.0.2/7001
+            echo hello > /dev/udp/fd00::2/7001
+        done";
+    let count = |json: &Value, name: &str| json["counters"][name].as_u64().unwrap();
+    if beside(&running, script).is_some() {
+        let answered =
+            |json: &Value| count(json, "UdpOutDatagrams") + count(json, "Udp6OutDatagrams");
+        let enough = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            answered(&running.json()) >= 80
+        });
+        let json = running.json();
+        assert!(enough, "{json}");
+        let workers = json["workers"].as_array().unwrap();
+        assert_eq!(workers.len(), 2);
+        for worker in workers {
+            assert!(worker["core"].is_u64(), "pinned: {worker}");
+            assert!(worker["facts"]["sent_packets"].as_u64().unwrap() > 0, "both answer: {worker}");
+        }
+        assert_eq!(json["conservation"]["holds"], true, "{json}");
+    }
+    let text = String::from_utf8(running.stat(&["--workers"]).stdout).unwrap();
+    assert!(text.contains("2 workers on cores ") && text.contains("paused ago"), "{text}");
+    assert_ended_well(&running.end(Signal::TERM));
+}
+
+#[test]
+fn more_workers_than_cores_and_cores_that_are_not_there_are_told_in_words() {
+    let refused = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_floodwall"));
+        command.args(["run", "--device=tap:fw0"]).args(args);
+        let output = command.args(["--socket", "/nonexistent/fw.sock"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = refused(&["--workers=64"]);
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    if cores < 64 {
+        let expected = format!("--workers: 64 workers are more than the {cores} cores that");
+        assert!(said.contains(&expected) && said.contains("ask for"), "{said}");
+    }
+    let said = refused(&["--cores=1022,1023"]);
+    assert!(said.contains("--cores: core 1022 is not among those that this process may"), "{said}");
+    let said = refused(&["--cpu=1023"]);
+    assert!(said.contains("--cpu: core 1023 is not among those that this process may"), "{said}");
 }
 
 #[test]

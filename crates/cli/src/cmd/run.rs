@@ -7,18 +7,19 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use floodwall_dispatch::{
     Berth, Clock, Control, ControlError, Crew, CrewConfig, CrewError, CrewReader, Event, OnPanic,
-    Port, Seat, Setting, Stop,
-    WorkerConfig, WorkerError, entropy, pin,
+    Port, Seat, Setting, Stop, WorkerConfig, WorkerError, entropy, pin,
 };
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
-use floodwall_stack::{Application, Host, InterfaceConfig, LinkMedium, StackConfig};
+use floodwall_stack::{
+    Application, Host, InterfaceConfig, LinkMedium, Seat as ShardSeat, Stack, StackConfig,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -273,12 +274,33 @@ fn start_crew(
         worker: WorkerConfig { events: Some(events), ..WorkerConfig::default() },
         ..crew
     };
+    let make = maker(settings, config, &crew)?;
+    Crew::start(crew, stop, make).map_err(in_words)
+}
+
+/// How each worker's shard of the host is made.
+fn maker(
+    settings: &Settings,
+    config: StackConfig,
+    crew: &CrewConfig,
+) -> Result<impl Fn(&mut Setting<'_>) -> Result<Hosted, String> + Send + Sync + use<>, Failure> {
+    let mut random = entropy::randomness().map_err(words)?;
+    let seats = floodwall_stack::seats(&config, &crew.domain, crew.steering, &mut random.secret);
+    // Each is taken once, when its worker starts, and by nobody else.
+    let seats: Vec<_> = seats.into_iter().map(|seat| Mutex::new(Some(seat))).collect();
     let wanted = settings.services.clone();
-    let make = move |setting: &mut Setting<'_>| {
+    Ok(move |setting: &mut Setting<'_>| {
+        let alone = setting.workers == 1;
+        let taken = seats.get(usize::from(setting.worker.0));
+        let taken = taken.and_then(|seat| seat.lock().ok()?.take());
+        let seat = taken
+            .or_else(|| alone.then(|| ShardSeat::alone(setting.steering)))
+            .ok_or("a shard among several cannot begin again yet: the process ends")?;
         let Setting { pool, random, now, .. } = setting;
-        Host::new(&config, services(&wanted), pool, random, *now).map(Hosted).map_err(words)
-    };
-    Crew::start(crew, stop, make).map_err(words)
+        let stack = Stack::seated(&config, seat, random, *now).map_err(words)?;
+        let host = Host::with_stack(stack, services(&wanted), pool, random, *now);
+        host.map(Hosted).map_err(words)
+    })
 }
 
 /// The devices' queues shared out to the workers, in turn.

@@ -98,10 +98,10 @@ fn workers_and_their_cores_are_read_from_either() {
     let of = |text: &str| file(&format!("{text}\n{interface}")).unwrap();
     assert_eq!(of("").worker_count(), 1);
     assert_eq!(of("workers = 3").worker_count(), 3);
-    let settings = of("cores = \"4,0-1\"\npanic = \"isolate\"");
-    assert_eq!(settings.worker_count(), 3);
-    assert_eq!(settings.cores.unwrap().value, [4, 0, 1]);
-    assert_eq!(settings.on_panic.unwrap().value, floodwall_dispatch::OnPanic::Isolate);
+    let settings = of("cores = \"4,0-1\"");
+    assert_eq!((settings.worker_count(), settings.cores.unwrap().value), (3, vec![4, 0, 1]));
+    let isolate = of("panic = \"isolate\"").on_panic.unwrap().value;
+    assert_eq!(isolate, floodwall_dispatch::OnPanic::Isolate);
     let flags = ["--workers=2", "--cores=5,7", "--panic=end"];
     let settings = both(&format!("workers = 9\n{interface}"), &flags).unwrap();
     assert_eq!((settings.worker_count(), settings.cores.unwrap().value), (2, vec![5, 7]));
