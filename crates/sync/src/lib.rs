@@ -34,7 +34,7 @@
 //!   cargo test -p floodwall-sync --lib --target x86_64-unknown-linux-gnu
 //!
 //! RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address" \
-//!   cargo test -p floodwall-sync --target x86_64-unknown-linux-gnu
+//!   cargo test -p floodwall-sync --lib --target x86_64-unknown-linux-gnu
 //! ```
 //!
 //! Each in a target directory of its own. The stress tests fail under ThreadSanitizer, too, for

@@ -15,7 +15,8 @@
 //! every round and of every slice of timed work, whatever the load ([`Moment`]), and goes offline
 //! before it sleeps ([`Reader::park`]). A grace period is then a few rounds long at any load. And
 //! because a worker may still be stuck, every limbo has a hard cap: at the cap a *change* is
-//! refused and counted; nobody ever waits.
+//! refused and counted; nobody ever waits. What was decided, and what was measured beside others,
+//! stands in `docs/design/qsbr.md`.
 //!
 //! # Who calls it
 //!
