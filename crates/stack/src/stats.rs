@@ -18,7 +18,8 @@ pub struct Fates {
     pub merged: u64,
     /// Arrived here, and handed over to another shard of the host.
     pub handed_in: u64,
-    /// Arrived at another shard, and taken over here.
+    /// Arrived at another worker, and taken over here: from its shard, or from the worker itself,
+    /// which saw whose it is before any shard did.
     pub adopted_in: u64,
     /// Packets that we made; each fragment is one.
     pub originated: u64,
