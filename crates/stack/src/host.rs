@@ -3,7 +3,9 @@
 //! The deterministic, single-threaded form of an application (decision D18): no waker, no thread,
 //! the same code in simulation and on a device. Called as an [`Engine`] like the stack itself.
 
-use floodwall_base::{Instant, Randomness, Units};
+use core::time::Duration;
+
+use floodwall_base::{Counter, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, Triage};
 use thiserror::Error;
 
@@ -49,13 +51,29 @@ pub enum HostError {
     },
 }
 
-/// Units that all applications together get after a round.
+/// Units that all applications together get in one slice at most.
 const APPLICATION_UNITS: Units = Units(128);
+/// While applications lag behind, a packet's unit earns them so many: half of the core.
+const APPLICATION_PART: u32 = 1;
+/// How long input may be held up for applications that do not catch up.
+const HOLD_UP_MAX: Duration = Duration::from_micros(500);
 
 /// See the file's head.
 pub struct Host {
     stack: Stack,
     applications: Vec<Box<dyn Application>>,
+    /// Units that the applications have earned by packet work and not used.
+    earned: Units,
+    /// They used all that they were given: they have more to do.
+    lag: bool,
+    /// Packets came since they last had a slice for nothing.
+    packets_came: bool,
+    /// Since when no input is taken because a socket is full that an application lags behind with,
+    /// and since when again after that took too long.
+    held_up: Option<Instant>,
+    resumed: Option<Instant>,
+    /// Datagrams that full sockets had refused when last looked.
+    refused: u64,
 }
 
 impl Host {
@@ -95,7 +113,16 @@ impl Host {
                 HostError::Start { name, error }
             })?;
         }
-        Ok(Self { stack, applications })
+        Ok(Self {
+            stack,
+            applications,
+            earned: Units(0),
+            lag: false,
+            packets_came: false,
+            held_up: None,
+            resumed: None,
+            refused: 0,
+        })
     }
 
     /// The stack.
@@ -109,31 +136,76 @@ impl Host {
         &mut self.stack
     }
 
-    /// What they spent, and what they had the stack do.
-    fn run_applications(&mut self, round: &mut Round<'_>) -> Units {
-        let (before, mut left) = (self.stack.marks(), APPLICATION_UNITS);
+    /// Lets the applications have up to `budget`. What they spent, and what they had the stack do.
+    fn run_applications(&mut self, round: &mut Round<'_>, budget: Units) -> Units {
+        let (before, mut left) = (self.stack.marks(), budget);
         for application in &mut self.applications {
             let mut sockets = Sockets::new(&mut self.stack, Cx::of(round));
             left = left.minus(application.run(&mut sockets, left));
         }
-        APPLICATION_UNITS.minus(left).plus(self.stack.effort_since(&before))
+        self.lag = left.is_zero() && !self.applications.is_empty();
+        self.earned = self.earned.minus(budget.minus(left));
+        self.feed_back(round.now);
+        budget.minus(left).plus(self.stack.effort_since(&before))
+    }
+
+    /// After packet work of `spent` units: the applications get as much, if they want it, and a
+    /// whole slice where they have not been lagging behind.
+    fn share(&mut self, round: &mut Round<'_>, spent: Units) -> Units {
+        self.packets_came = true;
+        let earned = self.earned.0.saturating_add(spent.0.saturating_mul(APPLICATION_PART));
+        self.earned = Units(earned.min(APPLICATION_UNITS.0));
+        let budget = if self.lag { self.earned } else { APPLICATION_UNITS };
+        spent.plus(self.run_applications(round, budget))
+    }
+
+    /// Queue-state feedback: applications that lag behind and have a full socket stop all input
+    /// until they have caught up, or for [`HOLD_UP_MAX`]; then as much again must pass first.
+    fn feed_back(&mut self, now: Instant) {
+        let counters = &self.stack.stats.counters;
+        let refused =
+            counters.of(Counter::UdpRcvbufErrors) + counters.of(Counter::Udp6RcvbufErrors);
+        let met_full = core::mem::replace(&mut self.refused, refused) != refused;
+        if !self.lag {
+            self.held_up = None;
+            return;
+        }
+        if !met_full && self.held_up.is_none() {
+            return;
+        }
+        match (self.held_up, self.resumed) {
+            (Some(since), _) if now - since >= HOLD_UP_MAX => {
+                (self.held_up, self.resumed) = (None, Some(now));
+            }
+            (None, Some(since)) if now - since < HOLD_UP_MAX => {}
+            (None, _) => (self.held_up, self.resumed) = (Some(now), None),
+            (Some(_), _) => {}
+        }
     }
 }
 
 impl Engine for Host {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         let spent = self.stack.round(round);
-        spent.plus(self.run_applications(round))
+        self.share(round, spent)
     }
 
     fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
         let spent = self.stack.adopt(round, handed);
-        spent.plus(self.run_applications(round))
+        self.share(round, spent)
     }
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         let spent = self.stack.work(round);
-        spent.plus(self.run_applications(round))
+        // Where no packets came, nobody else wants the core.
+        let idle = !core::mem::take(&mut self.packets_came);
+        let budget = if idle || !self.lag { APPLICATION_UNITS } else { self.earned };
+        spent.plus(self.run_applications(round, budget))
+    }
+
+    fn appetite(&self, now: Instant) -> usize {
+        let held_up = self.held_up.is_some_and(|since| now - since < HOLD_UP_MAX);
+        if held_up { 0 } else { self.stack.appetite(now) }
     }
 
     fn departed(&mut self) {
@@ -145,6 +217,9 @@ impl Engine for Host {
     }
 
     fn deadline(&self) -> Option<Instant> {
+        if self.lag {
+            return Some(Instant::ORIGIN);
+        }
         let applications = self.applications.iter().filter_map(|a| a.deadline());
         applications.chain(self.stack.deadline()).min()
     }
