@@ -24,6 +24,14 @@ pub(crate) struct Loop {
     pub(crate) backlog: u64,
     /// How many died on the way, each under a name.
     pub(crate) lost: u64,
+    /// Of those received, how many the triage let die by name: refusable, and strangers too many.
+    pub(crate) triaged: [u64; 2],
+    /// Of those received, how many wait at the triage.
+    pub(crate) waiting: u64,
+    /// How long the application on the worker's core has run; `None` where there is none.
+    pub(crate) application_ran: Option<Duration>,
+    /// The longest that it has waited for the core.
+    pub(crate) application_gap: Duration,
     /// The longest turn, whatever else ran on the core meanwhile.
     pub(crate) longest: Duration,
 }
@@ -48,8 +56,13 @@ pub(crate) struct Outcome {
     pub(crate) seen: Seen,
     /// Packets that found the host's receive ring full, and died there: honest, flood.
     pub(crate) ring_full: (u64, u64),
-    /// Packets a second that the host took while the flood lasted.
+    /// Packets a second that the host took while the flood lasted, strangers apart of whom there
+    /// were too many.
     pub(crate) taken_rate: u64,
+    /// Packets a second that it took in order to look at them, at least.
+    pub(crate) looked_rate: u64,
+    /// What of its unloaded progress the application made; `None` where there is none.
+    pub(crate) share: Option<f64>,
     /// The part of the time for which others had the cores of the bench's threads, where known.
     pub(crate) waited_percent: Option<u64>,
 }
@@ -85,6 +98,28 @@ pub(crate) trait Bench {
 
     /// In which words the report speaks of it.
     fn describe(&self) -> &'static str;
+}
+
+impl Loop {
+    /// Packets that were handled: all that were received but those who died only because others
+    /// were too many, or still wait.
+    pub(crate) fn handled(&self) -> u64 {
+        let [_, strangers] = self.triaged;
+        self.received.saturating_sub(strangers + self.waiting)
+    }
+}
+
+impl Outcome {
+    /// Notes what was taken, and what the application got, from `first` until `now`.
+    pub(crate) fn note(&mut self, first: &Look, now: &Look) {
+        let (time, before, after) = (now.at - first.at, &first.worker, &now.worker);
+        self.taken_rate = rate(after.handled().saturating_sub(before.handled()), time);
+        self.looked_rate = rate(after.received.saturating_sub(before.received), time);
+        let ran = after.application_ran.zip(before.application_ran);
+        self.share = ran.map(|(after, before)| {
+            after.saturating_sub(before).as_secs_f64() / time.as_secs_f64().max(1e-9)
+        });
+    }
 }
 
 /// Packets a second.

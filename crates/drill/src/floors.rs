@@ -15,6 +15,11 @@ use crate::report::{Conservation, HonestReport, Memory, PhaseReport, WorkerRepor
 pub const ANSWERED_MIN: f64 = 0.99;
 /// The least share of honest questions in fragments that is answered, in each phase and family.
 pub const FRAGMENTED_MIN: f64 = 0.9;
+/// The least part of its unloaded progress that an application on the worker's core makes, in each
+/// phase.
+pub const SHARE_MIN: f64 = 0.5;
+/// By how much less it may be seen: a phase may end inside of a period of 500 us.
+pub const SHARE_SLACK: f64 = 0.005;
 /// The longest that recovery may take.
 pub const RECOVERY_MAX: Duration = Duration::from_secs(1);
 /// The longest that a worker may run without a break.
@@ -44,6 +49,8 @@ pub enum Floor {
     NamedDrops,
     /// The floods were offered.
     Offered,
+    /// An application on the worker's core makes its share of progress.
+    Share,
     /// Service is as before soon after the floods.
     Recovery,
     /// The worker takes breaks.
@@ -61,6 +68,7 @@ impl fmt::Display for Floor {
             Self::NamedDrops => "named drops",
             Self::Offered => "floods offered",
             Self::Recovery => "recovery",
+            Self::Share => "application",
             Self::WorkerRun => "worker run",
         })
     }
@@ -97,7 +105,7 @@ pub struct Evidence<'a> {
 /// Judges every floor.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
-    vec![
+    let mut verdicts = vec![
         answered(evidence.phases),
         share(Floor::Fragmented, FRAGMENTED_MIN, evidence.phases, |phase| &phase.fragmented),
         share(Floor::Far, ANSWERED_MIN, evidence.phases, |phase| &phase.far),
@@ -107,7 +115,26 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
         memory(evidence.memory),
         recovery(evidence.recovery),
         worker_run(evidence.worker),
-    ]
+    ];
+    verdicts.extend(application(evidence.phases));
+    verdicts
+}
+
+/// Judged in virtual time, where there is an application on the worker's core; `None` elsewhere.
+fn application(phases: &[PhaseReport]) -> Option<Verdict> {
+    let shares = phases.iter().filter_map(|phase| Some((phase.application_share?, phase)));
+    let (share, phase) = shares.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(Verdict {
+        floor: Floor::Share,
+        passed: share >= SHARE_MIN - SHARE_SLACK,
+        promised: format!("at least {:.0} % of unloaded progress", SHARE_MIN * 100.0),
+        measured: format!(
+            "{:.1} % at worst ({}), longest gap {} us",
+            share * 100.0,
+            phase.name,
+            phase.application_gap_nanos / 1000
+        ),
+    })
 }
 
 fn answered(phases: &[PhaseReport]) -> Verdict {
@@ -312,6 +339,11 @@ mod tests {
         let late = Some(RECOVERY_MAX + Duration::from_nanos(1));
         assert_eq!(failed(&good(), late), [Floor::Recovery]);
         assert_eq!(failed(&good(), None), [Floor::Recovery]);
+        let mut e = good();
+        e.0[0].application_share = Some(SHARE_MIN - SHARE_SLACK);
+        assert_eq!(failed(&e, second), []);
+        e.0[0].application_share = Some(0.49);
+        assert_eq!(failed(&e, second), [Floor::Share]);
         let mut e = good();
         e.3.run_nanos += 1;
         assert_eq!(failed(&e, second), [Floor::WorkerRun]);

@@ -39,7 +39,7 @@ pub use error::DrillError;
 pub use floodwall_world::{CostTable, ParseCostError};
 pub use floors::{
     ANSWERED_MIN, Evidence, FRAGMENTED_MIN, Floor, OFFERED_MAX, OFFERED_MIN, RECOVERY_MAX, RUN_MAX,
-    Verdict, WAITED_EXCUSE, judge,
+    SHARE_MIN, SHARE_SLACK, Verdict, WAITED_EXCUSE, judge,
 };
 pub use progress::{Progress, Silent, to_stderr};
 pub use report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
@@ -85,6 +85,7 @@ impl Options {
                 probe_rate: 50_000_000,
                 flood_rate_max: wire::RATE_MAX,
                 honest_rate: 1000,
+                planned_for: None,
             },
             server: ServerConfig::default(),
         }
@@ -131,7 +132,8 @@ pub fn drill(options: &Options, progress: &mut dyn Progress) -> Result<Report, D
         }
         Place::Tap => tap::drill(server, *schedule, *seed, progress),
         Place::World(costs) => {
-            let mut bench = sim::SimBench::start(server, *seed, costs)?;
+            let tables = [costs, schedule.planned_for.unwrap_or(costs)];
+            let mut bench = sim::SimBench::start(server, *seed, tables)?;
             run::run(&mut bench, *schedule, *seed, progress)
         }
     }

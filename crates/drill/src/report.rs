@@ -53,7 +53,7 @@ impl HonestReport {
 }
 
 /// One phase.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct PhaseReport {
     /// Its name.
     pub name: &'static str,
@@ -62,6 +62,13 @@ pub struct PhaseReport {
     /// Packets a second of this flood that the host took when more were offered; `None` without
     /// a flood.
     pub capacity_pps: Option<u64>,
+    /// Packets a second that the triage looked at when more were offered than it could take.
+    pub triage_pps: Option<u64>,
+    /// What of its unloaded progress an application on the worker's core made; `None` where there
+    /// was none.
+    pub application_share: Option<f64>,
+    /// The longest that it has waited for the core, in this phase or before.
+    pub application_gap_nanos: u64,
     /// Whether the generator, and not the host, was what set the capacity.
     pub capacity_is_generator: bool,
     /// Flood packets a second that were meant to be offered.
@@ -144,6 +151,8 @@ pub struct Conservation {
     pub pending: u64,
     /// Of these: died, by name.
     pub dropped_out: u64,
+    /// Packets that the triage let die before any work, by name.
+    pub dropped_triage: u64,
     /// Packets that died in the worker's loop, by name.
     pub dropped_loop: u64,
     /// Deaths with a name, the receive ring's included.
@@ -379,6 +388,19 @@ impl Report {
 
     fn fmt_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (memory, worker) = (&self.memory, &self.worker);
+        if let Some(most) = self.phases.iter().filter_map(|phase| phase.triage_pps).max() {
+            writeln!(f, "triage   looked at up to {} packets/s of one flood", grouped(most))?;
+        }
+        let shares = self.phases.iter().filter_map(|phase| phase.application_share);
+        if let Some(least) = shares.min_by(f64::total_cmp) {
+            let gap = self.phases.iter().map(|phase| phase.application_gap_nanos).max();
+            writeln!(
+                f,
+                "app      {:.1} % of its unloaded progress at worst, longest gap {}",
+                least * 100.0,
+                time(gap.unwrap_or(0))
+            )?;
+        }
         let free = |free: &Free| format!("{} small, {} frames", free.small, free.frames);
         writeln!(
             f,

@@ -6,7 +6,8 @@
 
 use core::time::Duration;
 
-use floodwall_base::Family;
+use floodwall_base::{DropCounts, DropReason, Family};
+use floodwall_world::CostTable;
 
 use crate::bench::{Bench, Look, Watch, rate};
 use crate::crowd::{AskedBy, Stretch};
@@ -46,6 +47,9 @@ pub struct Schedule {
     pub flood_rate_max: u64,
     /// Honest questions a second, each family.
     pub honest_rate: u64,
+    /// In virtual time: the machine for which the floods are planned; by default the one that the
+    /// drill runs on. With another one's, floods do not become slower where the machine is.
+    pub planned_for: Option<CostTable>,
 }
 
 /// The floods in order: name, sentence, kind.
@@ -72,6 +76,8 @@ struct Log<'a> {
     host_before: Option<Free>,
     in_use_max: u64,
     quiet: bool,
+    /// The longest that the application has waited so far.
+    gap: Duration,
 }
 
 /// What is wrong with a snapshot, where something is.
@@ -87,8 +93,10 @@ fn violation(look: &Look) -> Option<String> {
     if worker.sent != gone {
         return Some(format!("{} sent, {gone} left, wait or died in the loop", worker.sent));
     }
-    if law.arrived < worker.received || look.given < worker.received {
-        let (given, arrived) = (look.given, law.arrived);
+    let [refused, strangers] = worker.triaged;
+    let arrived = law.arrived + refused + strangers + worker.waiting;
+    if arrived < worker.received || look.given < worker.received {
+        let given = look.given;
         return Some(format!("{given} given, {} received, {arrived} arrived", worker.received));
     }
     None
@@ -97,6 +105,7 @@ fn violation(look: &Look) -> Option<String> {
 impl Watch for Log<'_> {
     fn look(&mut self, look: &Look) {
         self.looks += 1;
+        self.gap = self.gap.max(look.worker.application_gap);
         if let Some(text) = violation(look) {
             self.violations += 1;
             self.first_violation.get_or_insert(text);
@@ -143,17 +152,19 @@ impl Run<'_> {
         let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
         phase.take(&outcome.seen.asked);
         phase.ring_full_honest = outcome.ring_full.0;
+        phase.application_share = outcome.share;
         self.close(phase);
         Ok(outcome.seen.asked)
     }
 
-    fn close(&mut self, phase: PhaseReport) {
+    fn close(&mut self, mut phase: PhaseReport) {
+        phase.application_gap_nanos = self.log.gap.as_nanos() as u64;
         self.log.progress.end(&phase);
         self.phases.push(phase);
     }
 
     /// What the host takes of a flood when more is offered, and whether more was offered.
-    fn probe(&mut self, kind: FloodKind) -> Result<(u64, bool), DrillError> {
+    fn probe(&mut self, kind: FloodKind) -> Result<(u64, u64, bool), DrillError> {
         let Schedule { probe: length, probe_rate: rate, .. } = self.schedule;
         let flood = Flood { kind, rate, length, seed: self.seed };
         self.log.quiet = true;
@@ -161,7 +172,7 @@ impl Run<'_> {
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         self.log.quiet = false;
         self.ring_full += outcome.ring_full.1;
-        Ok((outcome.taken_rate.max(1), outcome.ring_full.1 > 0))
+        Ok((outcome.taken_rate.max(1), outcome.looked_rate, outcome.ring_full.1 > 0))
     }
 
     fn flood(
@@ -172,7 +183,7 @@ impl Run<'_> {
     ) -> Result<(), DrillError> {
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
-        let (capacity, more_offered) = self.probe(kind)?;
+        let (capacity, looked, more_offered) = self.probe(kind)?;
         let offer = ((capacity as f64 * LOAD) as u64).min(self.schedule.flood_rate_max);
         let flood = Flood { kind, rate: offer.max(1), length, seed: self.seed };
         let stretch = Stretch { asking: Some(self.asking(length)), flood: Some(flood) };
@@ -184,7 +195,9 @@ impl Run<'_> {
             name,
             what,
             capacity_pps: Some(capacity),
+            triage_pps: Some(looked),
             capacity_is_generator: !more_offered,
+            application_share: outcome.share,
             planned_pps: flood.rate,
             offered_pps: rate(offered, length),
             waited_percent: outcome.waited_percent,
@@ -207,11 +220,12 @@ impl Run<'_> {
         self.log.progress.begin(name, what, length);
         let started = self.bench.now();
         let (mut all, mut recovered) = (AskedBy::default(), None);
-        let mut ring_full_honest = 0;
+        let (mut ring_full_honest, mut share) = (0, None);
         loop {
             let stretch = Stretch { asking: Some(self.asking(RECOVERY_STEP)), flood: None };
             let outcome = self.bench.run(&stretch, &mut self.log)?;
             ring_full_honest += outcome.ring_full.0;
+            share = [share, outcome.share].into_iter().flatten().min_by(f64::total_cmp);
             let elapsed = self.bench.now() - started;
             let asked = &outcome.seen.asked;
             // Of those on the link: the others are too few in so short a time.
@@ -227,6 +241,7 @@ impl Run<'_> {
             }
         }
         let mut phase = PhaseReport { name, what, ring_full_honest, ..PhaseReport::default() };
+        phase.application_share = share;
         phase.take(&all);
         self.close(phase);
         Ok(recovered)
@@ -271,6 +286,7 @@ pub(crate) fn run(
         host_before: None,
         in_use_max: 0,
         quiet: false,
+        gap: Duration::ZERO,
     };
     let started = bench.now();
     let (stretches, phases, ring_full) = (0, Vec::new(), 0);
@@ -334,6 +350,10 @@ impl Run<'_> {
         let stats = &end.view.stats;
         let mut drops = Drops::of("in", &stats.drops_in);
         drops.extend(Drops::of("out", &stats.drops_out));
+        let mut triaged = DropCounts::default();
+        let reasons = [DropReason::TriageRefusable, DropReason::TriageStranger];
+        reasons.into_iter().zip(end.worker.triaged).for_each(|(reason, n)| triaged.add(reason, n));
+        drops.extend(Drops::of("in", &triaged));
         Report {
             version: env!("CARGO_PKG_VERSION"),
             bench: self.bench.describe(),
@@ -354,13 +374,14 @@ impl Run<'_> {
     fn conservation(&self, end: &Look) -> Conservation {
         let (stats, worker) = (&end.view.stats, &end.worker);
         let (law, fates) = (stats.conservation(), &stats.fates);
+        let dropped_triage: u64 = worker.triaged.iter().sum();
         let loop_fates = worker.transmitted + worker.backlog + worker.lost;
         // After the end nothing is under way, so every difference is a packet without a name.
         let unnamed = law.arrived.abs_diff(law.arrived_fates)
             + law.originated.abs_diff(law.originated_fates)
             + worker.sent.abs_diff(loop_fates)
             + end.given.saturating_sub(worker.received)
-            + worker.received.saturating_sub(law.arrived);
+            + worker.received.saturating_sub(law.arrived + dropped_triage + worker.waiting);
         let (dropped_in, dropped_out) = (stats.drops_in.total(), stats.drops_out.total());
         Conservation {
             snapshots: self.log.looks,
@@ -377,8 +398,9 @@ impl Run<'_> {
             transmitted: fates.transmitted,
             pending: stats.pending,
             dropped_out,
+            dropped_triage,
             dropped_loop: worker.lost,
-            named: dropped_in + dropped_out + worker.lost + self.ring_full,
+            named: dropped_in + dropped_out + dropped_triage + worker.lost + self.ring_full,
             unnamed,
         }
     }

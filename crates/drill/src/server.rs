@@ -10,6 +10,7 @@ use core::time::Duration;
 use floodwall_base::{DropCounts, DropReason, Instant, IpCidr, Randomness, Units};
 use floodwall_dispatch::{Clock, Publish, WORDS_MAX};
 use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Round, Triage};
+use floodwall_schedule::{BalanceConfig, Share};
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{
     Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, StackConfig, Stats,
@@ -39,6 +40,9 @@ pub struct ServerConfig {
     pub reassembly_bytes: u64,
     /// Incomplete datagrams of each family.
     pub reassembly_datagrams: usize,
+    /// Thousandths of the worker's core that applications are given; at 0 the worker takes all that
+    /// it can use. What is promised does not depend on it.
+    pub application_share: u16,
 }
 
 impl Default for ServerConfig {
@@ -51,6 +55,7 @@ impl Default for ServerConfig {
             accept_ra: true,
             reassembly_bytes: StackConfig::default().reassembly.bytes,
             reassembly_datagrams: StackConfig::default().reassembly.datagrams,
+            application_share: Share::HALF.thousandths(),
         }
     }
 }
@@ -81,6 +86,12 @@ impl ServerConfig {
             reassembly,
             ..StackConfig::default()
         }
+    }
+
+    /// How its worker shares the core.
+    pub(crate) fn balance(&self) -> Option<BalanceConfig> {
+        let share = Share::per_mille(self.application_share);
+        (share != Share::NONE).then(|| BalanceConfig { share, ..BalanceConfig::default() })
     }
 
     /// The memory that it asks for.

@@ -7,9 +7,12 @@ use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant, Randomness};
 use floodwall_packet::{Pool, PoolConfig};
-use floodwall_world::{CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, World};
+use floodwall_schedule::GateConfig;
+use floodwall_world::{
+    Application, CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, World,
+};
 
-use crate::bench::{Bench, Look, Loop, Outcome, Watch, rate};
+use crate::bench::{Bench, Look, Loop, Outcome, Watch};
 use crate::crowd::{Crowd, Stretch};
 use crate::error::DrillError;
 use crate::server::{Free, Served, ServerConfig};
@@ -31,20 +34,29 @@ pub(crate) struct SimBench {
     crowd: NodeId,
     host: NodeId,
     link: LinkId,
+    /// What the host's work costs, and what floods are planned for.
+    costs: [CostTable; 2],
 }
 
 impl SimBench {
-    /// Makes the world.
+    /// Makes the world. Floods are measured on a host whose work costs what `planned` says.
     pub(crate) fn start(
         config: &ServerConfig,
         seed: u64,
-        costs: CostTable,
+        [costs, planned]: [CostTable; 2],
     ) -> Result<Self, DrillError> {
         let mut world = World::new(seed);
         let pool = Pool::new(&config.pool())?;
         let mut random = Randomness::from_number(seed);
         let host = Served::new(config, &pool, &mut random, Instant::ORIGIN, None)?;
-        let node = NodeConfig { costs, ring: RING, ..NodeConfig::default() };
+        let node = NodeConfig {
+            costs,
+            ring: RING,
+            balance: config.balance(),
+            gate: Some(GateConfig::default()),
+            application: Some(Application::HUNGRY),
+            ..NodeConfig::default()
+        };
         let host = world.add_node_with("host", host, pool, node);
         let pool =
             Pool::new(&PoolConfig { small: 8 * RING, frames: 4 * RING, ..PoolConfig::default() })?;
@@ -52,7 +64,7 @@ impl SimBench {
         let crowd = world.add_node_with("crowd", Crowd::default(), pool, node);
         let way = LinkConfig::both(LaneConfig::with_delay(DELAY));
         let link = world.connect((crowd, IfIndex(1)), (host, IfIndex(1)), way)?;
-        Ok(Self { world, crowd, host, link })
+        Ok(Self { world, crowd, host, link, costs: [costs, planned] })
     }
 
     fn look(&self) -> Look {
@@ -62,12 +74,16 @@ impl SimBench {
             at: self.world.now(),
             // What the world's card still holds has not reached the host.
             worker: Loop {
-                received: view.stats.fates.received,
+                received: node.packets_in + node.refused + node.crowded_out + node.waiting as u64,
+                triaged: [node.refused, node.crowded_out],
+                waiting: node.waiting as u64,
+                application_ran: Some(node.application_ran),
+                application_gap: node.application_gap_max,
                 sent: node.packets_out,
                 transmitted: node.packets_out,
                 backlog: 0,
                 lost: node.unlinked,
-                longest: node.turn_max,
+                longest: node.turn_max.max(node.run_max),
             },
             view,
             crowd_free: self.world.pool(self.crowd).map(Free::of).unwrap_or_default(),
@@ -82,6 +98,9 @@ impl SimBench {
 
 impl Bench for SimBench {
     fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+        // A measurement is of the machine that floods are planned for.
+        let [costs, planned] = self.costs;
+        self.world.set_costs(self.host, if stretch.asking.is_some() { costs } else { planned });
         let first = self.look();
         let lost = self.world.stats(self.link).from_a.dropped();
         self.begin(stretch)?;
@@ -91,8 +110,7 @@ impl Bench for SimBench {
             self.world.run_for(STEP);
             let look = self.look();
             if look.at <= end {
-                let taken = look.worker.received - first.worker.received;
-                outcome.taken_rate = rate(taken, look.at - first.at);
+                outcome.note(&first, &look);
             }
             watch.look(&look);
             let Some(crowd) = self.world.node_ref::<Crowd>(self.crowd) else { break };
@@ -106,6 +124,7 @@ impl Bench for SimBench {
         outcome.ring_full.1 = self.world.stats(self.link).from_a.dropped() - lost;
         // What the stretch sent is no burden of the next one's.
         self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)?;
+        self.world.set_costs(self.host, costs);
         Ok(outcome)
     }
 

@@ -22,7 +22,7 @@ use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 
 use rustix::thread::{Pid, gettid};
 
-use crate::bench::{Bench, Look, Loop, Outcome, Watch, rate};
+use crate::bench::{Bench, Look, Loop, Outcome, Watch};
 use crate::crowd::{Crowd, Seen, Stretch, sort_losses};
 use crate::error::DrillError;
 use crate::honest::{Asked, Asking};
@@ -264,8 +264,7 @@ impl Bench for WireBench {
                 self.check_worker()?;
                 let look = self.look();
                 if look.at <= end && look.at > started {
-                    let taken = look.worker.received - first.worker.received;
-                    outcome.taken_rate = rate(taken, look.at - started);
+                    outcome.note(&first, &look);
                 }
                 // A measurement wants the ring full; honest clients must not meet it so.
                 let piled_up = look.given.saturating_sub(look.worker.received);
@@ -347,6 +346,11 @@ fn look(published: &Published, crowd_free: Free, given: u64) -> Look {
         view: View::read(&published.words),
         worker: Loop {
             received: facts.of(Fact::RxPackets),
+            triaged: [Fact::DropsTriageRefusable, Fact::DropsTriageStranger]
+                .map(|fact| facts.of(fact)),
+            waiting: facts.of(Fact::TriageWaiting),
+            application_ran: None,
+            application_gap: Duration::ZERO,
             sent: facts.of(Fact::SentPackets),
             transmitted: facts.of(Fact::TxPackets),
             backlog: facts.of(Fact::Backlog),

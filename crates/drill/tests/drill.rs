@@ -119,3 +119,27 @@ fn on_a_machine_a_hundred_times_slower_a_round_is_too_long() {
     assert!(!failed(&run_on(usual)).contains(&Floor::WorkerRun));
     assert!(failed(&run_on(slow)).contains(&Floor::WorkerRun));
 }
+
+#[test]
+fn a_worker_that_shares_nothing_starves_the_application() {
+    let server = ServerConfig { application_share: 0, ..ServerConfig::default() };
+    let report = run(&Options { server, ..short(Options::simulated(1)) });
+    assert!(failed(&report).contains(&Floor::Share), "{report}");
+    let share = |name: &str| {
+        let phase = report.phases.iter().find(|phase| phase.name == name).unwrap();
+        phase.application_share.unwrap()
+    };
+    assert!(share("baseline") > 0.9 && share("udp open") < 0.5, "it falls with the load");
+}
+
+#[test]
+fn on_a_machine_half_as_fast_the_same_floods_are_too_much() {
+    // Planned for the machine of the table, where `a_simulated_drill_passes`.
+    let usual = CostTable::default();
+    let options = short(Options::simulated(7));
+    let schedule = Schedule { planned_for: Some(usual), ..options.schedule };
+    let report = run(&Options { place: Place::World(usual.times(2)), schedule, ..options });
+    assert!(!report.passed, "{report}");
+    let unharmed = [Floor::Conservation, Floor::NamedDrops, Floor::Share];
+    assert!(failed(&report).iter().all(|floor| !unharmed.contains(floor)), "{report}");
+}
