@@ -1,0 +1,242 @@
+//! What a packet costs on two workers compared with one: a UDP echo service, whole host, memory
+//! wires; CPU time of the workers' own threads.
+//!
+//! Run: `cargo bench -p floodwall-tests --bench workers`. A batch of requests of both families lies
+//! ready in each worker's wire before its bell is rung, so that nobody waits for this thread; what
+//! counts is the thread CPU time that the workers spend until the last answer, the one wake-up of
+//! each included. Every answer is counted and looked at. *Keyed*: each request lies in the wire of
+//! its flow's owner, as a card keyed by us would do. *Half handed over*: every other one lies in the
+//! wrong wire; these batches are small, so that the rings between the workers never overflow, and
+//! are compared with as small batches on one worker. Rounds are interleaved, medians told.
+#![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
+#![expect(clippy::disallowed_methods, reason = "a bench waits for the workers' threads")]
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use floodwall_base::{IfIndex, Instant, Units};
+use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
+use floodwall_dispatch::{
+    Berth, Crew, CrewConfig, CrewEnded, OnPanic, Port, Publish, Stop, entropy, pin,
+};
+use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Pool, PoolConfig, Round, Triage};
+use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_stack::{Host, InterfaceConfig, LinkMedium, Stack, StackConfig, accounts_needed};
+use floodwall_tests::craft;
+use floodwall_wire::steer;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Requests in a large batch of one worker, and in a small one.
+const LARGE: usize = 8192;
+const SMALL: usize = 512;
+const ROUNDS: usize = 41;
+
+/// A host that shows nothing: the bench asks it.
+struct Served(Host);
+
+impl Engine for Served {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        self.0.round(round)
+    }
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        self.0.work(round)
+    }
+    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        self.0.adopt(round, handed)
+    }
+    fn departed(&mut self) {
+        self.0.departed();
+    }
+    fn rests(&mut self) -> bool {
+        self.0.rests()
+    }
+    fn deadline(&self) -> Option<Instant> {
+        self.0.deadline()
+    }
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        self.0.classify(burst, classes);
+    }
+}
+
+impl Publish for Served {
+    fn words(&self, _: &mut [u64]) {}
+}
+
+struct Bench {
+    crew: Crew<Served>,
+    stop: Stop,
+    far: Vec<MemoryWire>,
+    pool: Pool,
+    /// Requests by owner.
+    owned: Vec<Vec<Vec<u8>>>,
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32)
+}
+
+fn config() -> StackConfig {
+    let interface = InterfaceConfig {
+        name: "wire".to_owned(),
+        medium: LinkMedium::Ip,
+        mtu: 1500,
+        addresses: ["10.0.0.2/24", "fd00::2/64"].map(|text| text.parse().unwrap()).into(),
+        gateways: Vec::new(),
+        dhcp: false,
+        accept_ra: false,
+        autoconf: false,
+    };
+    StackConfig { interfaces: vec![interface], ..StackConfig::default() }
+}
+
+fn bench(workers: usize) -> Bench {
+    let wire = |_| {
+        let config =
+            WireConfig { capacity: 2 * LARGE, medium: Medium::Ip, ..WireConfig::default() };
+        pair_of(config)
+    };
+    let (near, far): (Vec<_>, Vec<_>) = (0..workers).map(wire).unzip();
+    let cores = pin::cores_for(workers).ok();
+    let berth = |(number, near): (usize, MemoryWire)| Berth {
+        core: cores.as_ref().map(|cores| cores[number]),
+        ports: vec![Port::new(IfIndex(1), Box::new(near))],
+    };
+    let crew = CrewConfig::new(near.into_iter().enumerate().map(berth).collect()).unwrap();
+    let stack = config();
+    let mut crew = CrewConfig {
+        memory: PoolConfig {
+            small: 4 * LARGE * workers,
+            frames: 4 * LARGE * workers,
+            accounts: accounts_needed(&stack),
+            ..PoolConfig::default()
+        },
+        on_panic: OnPanic::EndCrew,
+        ..crew
+    };
+    crew.worker.look_every = Duration::from_secs(3600);
+    let mut random = entropy::randomness().unwrap();
+    let steering = crew.steering;
+    let seats = floodwall_stack::seats(&stack, &crew.domain, steering, &mut random.secret);
+    let seats: Vec<_> = seats.into_iter().map(|seat| Mutex::new(Some(seat))).collect();
+    let stop = Stop::new().unwrap();
+    let crew = Crew::start(crew, &stop, move |setting| {
+        let seat = seats[usize::from(setting.worker.0)].lock().unwrap().take().unwrap();
+        let stack = Stack::seated(&stack, seat, setting.random, setting.now).unwrap();
+        let echo = Box::new(UdpService::new(ServiceKind::Echo, 7));
+        let host = Host::with_stack(stack, vec![echo], setting.pool, setting.random, setting.now);
+        host.map(Served).map_err(|error| error.to_string())
+    });
+    let pool = PoolConfig { small: 8 * LARGE, frames: 64, ..PoolConfig::default() };
+    let mut owned = vec![Vec::new(); workers];
+    for n in 0..1024_u16 {
+        let ends: (SocketAddr, SocketAddr) = match n % 2 {
+            0 => (([10, 0, 0, 1], 2000 + n).into(), ([10, 0, 0, 2], 7).into()),
+            _ => {
+                (format!("[fd00::1]:{}", 2000 + n).parse().unwrap(), "[fd00::2]:7".parse().unwrap())
+            }
+        };
+        let request = craft::udp(ends.0, ends.1, &[0x5a; 64]);
+        owned[usize::from(steer::packet(&steering, &request).0)].push(request);
+    }
+    Bench { crew: crew.unwrap(), stop, far, pool: Pool::new(&pool).unwrap(), owned }
+}
+
+impl Bench {
+    fn cpu(&self) -> Duration {
+        let patience = Duration::from_secs(10);
+        self.crew.seats().iter().map(|s| s.control.ask(patience, |_| cpu_time()).unwrap()).sum()
+    }
+
+    /// A batch for each worker, of which one in `wrong_every` lies in another's wire. Returns the
+    /// nanoseconds of a packet.
+    fn batch(&mut self, size: usize, wrong_every: Option<usize>) -> f64 {
+        let workers = self.far.len();
+        let before = self.cpu();
+        // They look around for a moment before they sleep again.
+        std::thread::sleep(Duration::from_millis(1));
+        for (owner, requests) in self.owned.iter().enumerate() {
+            let mut lists: Vec<_> = (0..workers).map(|_| PacketList::new()).collect();
+            for (n, request) in requests.iter().cycle().take(size).enumerate() {
+                let is_wrong = wrong_every.is_some_and(|every| n % every == 0);
+                let wire = (owner + usize::from(is_wrong)) % workers;
+                lists[wire].push_back(self.pool.packet_from(request).unwrap());
+            }
+            for (far, list) in self.far.iter_mut().zip(&mut lists) {
+                far.transmit(list).unwrap();
+                assert!(list.is_empty(), "the wire has room");
+            }
+        }
+        self.crew.seats().iter().for_each(|seat| seat.bell.ring());
+        let expected = workers * size;
+        let mut burst = Burst::new();
+        let mut back = 0;
+        let mut patience = 20_000;
+        while back < expected {
+            std::thread::sleep(Duration::from_micros(500));
+            patience -= 1;
+            assert!(patience > 0, "{back} of {expected} answers");
+            for far in &mut self.far {
+                while far.receive(&self.pool, &mut burst).unwrap() > 0 {
+                    back += burst.drain().filter(is_answer).count();
+                }
+            }
+        }
+        let spent = self.cpu() - before;
+        spent.as_nanos() as f64 / expected as f64
+    }
+
+    fn end(self) -> CrewEnded {
+        self.stop.trigger();
+        self.crew.join().unwrap()
+    }
+}
+
+fn is_answer(packet: &floodwall_packet::PacketBuf) -> bool {
+    let bytes = packet.first();
+    let ports = if bytes[0] >> 4 == 4 { 20 } else { 40 };
+    assert!(bytes[ports..].starts_with(&[0, 7]) && bytes.ends_with(&[0x5a; 64]), "{bytes:x?}");
+    true
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    let (mut one, mut two) = (bench(1), bench(2));
+    assert_eq!(two.crew.seats().len(), 2);
+    let mut times = [const { Vec::new() }; 5];
+    for round in 0..=ROUNDS {
+        let now = [
+            one.batch(LARGE, None),
+            two.batch(LARGE, None),
+            one.batch(2 * SMALL, None),
+            two.batch(SMALL, None),
+            two.batch(SMALL, Some(2)),
+        ];
+        // The first warms up.
+        if round > 0 {
+            times.iter_mut().zip(now).for_each(|(times, now)| times.push(now));
+        }
+    }
+    let names = [
+        "one worker, batches of 8192",
+        "two workers, keyed, 2 x 8192",
+        "one worker, batches of 1024",
+        "two workers, keyed, 2 x 512",
+        "two workers, half handed over, 2 x 512",
+    ];
+    let medians = times.each_mut().map(|times| median(times));
+    for (n, (name, time)) in names.iter().zip(medians).enumerate() {
+        let base = medians[if n < 2 { 0 } else { 2 }];
+        println!("{name:<40} {time:7.1} ns of CPU a packet   {:.2} x one worker's", time / base);
+    }
+    for ended in [one.end(), two.end()] {
+        assert!(ended.is_conserved(), "{ended:?}");
+        let lost = ended.workers.iter().map(|e| e.facts.lost() + e.facts.lost_in_handoff());
+        assert_eq!(lost.sum::<u64>(), 0, "every answer came");
+    }
+}
