@@ -1,10 +1,10 @@
 //! What a reader pays for reclamation in each burst: a view and a quiescent state at its end,
 //! against `crossbeam-epoch` (pin and unpin) and `seize` (a guard), and against nothing at all.
 //!
-//! A burst here is one look at the shared value, so that only the reader's duty is left. Twice: while
-//! nobody replaces the value, and while a writer on another core replaces it 100,000 times a second.
-//! Rounds of all rivals are interleaved and medians are printed; trust ratios, not figures. Every
-//! look is checked: the value is whole, and never older than the one seen before. Run it with
+//! A burst here is one look at the shared value, so that only the reader's duty is left. Twice:
+//! while nobody replaces the value, and while a writer on another core replaces it 100,000 times a
+//! second. Rounds of all rivals are interleaved and medians are printed; trust ratios, not figures.
+//! Every look is checked: the value is whole, and never older than the one seen before. Run it with
 //! `cargo bench -p floodwall-sync --bench reclaim`.
 #![cfg(not(loom))]
 
@@ -67,7 +67,7 @@ fn main() {
         for ((name, _), nanos_of) in rivals.iter().zip(nanos) {
             let ratio = duty(nanos_of) / duty(nanos[1]).max(0.5);
             println!(
-                "  {name:10} {nanos_of:7.2} ns/burst, {:6.2} of them the reader's duty, {ratio:5.1} x",
+                "  {name:10} {nanos_of:7.2} ns/burst, {:6.2} the reader's duty, {ratio:5.1} x",
                 duty(nanos_of)
             );
         }
