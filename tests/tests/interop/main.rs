@@ -29,6 +29,7 @@ mod path;
 mod ping;
 mod refusal;
 mod running;
+mod several;
 mod site;
 
 /// One test a scenario and kind of device.

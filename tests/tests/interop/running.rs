@@ -15,7 +15,7 @@ use floodwall_dispatch::{
     WorkerConfig, WorkerError, entropy,
 };
 use floodwall_ip::AddressState;
-use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Round, Triage};
+use floodwall_packet::{Burst, Engine, HandoffList, Pool, PoolConfig, Round, Triage};
 use floodwall_stack::{Application, Host, Stack, StackConfig, Stats, accounts_needed};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -25,7 +25,7 @@ use crate::namespace::until;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A host under a worker.
-pub(crate) struct Hosted(Host);
+pub(crate) struct Hosted(pub(crate) Host);
 
 impl Engine for Hosted {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
@@ -34,6 +34,10 @@ impl Engine for Hosted {
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         self.0.work(round)
+    }
+
+    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        self.0.adopt(round, handed)
     }
 
     fn departed(&mut self) {
