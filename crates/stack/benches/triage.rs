@@ -1,6 +1,7 @@
 //! What triage costs with many flows, beside the parse alone and beside one look-up at a time.
 //!
-//! `cargo bench -p floodwall-stack --bench triage`. A stack with 500,000 connected sockets (a pool has accounts for no more) on
+//! `cargo bench -p floodwall-stack --bench triage`. A stack with 500,000 connected sockets (a pool
+//! has accounts for no more) on
 //! ports that many share (keys, buckets and sockets are a few hundred MiB, beyond the last cache)
 //! is shown bursts of 64 packets, each of another flow: friends, packets of flows that nobody has,
 //! packets to full sockets, packets to ports at which nobody listens. The parse alone is the same
@@ -18,6 +19,7 @@ use std::time::Instant;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Family, IfIndex, MacAddr, PublicRandom, Randomness, Units};
+use floodwall_checksum::{pseudo_header_v6, sum};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round, Triage};
 use floodwall_stack::{InterfaceConfig, LinkMedium, Stack, StackConfig, accounts_needed};
 use floodwall_udp::SocketSettings;
@@ -186,6 +188,13 @@ fn frame(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes.extend(to.port().to_be_bytes());
     bytes.extend([0, 26, 0, 0]);
     bytes.extend(payload);
+    // A full socket's one datagram must be taken, and over IPv6 the sum is not optional.
+    if let (IpAddr::V6(src_addr), IpAddr::V6(dst_addr)) = (from.ip(), to.ip()) {
+        let at = bytes.len() - 26;
+        let pseudo = pseudo_header_v6(src_addr, dst_addr, IpProtocol::UDP.0, 26);
+        let check = pseudo.add(sum(&bytes[at..])).finish();
+        bytes[at + 6..at + 8].copy_from_slice(&check.to_be_bytes());
+    }
     bytes
 }
 
