@@ -5,7 +5,9 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Address, ipv4_source_is_plausible, ipv6_source_is_plausible, limits};
+use floodwall_base::{
+    Address, IfIndex, ipv4_source_is_plausible, ipv6_source_is_plausible, limits,
+};
 use floodwall_checksum::{Sum, pseudo_header_v6, sum, update16};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
@@ -41,6 +43,9 @@ pub fn may_answer<A: Address>(
         IpAddr::V4(a) => ipv4_source_is_plausible(a),
         IpAddr::V6(a) => ipv6_source_is_plausible(a),
     };
+    // Loopback addresses are no host's on any wire; here they are our own programs'.
+    let source_is_host =
+        source_is_host || packet.iface() == IfIndex::LOOPBACK && src_addr.to_ip().is_loopback();
     let excepted = src_addr.to_ip().is_ipv6() && error.is_owed_to_groups();
     let to_group = packet.is_link_group() || dst_addr.is_group() || is_all_ones(dst_addr);
     if !source_is_host || (to_group && !excepted) {

@@ -20,8 +20,8 @@
 //! # Orderings, and why
 //!
 //! Every change of the word is an **acquire-release** read-modify-write, and the cell is touched
-//! only by whoever changed the word from `IDLE` to a mark of its own. So a taker sees the waker that
-//! was registered last, and a registrar sees that the cell was left.
+//! only by whoever changed the word from `IDLE` to a mark of its own. So a taker sees the waker
+//! that was registered last, and a registrar sees that the cell was left.
 
 use core::fmt;
 use core::task::Waker;

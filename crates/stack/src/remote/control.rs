@@ -4,10 +4,11 @@
 //! [`Stack::carry_out`], by whoever ties shards together. Invariant: what the control shard decided
 //! is carried out by every shard in the same order, so that a socket is the same everywhere.
 
+use core::time::Duration;
 use std::any::Any;
 use std::sync::Arc;
 
-use floodwall_base::{Units, limits};
+use floodwall_base::{Instant, Units, limits};
 use floodwall_packet::Round;
 use floodwall_udp::{SocketId, SocketSettings, part_of};
 
@@ -22,6 +23,9 @@ use super::slot::SlotId;
 use crate::cx::Cx;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
+
+/// How long a bind waits for a port whose user may just have let go of it.
+const REUSE_PATIENCE: Duration = Duration::from_millis(5);
 
 /// Frees a slot when the last shard has forgotten it.
 struct Freed {
@@ -71,16 +75,17 @@ impl Stack {
         remote.hear();
         remote.look_at_dry(cx.now);
         let mut spent = 0;
-        // While followers have no room for what was decided, no more is.
-        let held_up = remote.decided.len() >= limits::REMOTE_REQUESTS_MAX;
-        let requests = if held_up { Vec::new() } else { remote.take_requests() };
-        for request in requests {
-            spent += 1;
-            self.decide(cx, &mut remote, request);
-        }
+        // First the slots: who lets go of a port and asks for it again shall have it.
         for _ in 0..limits::REMOTE_SLOTS_ROUND {
             let Some(index) = remote.next_slot() else { break };
             spent += 1 + self.send_for(cx, &mut remote, index);
+        }
+        // While followers have no room for what was decided, no more is.
+        let held_up = remote.decided.len() >= limits::REMOTE_REQUESTS_MAX;
+        let requests = if held_up { Vec::new() } else { remote.take_requests() };
+        for (request, until) in requests {
+            spent += 1;
+            self.decide(cx, &mut remote, request, until);
         }
         self.remote = Some(remote);
         Units(spent)
@@ -158,21 +163,34 @@ impl Stack {
         }
     }
 
-    fn decide(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, request: Request) {
+    /// `until` is when a request that was put off is answered whatever comes.
+    fn decide(
+        &mut self,
+        cx: &mut Cx<'_>,
+        remote: &mut RemoteShard,
+        request: Request,
+        until: Option<Instant>,
+    ) {
+        let now = cx.now;
         let mut sockets = Sockets::new(self, cx.again());
         match request {
             Request::Bind { local, settings, reply } => {
                 let Some(slot) = remote.take_slot() else {
                     return reply.set(Err(Errno::TOO_MANY));
                 };
-                match open(&mut sockets, remote, slot, local, *settings) {
+                match open(&mut sockets, remote, slot, local, &settings) {
                     Ok((handle, command)) => {
                         reply.set(Ok(handle));
                         remote.announce(command, reply);
                     }
                     Err(errno) => {
                         remote.return_slot(slot);
-                        reply.set(Err(errno));
+                        let at = until.unwrap_or(now + REUSE_PATIENCE);
+                        if errno == Errno::IN_USE && at > now && remote.may_be_let_go() {
+                            remote.put_off(Request::Bind { local, settings, reply }, at);
+                        } else {
+                            reply.set(Err(errno));
+                        }
                     }
                 }
             }
@@ -237,9 +255,9 @@ fn open(
     remote: &mut RemoteShard,
     slot: SlotId,
     local: core::net::SocketAddr,
-    settings: SocketSettings,
+    settings: &SocketSettings,
 ) -> Result<(UdpHandle, Command), Errno> {
-    let socket = sockets.udp_bind_shared(local, share(sockets.stack, &settings))?;
+    let socket = sockets.udp_bind_shared(local, share(sockets.stack, settings))?;
     let ends = ends(sockets, socket);
     let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
     remote.tie(slot, socket, limit);
@@ -255,7 +273,7 @@ fn open(
     }
     let ends = Ends { local: bound, ..ends };
     let change = Change::Open { settings: Box::new(settings.clone()), local: bound };
-    let handle = UdpHandle::new(Arc::clone(&remote.shared), slot, ends, settings);
+    let handle = UdpHandle::new(Arc::clone(&remote.shared), slot, ends, settings.clone());
     Ok((handle, Command { socket, change, slot, done: None }))
 }
 

@@ -46,6 +46,8 @@ impl Errno {
     pub(super) const FAMILY: Self = Self(EAFNOSUPPORT);
     /// Broadcast was not asked for.
     pub(super) const ACCESS: Self = Self(EACCES);
+    /// Another socket has the address.
+    pub(super) const IN_USE: Self = Self(EADDRINUSE);
     /// Every socket is open.
     pub(super) const TOO_MANY: Self = Self(ENFILE);
     /// Larger than a datagram may be.

@@ -5,10 +5,10 @@
 //! after the packets have left it gives credit back and hands the round's wakers over, once. The
 //! control shard also carries out what programs ask for.
 //!
-//! Invariants: the doorbell's list is moved whole into a queue of the worker's own, of which a round
-//! serves a bounded number of slots and bytes, and who is not done goes to the tail; nothing here
-//! waits or allocates per datagram; when the shard is dropped, a worker's panic included, whoever
-//! rings is told and whoever waits is woken.
+//! Invariants: the doorbell's list is moved whole into a queue of the worker's own, of which a
+//! round serves a bounded number of slots and bytes, and who is not done goes to the tail; nothing
+//! here waits or allocates per datagram; when the shard is dropped, a worker's panic included,
+//! whoever rings is told and whoever waits is woken.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -68,6 +68,8 @@ pub struct RemoteShard {
     wakes: Wakes,
     /// Requests wait.
     pub(super) asked: bool,
+    /// Requests that wait for a port, and until when.
+    put_off: Vec<(Request, Instant)>,
     /// When those who wait for memory try again.
     dry_at: Option<Instant>,
     dry_due: bool,
@@ -96,6 +98,7 @@ impl RemoteShard {
             owed: Vec::with_capacity(slots),
             wakes: Wakes::new(worker, slots),
             asked: false,
+            put_off: Vec::new(),
             dry_at: None,
             dry_due: false,
             decided: Vec::new(),
@@ -225,7 +228,7 @@ impl RemoteShard {
         self.locals.get_mut(index as usize)
     }
 
-    /// A datagram has been sent, or has failed: its credit is given back when the packets have left.
+    /// A datagram was sent, or failed: its credit is given back when the packets have left.
     pub(super) fn owe(&mut self, index: u32, paid: u32) {
         let Some(local) = self.locals.get_mut(index as usize) else { return };
         if local.owed == 0 {
@@ -303,7 +306,8 @@ impl RemoteShard {
             return Some(Instant::ORIGIN);
         }
         let dry = self.shared.dry.has_rung() && self.controls();
-        dry.then(|| self.dry_at.unwrap_or(Instant::ORIGIN))
+        let dry = dry.then(|| self.dry_at.unwrap_or(Instant::ORIGIN));
+        dry.into_iter().chain(self.put_off.iter().map(|(_, until)| *until)).min()
     }
 
     /// Whether the worker may sleep: nobody has rung. Who rings from now on wakes it.
@@ -312,16 +316,32 @@ impl RemoteShard {
         self.first.is_none() && !self.asked && bell.is_none_or(|bell| bell.bell.park())
     }
 
-    /// Requests that wait, a few a round.
-    pub(super) fn take_requests(&mut self) -> Vec<Request> {
-        if !core::mem::take(&mut self.asked) {
-            return Vec::new();
-        }
-        self.shared.asked.swap(false, Ordering::AcqRel);
+    /// Requests that wait, a few a round: those that were put off, and until when, first.
+    pub(super) fn take_requests(&mut self) -> Vec<(Request, Option<Instant>)> {
         let Some(requests) = &self.requests else { return Vec::new() };
-        let some: Vec<_> = requests.try_iter().take(limits::REMOTE_REQUESTS_ROUND).collect();
-        self.asked = some.len() == limits::REMOTE_REQUESTS_ROUND;
+        let mut some: Vec<_> =
+            self.put_off.drain(..).map(|(request, until)| (request, Some(until))).collect();
+        if core::mem::take(&mut self.asked) {
+            self.shared.asked.swap(false, Ordering::AcqRel);
+            let most = limits::REMOTE_REQUESTS_ROUND;
+            let before = some.len();
+            some.extend(requests.try_iter().take(most).map(|request| (request, None)));
+            self.asked = some.len() - before == most;
+        }
         some
+    }
+
+    /// Whether a socket's program may have let go of it, and the socket be still there: its ring
+    /// came before whatever the program asked next.
+    pub(super) fn may_be_let_go(&self) -> bool {
+        let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
+        let bounded = self.put_off.len() < limits::REMOTE_REQUESTS_MAX;
+        bounded && (rung || self.first.is_some() || self.has_followers())
+    }
+
+    /// Keeps a request for the next rounds.
+    pub(super) fn put_off(&mut self, request: Request, until: Instant) {
+        self.put_off.push((request, until));
     }
 }
 

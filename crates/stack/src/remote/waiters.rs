@@ -2,8 +2,8 @@
 //!
 //! The worker knows one waker per direction (the slot's cell). A single waiter stands there itself;
 //! where there are more, a fan-out stands there, which wakes them all: each looks again, and who
-//! finds nothing waits again. Invariant: the cell is registered only under the list's lock, which no
-//! worker takes, except by waking a fan-out of group 0 directly.
+//! finds nothing waits again. Invariant: the cell is registered only under the list's lock, which
+//! no worker takes, except by waking a fan-out of group 0 directly.
 
 use core::future::Future;
 use core::pin::Pin;

@@ -1,0 +1,6 @@
+//! Sockets of programs on other threads than the worker's: on real threads, by the loopback of one
+//! host, and in simulation, between two hosts.
+
+mod sim;
+mod threads;
+mod worker;
