@@ -217,6 +217,8 @@ fn main() {
         true => Size { rounds: 1, writes: 4, pings: 20, streams: 10, requests: 3 },
         false => Size { rounds: 5, writes: 4000, pings: 50_000, streams: 1000, requests: 200 },
     };
+    // Before this thread is pinned, which hides the other cores.
+    let machine = machine();
     let rows = rows();
     let mut figures = vec![Vec::new(); rows.len()];
     for _ in 0..size.rounds {
@@ -224,7 +226,7 @@ fn main() {
             figures.push(figure(*row, &size, measure(*row, &size)).0);
         }
     }
-    println!("{}; medians of {} interleaved rounds", machine(), size.rounds);
+    println!("{machine}; medians of {} interleaved rounds", size.rounds);
     for (row, figures) in rows.iter().zip(figures) {
         let load = match row.load {
             Load::Bulk => "bulk, 64 KiB writes",
