@@ -42,6 +42,8 @@ pub(super) struct Local {
     /// The next one in the worker's queue.
     next: Option<u32>,
     queued: bool,
+    /// It stood in the doorbell since its mailbox was taken last.
+    rung: bool,
     /// Credit to give back when the packets have left.
     owed: u32,
     /// Credit with which it began, a part of which wakes its writer.
@@ -190,6 +192,9 @@ impl RemoteShard {
                 self.asked = true;
             } else {
                 self.queue(index);
+                if let Some(local) = self.locals.get_mut(index as usize) {
+                    local.rung = true;
+                }
             }
         }
     }
@@ -208,7 +213,11 @@ impl RemoteShard {
         self.last = Some(index);
     }
 
-    /// Takes the slot that has waited longest, with what its program has sent since.
+    /// Takes the slot that has waited longest, with what its program has sent since it rang.
+    ///
+    /// The mailbox of a slot that is in the queue for other reasons is left alone: whoever has set
+    /// `QUEUED` in it is still to ring, and would ring for a slot that is in the list already, or
+    /// that was closed meanwhile and has another user.
     pub(super) fn next_slot(&mut self) -> Option<u32> {
         let index = self.first?;
         let local = self.locals.get_mut(index as usize)?;
@@ -217,10 +226,12 @@ impl RemoteShard {
         if self.first.is_none() {
             self.last = None;
         }
-        let slot = self.shared.slots.get(index as usize)?;
-        let (mut sent, bits) = slot.tx.take(Bits::QUEUED);
-        local.pending.append(&mut sent);
-        local.dropped |= bits.has(Bits::DROPPED);
+        if core::mem::take(&mut local.rung) {
+            let slot = self.shared.slots.get(index as usize)?;
+            let (mut sent, bits) = slot.tx.take(Bits::QUEUED);
+            local.pending.append(&mut sent);
+            local.dropped |= bits.has(Bits::DROPPED);
+        }
         Some(index)
     }
 

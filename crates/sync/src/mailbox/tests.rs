@@ -115,9 +115,10 @@ mod model {
     use loom::{sync::Notify, thread};
 
     use super::*;
+    use crate::Doorbell;
     use crate::shim::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     };
 
     struct Shared {
@@ -199,6 +200,67 @@ mod model {
             let late = take(&ours.mailbox, Bits::NONE).0;
             assert_eq!(unread.len() + late.len(), 1);
             assert!(refused || unread == [7], "delivered, or known to be refused");
+        });
+    }
+
+    /// A slot as a socket has it: a mailbox, its link in a doorbell, and memory that belongs to its
+    /// user until the user's last access.
+    struct Slot {
+        mailbox: Mailbox<Letter>,
+        link: AtomicU32,
+        memory: UnsafeCell<u32>,
+    }
+
+    // SAFETY: as the model checks, the memory is not touched by two at a time.
+    unsafe impl Send for Slot {}
+    // SAFETY: as above.
+    unsafe impl Sync for Slot {}
+
+    /// The user sends, lets go, and rings for both; the worker leaves the rest of what was sent for
+    /// a second round, and frees the slot once it has seen that the user let go. Weakened by hand:
+    /// a worker that takes the mailbox in the second round without a ring frees the slot under a
+    /// ringer, and the model fails.
+    #[test]
+    fn a_slot_is_used_again_only_after_its_users_last_access() {
+        bounded(2, || {
+            let slot = Slot {
+                mailbox: Mailbox::new(),
+                link: AtomicU32::new(0),
+                memory: UnsafeCell::new(0),
+            };
+            let ours = Arc::new((slot, Doorbell::new()));
+            let theirs = Arc::clone(&ours);
+            let user = thread::spawn(move || {
+                let (slot, bell) = &*theirs;
+                if !push(&slot.mailbox, 1, Bits::QUEUED).has(Bits::QUEUED) {
+                    slot.memory.with(|_| ());
+                    bell.ring(0, &slot.link).unwrap();
+                }
+                // Behind the exchange the slot is the user's only if it still has to ring.
+                if !slot.mailbox.set(Bits::DROPPED.and(Bits::QUEUED)).has(Bits::QUEUED) {
+                    slot.memory.with(|_| ());
+                    bell.ring(0, &slot.link).unwrap();
+                }
+            });
+            let (slot, bell) = &*ours;
+            let (mut letters, mut free) = (0, false);
+            for _ in 0..2 {
+                for _ in bell.take(|index| (index == 0).then_some(&slot.link)) {
+                    let (texts, bits) = take(&slot.mailbox, Bits::QUEUED);
+                    letters += texts.len();
+                    free |= bits.has(Bits::DROPPED);
+                }
+                if free {
+                    // The next user's.
+                    slot.memory.with_mut(|_| ());
+                    break;
+                }
+            }
+            user.join().unwrap();
+            if !free {
+                letters += take(&slot.mailbox, Bits::NONE).0.len();
+            }
+            assert_eq!(letters, 1, "lost, or found twice");
         });
     }
 
