@@ -10,9 +10,10 @@
 //! section 5.5.
 //!
 //! # Under flood
-//! Reachable by anyone on a link that believes routers, within the bounds of
-//! `router_discovery`, and no more often than it says ([`Stack::attends`]). Worst work per message: its actions, each one pass over the routes. Paths
-//! that sockets remember are forgotten only where a route is another, not where it is prolonged.
+//! Reachable by anyone on a link that believes routers, within the bounds of `router_discovery`, and
+//! no more often than it says ([`Stack::attends`]). Worst work per message: its actions, each one
+//! pass over the routes. Paths that sockets remember are forgotten only where a route is another,
+//! not where it is prolonged.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -118,8 +119,8 @@ impl Stack {
     }
 
     /// Whether a message is to be read: asked before its options are walked, and answered with no
-    /// for a router's advertisement that is one of too many. What cannot be a router's is no loss of
-    /// anybody's share; it dies of what is wrong with it.
+    /// for a router's advertisement that is one of too many. What cannot be a router's is no loss
+    /// of anybody's share; it dies of what is wrong with it.
     pub(crate) fn attends(
         &mut self,
         iface: IfIndex,
