@@ -230,10 +230,7 @@ fn recovery(recovery: Option<Duration>) -> Verdict {
     Verdict {
         floor: Floor::Recovery,
         passed: recovery.is_some_and(|took| took <= RECOVERY_MAX),
-        promised: format!(
-            "share and the fast tenth's latency as before within {} s",
-            RECOVERY_MAX.as_secs()
-        ),
+        promised: format!("share and latency as before within {} s", RECOVERY_MAX.as_secs()),
         measured: recovery.map_or_else(
             || "not within the phase".to_owned(),
             |took| format!("after {} ms", took.as_millis()),
