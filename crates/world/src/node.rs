@@ -431,7 +431,9 @@ impl Node {
         let length = Duration::from_nanos(price / 1000);
         let from = self.busy_until.max(now);
         self.busy_until = from + length;
-        self.share.occupy(from, self.busy_until, taken, self.has_input());
+        // Timed work that is due waits as packets do: an application's backlog is no idleness.
+        let due = self.engine.deadline().is_some_and(|at| at <= self.busy_until);
+        self.share.occupy(from, self.busy_until, taken, due || self.has_input());
         self.stats.units += u64::from(spent.units.0);
         self.stats.busy += length;
         self.stats.turn_max = self.stats.turn_max.max(length);
