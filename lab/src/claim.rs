@@ -2,7 +2,8 @@
 //!
 //! Read from a plan (`plan.rs`), evaluated by the frame (`run.rs`) on what was measured. Invariant:
 //! a claim holds only if something was measured and every run of every seed keeps its bounds; so a
-//! row that is renamed or left out breaks its claims instead of passing them.
+//! row that is renamed or left out breaks its claims instead of passing them. What a machine may be
+//! unable to measure says so by a number of its own (`given`), and the report says so too.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,9 @@ pub struct Claim {
     pub says: String,
     /// Which numbers.
     pub measure: String,
+    /// A number that must have been measured as 1 for the claim to be judged at all: for what not
+    /// every machine can measure. Without, it is judged always.
+    pub given: Option<String>,
     /// Exactly so much.
     pub equals: Option<f64>,
     /// So much or more.
@@ -84,7 +88,9 @@ pub struct Verdict {
     pub measure: String,
     /// What was expected of them.
     pub expected: String,
-    /// Whether it holds.
+    /// Whether it was judged: what it is about could be measured here.
+    pub judged: bool,
+    /// Whether it holds; not where it was not judged.
     pub holds: bool,
     /// How many numbers that were: rows, not seeds.
     pub matched: usize,
@@ -129,6 +135,7 @@ impl Claim {
             says: self.says.clone(),
             measure: self.measure.clone(),
             expected: bounds.iter().map(Bound::to_string).collect::<Vec<_>>().join(", "),
+            judged: self.is_judged(metrics),
             holds: false,
             matched: 0,
             range: None,
@@ -143,8 +150,16 @@ impl Claim {
                 verdict.broken_by = broken.next().map(|value| (name.clone(), *value));
             }
         }
-        verdict.holds = verdict.matched > 0 && !bounds.is_empty() && verdict.broken_by.is_none();
+        let kept = !bounds.is_empty() && verdict.broken_by.is_none();
+        verdict.holds = verdict.judged && verdict.matched > 0 && kept;
         verdict
+    }
+
+    /// Whether what it is about could be measured in every run. The number must be there, so that
+    /// one that is renamed does not silence its claims.
+    fn is_judged(&self, metrics: &BTreeMap<String, Spread>) -> bool {
+        let Some(given) = &self.given else { return true };
+        metrics.get(given).is_none_or(|spread| spread.values.iter().all(|value| *value == 1.0))
     }
 }
 
@@ -157,6 +172,7 @@ mod tests {
             id: "x".to_owned(),
             says: "x".to_owned(),
             measure: measure.to_owned(),
+            given: None,
             equals: None,
             at_least: None,
             at_most: None,
@@ -194,6 +210,17 @@ mod tests {
             assert!(!claim(measure, Bound::Equals(0.0)).judge(&all).holds, "{measure}");
         }
         assert!(claim("*/*", Bound::Equals(0.0)).judge(&all).holds);
+    }
+
+    #[test]
+    fn what_could_not_be_measured_is_not_judged_and_a_number_that_is_not_there_silences_nothing() {
+        let all = measured(&[("a/n", &[0.0, 0.0]), ("can", &[1.0, 0.0]), ("could", &[1.0, 1.0])]);
+        let mut one = claim("a/n", Bound::Equals(5.0));
+        for (given, judged) in [("can", false), ("could", true), ("nosuch", true)] {
+            one.given = Some(given.to_owned());
+            let verdict = one.judge(&all);
+            assert_eq!((verdict.judged, verdict.holds), (judged, false), "{given}");
+        }
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub enum LabError {
     /// The packet memory is used up: the plan asks for packets that do not fit it.
     #[error("the packet memory is too small for a packet of {0} bytes")]
     NoBuffer(usize),
+    /// A scene that the plan describes cannot be made.
+    #[error("the scene cannot be made: {0}")]
+    Scene(String),
     /// A report could not be written.
     #[error("cannot write the report: {0}")]
     Write(#[from] serde_json::Error),

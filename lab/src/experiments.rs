@@ -7,6 +7,7 @@ use crate::progress::Progress;
 
 pub mod grace_period;
 pub mod header_pull;
+pub mod starvation;
 
 /// Something that can be measured. What varies and what is held it reads from the plan; what is
 /// claimed it does not know.
@@ -29,7 +30,8 @@ pub trait Experiment {
 }
 
 /// All of them.
-const EXPERIMENTS: &[&dyn Experiment] = &[&grace_period::GracePeriod, &header_pull::HeaderPull];
+const EXPERIMENTS: &[&dyn Experiment] =
+    &[&grace_period::GracePeriod, &header_pull::HeaderPull, &starvation::Starvation];
 
 /// The experiment of a name.
 pub(crate) fn named(name: &str) -> Option<&'static dyn Experiment> {

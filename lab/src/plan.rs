@@ -18,6 +18,7 @@ use crate::table::Table;
 const PLANS: &[(&str, &str)] = &[
     ("grace-period", include_str!("../plans/grace-period.toml")),
     ("header-pull", include_str!("../plans/header-pull.toml")),
+    ("starvation", include_str!("../plans/starvation.toml")),
 ];
 
 /// How much of a plan is run.

@@ -25,7 +25,7 @@ pub struct Report {
     pub seeds: Vec<u64>,
     /// Where and of what.
     pub machine: Machine,
-    /// Whether every claim holds.
+    /// Whether every claim that was judged holds, and at least one was.
     pub passed: bool,
     /// What became of each claim.
     pub claims: Vec<Verdict>,
@@ -94,20 +94,30 @@ impl core::fmt::Display for Report {
         }
         writeln!(f, "\nClaims")?;
         for claim in &self.claims {
-            let word = if claim.holds { "holds" } else { "FAILS" };
+            let word = match claim {
+                Verdict { judged: false, .. } => "  -  ",
+                Verdict { holds: true, .. } => "holds",
+                _ => "FAILS",
+            };
             let found = match claim.range {
+                _ if !claim.judged => "not measured here".to_owned(),
                 None => "nothing measured".to_owned(),
                 Some((low, high)) if low == high => short(low),
                 Some((low, high)) => format!("{} to {}", short(low), short(high)),
             };
             writeln!(f, "  {word}  {}: {found} (expected {})", claim.says, claim.expected)?;
-            if let Some((name, value)) = &claim.broken_by {
+            if let Some((name, value)) = claim.broken_by.as_ref().filter(|_| claim.judged) {
                 writeln!(f, "         broken by {name}: {}", short(*value))?;
             }
         }
         let held = self.claims.iter().filter(|claim| claim.holds).count();
         let word = if self.passed { "PASS" } else { "FAIL" };
-        writeln!(f, "{word}: {held} of {} claims hold", self.claims.len())
+        let judged = self.claims.iter().filter(|claim| claim.judged).count();
+        let rest = match self.claims.len() - judged {
+            0 => String::new(),
+            rest => format!("; {rest} not measured here"),
+        };
+        writeln!(f, "{word}: {held} of {judged} claims hold{rest}")
     }
 }
 

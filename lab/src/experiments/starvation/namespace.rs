@@ -1,0 +1,80 @@
+//! The network that the threads' part runs in: a namespace of one thread, with two cables.
+//!
+//! Called by `threads.rs`. A veth pair whose far end is the kernel's own stack, and a TAP whose far
+//! end is ours; the flood enters both by a packet socket. The namespace has no name and no way out,
+//! and goes with the threads in it, however they end. Needs root, `ip` and `mount`.
+
+use std::process::{Command, Stdio};
+
+use rustix::thread::UnshareFlags;
+
+/// Where the flood enters the cable to the kernel.
+pub(super) const VETH_NEAR: &str = "fwlab0";
+/// The kernel's end of it.
+const VETH_FAR: &str = "fwlab1";
+/// The cable to our stack.
+pub(super) const TAP: &str = "fwlab2";
+
+/// Puts the calling thread, and those that it starts, into a namespace of its own.
+///
+/// # Errors
+/// What is missing, in words.
+pub(super) fn enter() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("it makes a network namespace, and this is not root".to_owned());
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        return Err("/dev/net/tun is not there".to_owned());
+    }
+    #[expect(deprecated, reason = "only its file-table flag can harm, and that one is not used")]
+    let own = rustix::thread::unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS);
+    own.map_err(|errno| format!("the system refuses a network namespace ({errno})"))?;
+    // The system's files about this namespace's interfaces, for this thread only.
+    run("mount", "--make-rprivate /")?;
+    run("mount", "-t sysfs sysfs /sys")
+}
+
+/// Lays the cable to the kernel's stack: its end has these addresses, and receives on `core`.
+/// Returns that end's link address.
+///
+/// # Errors
+/// What is missing, in words.
+pub(super) fn lay_veth(addrs: &[String], core: usize) -> Result<[u8; 6], String> {
+    run("ip", "link set lo up")?;
+    run("ip", &format!("link add {VETH_NEAR} type veth peer name {VETH_FAR}"))?;
+    for addr in addrs {
+        let nodad = if addr.contains(':') { " nodad" } else { "" };
+        run("ip", &format!("addr add {addr} dev {VETH_FAR}{nodad}"))?;
+    }
+    run("ip", &format!("link set {VETH_NEAR} up"))?;
+    run("ip", &format!("link set {VETH_FAR} up"))?;
+    // Else the sender's core would do the receiver's work.
+    let steer = format!("/sys/class/net/{VETH_FAR}/queues/rx-0/rps_cpus");
+    let mask = 1_u128.checked_shl(core as u32).unwrap_or(0);
+    std::fs::write(&steer, format!("{mask:x}"))
+        .map_err(|error| format!("the kernel's receive half cannot be steered ({error})"))?;
+    let text = std::fs::read_to_string(format!("/sys/class/net/{VETH_FAR}/address"));
+    let text = text.map_err(|error| format!("{VETH_FAR} has no address ({error})"))?;
+    let mut octets = text.trim().split(':').map(|part| u8::from_str_radix(part, 16));
+    let mut next = || octets.next().and_then(Result::ok).ok_or("an odd link address".to_owned());
+    Ok([next()?, next()?, next()?, next()?, next()?, next()?])
+}
+
+/// Brings our stack's cable up, once the TAP is open.
+///
+/// # Errors
+/// What is missing, in words.
+pub(super) fn raise_tap() -> Result<(), String> {
+    run("ip", &format!("link set {TAP} up"))
+}
+
+fn run(program: &str, words: &str) -> Result<(), String> {
+    let mut command = Command::new(program);
+    command.args(words.split_whitespace()).stdin(Stdio::null());
+    let output = command.output().map_err(|error| format!("`{program}` is missing ({error})"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`{program} {words}` said: {}", said.trim()))
+}

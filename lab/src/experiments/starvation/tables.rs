@@ -1,0 +1,185 @@
+//! What was found, as numbers, tables and pictures.
+//!
+//! Called by `starvation.rs` at the end of a run. Invariant: everything that a claim speaks of is
+//! set here, and only from what was measured.
+
+use super::simulated::Point;
+use super::threads::{Threads, Trial};
+use super::{Curves, Variant};
+use crate::measure::{Measured, Metrics};
+use crate::plot::{Axes, Series, lines};
+use crate::table::Table;
+
+pub(super) fn measured(all: &[Curves], threads: &Threads) -> Measured {
+    let mut measured = Measured::default();
+    for curves in all {
+        curves.numbers(&mut measured.metrics);
+        measured.tables.push(curves.table());
+        measured.plots.extend(curves.plots());
+    }
+    numbers_of(threads, &mut measured.metrics);
+    measured.tables.push(table_of(threads));
+    measured
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+fn millis(length: core::time::Duration) -> f64 {
+    length.as_secs_f64() * 1e3
+}
+
+impl Curves {
+    /// The friend's goodput at a point, in goodputs of the same variant without strangers.
+    fn kept(points: &[Point], point: &Point) -> f64 {
+        let unloaded = points.first().map_or(0.0, Point::goodput);
+        if unloaded > 0.0 { point.goodput() / unloaded } else { 0.0 }
+    }
+
+    fn numbers(&self, metrics: &mut Metrics) {
+        metrics.set(format!("{}/capacity-pps", self.name), self.capacity as f64);
+        for (variant, points) in &self.variants {
+            let name = format!("{}/{}", self.name, variant.name());
+            for (load, point) in self.loads.iter().zip(points) {
+                let mut set = |what: &str, value| {
+                    metrics.set(format!("{name}/{load}/{what}"), value);
+                };
+                set("app-share", point.app_share);
+                set("app-gap-ms", millis(point.app_gap));
+                set("app-gap-part", point.app_gap.as_secs_f64() / point.length.as_secs_f64());
+                set("app-owed-ms", millis(point.app_owed));
+                set("worker-run-ms", millis(point.run_max));
+                set("friends-goodput", point.goodput());
+                set("friends-kept", Self::kept(points, point));
+                set("friends-p99-ms", millis(point.p99));
+                set("strangers-served", point.strangers_served);
+                set("ring-full", point.ring_full);
+                set("triage-refused", point.refused);
+            }
+            if let [first, .., last] = points.as_slice() {
+                let fall = first.app_share - last.app_share;
+                metrics.set(format!("{name}/app-share-fall"), fall);
+            }
+        }
+    }
+
+    fn title(&self) -> String {
+        let what = match self.name {
+            "virtual" => "Virtual time: strangers' datagrams are worked on",
+            _ => "Bare stack in virtual time: strangers' datagrams are thrown away",
+        };
+        format!("{what}; a load of 1 is {} packets/s", self.capacity)
+    }
+
+    fn table(&self) -> Table {
+        let columns = [
+            "variant",
+            "load",
+            "app's share",
+            "longest gap",
+            "friends kept",
+            "p99",
+            "strangers/s",
+            "ring full",
+            "refused",
+        ];
+        let mut table = Table::new(&self.title(), &columns);
+        for (variant, points) in &self.variants {
+            for (load, point) in self.loads.iter().zip(points) {
+                table.row([
+                    variant.name().to_owned(),
+                    format!("{load}"),
+                    percent(point.app_share),
+                    format!("{:.2} ms", millis(point.app_gap)),
+                    percent(Self::kept(points, point)),
+                    format!("{:.2} ms", millis(point.p99)),
+                    format!("{:.0}", point.strangers_served),
+                    percent(point.ring_full),
+                    percent(point.refused),
+                ]);
+            }
+        }
+        "a gap is time in which the application wanted the core and did not have it; friends kept \
+         is goodput in parts of the same variant's without strangers; ring full and refused are \
+         parts of all that was offered"
+            .clone_into(&mut table.note);
+        table
+    }
+
+    fn plots(&self) -> Vec<(String, String)> {
+        let series = |value: &dyn Fn(&[Point], &Point) -> f64| -> Vec<Series> {
+            let of = |(variant, points): &(Variant, Vec<Point>)| Series {
+                name: variant.name().to_owned(),
+                points: self
+                    .loads
+                    .iter()
+                    .copied()
+                    .zip(points.iter().map(|p| value(points, p)))
+                    .collect(),
+            };
+            self.variants.iter().map(of).collect()
+        };
+        let x_max = self.loads.iter().copied().fold(1.0, f64::max);
+        let draw = |title: &str, y: &str, series: Vec<Series>| {
+            let x = "strangers' packets, in capacities";
+            lines(&Axes { title, x, y, x_max, y_max: 1.0, marks: &[] }, &series)
+        };
+        let share = draw(
+            "What the flooded core leaves to the application",
+            "part of the time",
+            series(&|_, point| point.app_share),
+        );
+        let kept = draw(
+            "What the flood leaves of the friends' goodput",
+            "part of the goodput without strangers",
+            series(&Self::kept),
+        );
+        let name = self.name;
+        vec![(format!("{name}-share.svg"), share), (format!("{name}-friends.svg"), kept)]
+    }
+}
+
+fn numbers_of(threads: &Threads, metrics: &mut Metrics) {
+    metrics.set("threads/measured", f64::from(u8::from(threads.why_not.is_none())));
+    for trial in &threads.trials {
+        let name = format!("threads/{}/{}", trial.system.name(), trial.planned);
+        metrics.set(format!("{name}/offered-pps"), trial.offered);
+        metrics.set(format!("{name}/app-share"), trial.share);
+        metrics.set(format!("{name}/app-gap-ms"), millis(trial.gap));
+        metrics.set(format!("{name}/taken-pps"), trial.taken);
+        if let Some(stolen) = trial.stolen {
+            metrics.set(format!("{name}/stolen-part"), stolen);
+        }
+    }
+    if let Some(lead) = threads.lead() {
+        metrics.set("threads/most/lead", lead);
+    }
+}
+
+fn table_of(threads: &Threads) -> Table {
+    let columns =
+        ["system", "planned/s", "offered/s", "taken/s", "program's share", "longest gap", "stolen"];
+    let mut table =
+        Table::new("Threads: one core, a program that takes timestamps, a flood", &columns);
+    for Trial { system, planned, offered, taken, share, gap, stolen } in &threads.trials {
+        table.row([
+            system.name().to_owned(),
+            format!("{planned}"),
+            format!("{offered:.0}"),
+            format!("{taken:.0}"),
+            percent(*share),
+            format!("{:.1} ms", millis(*gap)),
+            stolen.map_or_else(|| "-".to_owned(), percent),
+        ]);
+    }
+    table.note = match &threads.why_not {
+        Some(why) => format!("not measured: {why}"),
+        None => "the program and the receiver are two threads on one core, the flood is sent from \
+                 another; the kernel's receive half is steered to the same core (RPS); other work \
+                 on the machine is in every number, stolen is what the machine's host says that \
+                 it took"
+            .to_owned(),
+    };
+    table
+}

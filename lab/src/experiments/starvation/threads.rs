@@ -1,0 +1,374 @@
+//! The flooded core in real threads: our worker, and the kernel's own stack, in one run.
+//!
+//! Called by `starvation.rs`. On one core a program takes timestamps as fast as it can; on the same
+//! core somebody receives what another core floods it with: a program at a socket of the kernel,
+//! or our worker with the same program behind its stack, with and without balance. What the
+//! timestamps show is the program's share of the core and its longest gap. Everything is bounded:
+//! each trial lasts as long as the plan says, and its threads are joined. Other work on the machine
+//! shows in every number, so claims compare trials of one run only.
+
+#![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
+
+use core::time::Duration;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use floodwall_base::{IfIndex, Instant, MacAddr, Randomness, Units};
+use floodwall_device::{AfPacket, AfPacketConfig, Device, Tun, TunConfig, TunKind};
+use floodwall_dispatch::{Clock, Port, Publish, Stop, Worker, WorkerConfig, pin_to_core};
+use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round, Triage};
+use floodwall_schedule::{BalanceConfig, Share};
+use floodwall_stack::{Host, accounts_needed};
+
+use super::namespace;
+use super::service::Toil;
+use super::simulated::{self, PORTS};
+use crate::error::LabError;
+use crate::progress::Progress;
+
+/// A gap up to this is the program's own step, or an interrupt: progress.
+const STEP: Duration = Duration::from_micros(20);
+/// What a flood has before timestamps count.
+const WARM_UP: Duration = Duration::from_millis(50);
+/// The system's unit of time in `/proc/stat`: its user interface is fixed at this.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Who receives on the core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum System {
+    /// A socket of the kernel.
+    Kernel,
+    /// Our worker, taking what it can use.
+    Greedy,
+    /// Our worker with balance.
+    Balanced,
+}
+
+impl System {
+    const ALL: [Self; 3] = [Self::Kernel, Self::Greedy, Self::Balanced];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Greedy => "floodwall-without-balance",
+            Self::Balanced => "floodwall",
+        }
+    }
+}
+
+/// One system under one flood.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial {
+    pub(super) system: System,
+    /// Packets a second that were to be offered, and that were.
+    pub(super) planned: u64,
+    pub(super) offered: f64,
+    /// Packets a second that reached the program behind the stack.
+    pub(super) taken: f64,
+    /// The stamping program's part of the time.
+    pub(super) share: f64,
+    /// Its longest gap.
+    pub(super) gap: Duration,
+    /// What the machine's own host took of the core meanwhile, where it says so.
+    pub(super) stolen: Option<f64>,
+}
+
+/// All trials, or why there are none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Threads {
+    pub(super) trials: Vec<Trial>,
+    pub(super) why_not: Option<String>,
+}
+
+impl Threads {
+    /// By how much more of the core our worker left to the program than the kernel's stack did,
+    /// at the greatest rate.
+    pub(super) fn lead(&self) -> Option<f64> {
+        let last = self.trials.iter().map(|trial| trial.planned).max()?;
+        let share = |system| {
+            let found = self.trials.iter().find(|t| (t.system, t.planned) == (system, last));
+            found.map(|trial| trial.share)
+        };
+        Some(share(System::Balanced)? - share(System::Kernel)?)
+    }
+}
+
+/// Who runs where.
+#[derive(Clone, Copy, Debug)]
+struct Cores {
+    flood: usize,
+    flooded: usize,
+}
+
+/// Runs every trial, in a namespace of its own. What this machine lacks is no error.
+///
+/// # Errors
+/// Something failed that is not missing.
+pub(super) fn measure(
+    share: Share,
+    rates: &[u64],
+    length: Duration,
+    seed: u64,
+    progress: &mut dyn Progress,
+) -> Result<Threads, LabError> {
+    let why_not = |why: String| Ok(Threads { why_not: Some(why), ..Threads::default() });
+    if length.is_zero() {
+        return why_not("this size of the plan measures nothing with threads".to_owned());
+    }
+    let allowed = rustix::thread::sched_getaffinity(None).map_err(wrong)?;
+    let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let (Some(flood), Some(flooded)) = (cores.next(), cores.next()) else {
+        return why_not("it takes two cores".to_owned());
+    };
+    let cores = Cores { flood, flooded };
+    progress.step("threads", 0, 1);
+    // A thread of its own: what it enters, it never leaves.
+    let outcome = thread::scope(|scope| {
+        let inside = scope.spawn(|| match namespace::enter() {
+            Ok(()) => trials(share, rates, length, seed, cores).map_err(Some),
+            Err(why) => {
+                eprintln!("SKIPPED threads: {why}");
+                Ok(Threads { why_not: Some(why), ..Threads::default() })
+            }
+        });
+        inside.join().unwrap_or(Err(None))
+    });
+    outcome.map_err(|error| error.unwrap_or(LabError::Scene("a thread panicked".to_owned())))
+}
+
+fn wrong(error: impl core::fmt::Display) -> LabError {
+    LabError::Scene(error.to_string())
+}
+
+/// Every system at every rate.
+fn trials(
+    share: Share,
+    rates: &[u64],
+    length: Duration,
+    seed: u64,
+    cores: Cores,
+) -> Result<Threads, LabError> {
+    let addrs = simulated::stranger_side();
+    let kernel = MacAddr(namespace::lay_veth(&addrs, cores.flooded).map_err(wrong)?);
+    let config = TunConfig { kind: TunKind::Tap, vnet_header: false, ..TunConfig::default() };
+    let mut threads = Threads::default();
+    for rate in rates {
+        for system in System::ALL {
+            let ours = system != System::Kernel;
+            let device = if ours {
+                let device = Tun::open(namespace::TAP, &config).map_err(wrong)?.pop();
+                namespace::raise_tap().map_err(wrong)?;
+                device
+            } else {
+                None
+            };
+            let (name, mac) = match ours {
+                true => (namespace::TAP, simulated::host_mac(1)),
+                false => (namespace::VETH_NEAR, kernel),
+            };
+            let table = Table { system, rate: *rate, length, seed, cores, share };
+            threads.trials.push(table.run(device, name, mac)?);
+        }
+    }
+    Ok(threads)
+}
+
+/// One trial, laid out.
+#[derive(Clone, Copy)]
+struct Table {
+    system: System,
+    rate: u64,
+    length: Duration,
+    seed: u64,
+    cores: Cores,
+    share: Share,
+}
+
+/// What the threads of a trial tell each other.
+struct Shared {
+    stop: Stop,
+    /// Datagrams that reached the program.
+    taken: Arc<AtomicU64>,
+    offered: AtomicU64,
+}
+
+impl Table {
+    fn run(self, tap: Option<Tun>, name: &str, mac: MacAddr) -> Result<Trial, LabError> {
+        let stop = Stop::new().map_err(wrong)?;
+        let shared = Shared { stop, taken: Arc::default(), offered: AtomicU64::new(0) };
+        let device = AfPacket::open(name, &AfPacketConfig::default()).map_err(wrong)?;
+        thread::scope(|scope| {
+            let receiver = scope.spawn(|| match tap {
+                Some(tap) => self.receive_ours(tap, &shared),
+                None => self.receive_kernels(&shared),
+            });
+            let flood = scope.spawn(|| self.flood(device, mac, &shared));
+            let stamps = scope.spawn(|| {
+                pin_to_core(self.cores.flooded).map_err(wrong)?;
+                thread::sleep(WARM_UP);
+                let counts =
+                    || [&*shared.taken, &shared.offered].map(|n| n.load(Ordering::Relaxed));
+                let (before, stolen) = (counts(), stolen(self.cores.flooded));
+                let stamps = take_stamps(self.length);
+                let after = counts();
+                Ok((stamps, before, after, stolen))
+            });
+            let outcome = stamps.join().unwrap_or_else(|_| Err(wrong("the program panicked")));
+            shared.stop.trigger();
+            for thread in [receiver, flood] {
+                thread.join().unwrap_or_else(|_| Err(wrong("a thread panicked")))?;
+            }
+            let (stamps, before, after, stolen_before) = outcome?;
+            let stolen = stolen(self.cores.flooded).zip(stolen_before);
+            let rate = |n: usize| {
+                let count = |all: [u64; 2]| all.get(n).copied().unwrap_or(0);
+                (count(after) - count(before)) as f64 / stamps.whole.as_secs_f64()
+            };
+            Ok(Trial {
+                system: self.system,
+                planned: self.rate,
+                offered: rate(1),
+                taken: rate(0),
+                share: 1.0 - stamps.lost.as_secs_f64() / stamps.whole.as_secs_f64(),
+                gap: stamps.longest,
+                stolen: stolen.map(|(after, before)| {
+                    (TICK * (after - before) as u32).as_secs_f64() / stamps.whole.as_secs_f64()
+                }),
+            })
+        })
+    }
+
+    /// The program at the kernel's socket: it takes datagrams and forgets them.
+    fn receive_kernels(self, shared: &Shared) -> Result<(), LabError> {
+        pin_to_core(self.cores.flooded).map_err(wrong)?;
+        let any: SocketAddr = (core::net::Ipv6Addr::UNSPECIFIED, PORTS[1]).into();
+        let socket = UdpSocket::bind(any).map_err(wrong)?;
+        socket.set_read_timeout(Some(Duration::from_millis(20))).map_err(wrong)?;
+        let mut buffer = [0; 2048];
+        while !shared.stop.is_triggered() {
+            if socket.recv(&mut buffer).is_ok() {
+                shared.taken.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Our worker, and the same program behind its stack.
+    fn receive_ours(self, tap: Tun, shared: &Shared) -> Result<(), LabError> {
+        pin_to_core(self.cores.flooded).map_err(wrong)?;
+        let clock = Clock::new();
+        let config = simulated::stack();
+        let sizes = PoolConfig { accounts: accounts_needed(&config), ..PoolConfig::default() };
+        let pool = Pool::new(&sizes)?;
+        let mut random = Randomness::from_number(self.seed);
+        let toil = Toil::new(PORTS[1], 0, Arc::clone(&shared.taken));
+        let host = Host::new(&config, vec![Box::new(toil)], &pool, &mut random, clock.now())
+            .map_err(wrong)?;
+        let ports = vec![Port::new(IfIndex(2), Box::new(tap))];
+        let balance = BalanceConfig { share: self.share, ..BalanceConfig::default() };
+        let config = WorkerConfig {
+            balance: (self.system == System::Balanced).then_some(balance),
+            ..WorkerConfig::default()
+        };
+        let mut worker = Worker::new(Hosted(host), pool, random, ports, config).map_err(wrong)?;
+        worker.run(&shared.stop).map_err(wrong)?;
+        Ok(())
+    }
+
+    /// Sends strangers' datagrams to `mac` from another core, as fast as planned or as it can.
+    fn flood(self, mut device: AfPacket, mac: MacAddr, shared: &Shared) -> Result<(), LabError> {
+        pin_to_core(self.cores.flood).map_err(wrong)?;
+        let (clock, pool) = (Clock::new(), Pool::new(&PoolConfig::default())?);
+        let mut strangers = simulated::strangers(self.rate, mac)?;
+        let mut random = Randomness::from_number(self.seed);
+        let (mut arrived, mut departing) = (Burst::new(), PacketList::new());
+        while !shared.stop.is_triggered() {
+            let now = clock.now();
+            if strangers.deadline().is_some_and(|due| due > now) {
+                core::hint::spin_loop();
+                continue;
+            }
+            strangers.work(&mut Round {
+                now,
+                pool: &pool,
+                random: &mut random,
+                arrived: &mut arrived,
+                departing: &mut departing,
+                budget: Units(64),
+                peers: None,
+            });
+            shared.offered.fetch_add(departing.len() as u64, Ordering::Relaxed);
+            match device.transmit(&mut departing) {
+                Ok(_) => {}
+                // Whoever receives has gone first, and taken the cable away.
+                Err(_) if shared.stop.is_triggered() => break,
+                Err(error) => return Err(wrong(error)),
+            }
+            // What the cable refuses, because its ring is full, is not offered again.
+            drop(departing.take());
+        }
+        Ok(())
+    }
+}
+
+/// What timestamps have shown.
+struct Stamps {
+    whole: Duration,
+    lost: Duration,
+    longest: Duration,
+}
+
+/// A program that only takes timestamps.
+fn take_stamps(length: Duration) -> Stamps {
+    let clock = Clock::new();
+    let start = clock.now();
+    let (mut last, mut lost, mut longest) = (start, Duration::ZERO, Duration::ZERO);
+    while last - start < length {
+        let now = clock.now();
+        let gap = now - last;
+        if gap > STEP {
+            lost += gap;
+        }
+        longest = longest.max(gap);
+        last = now;
+    }
+    Stamps { whole: last - start, lost, longest }
+}
+
+/// Ticks of a core that the machine's own host has taken, as far as it says so.
+fn stolen(core: usize) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{core} ")))?;
+    line.split_whitespace().nth(7)?.parse().ok()
+}
+
+/// A host that a worker can run; it publishes nothing.
+struct Hosted(Host);
+
+impl Engine for Hosted {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        self.0.round(round)
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        self.0.work(round)
+    }
+
+    fn departed(&mut self) {
+        self.0.departed();
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.0.deadline()
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        self.0.classify(burst, classes);
+    }
+}
+
+impl Publish for Hosted {
+    fn words(&self, _out: &mut [u64]) {}
+}
