@@ -36,8 +36,6 @@ mod follower;
 mod handover;
 mod neighbor_sets;
 mod snapshot;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 

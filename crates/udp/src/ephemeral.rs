@@ -13,7 +13,8 @@ use crate::demux::{Demux, Hold};
 /// Random attempts. With nine of ten ports taken, all of them fail once in 29 times.
 const ATTEMPTS: usize = 32;
 
-/// A port of `range` that `hold` may have and that `suits`, never one that it would share. At most [`ATTEMPTS`]
+/// A port of `range` that `hold` may have and that `suits`, never one that it would share. At most
+/// [`ATTEMPTS`]
 /// and one look at each port of the range: 0.2 ms where all are taken.
 pub(crate) fn pick(
     demux: &Demux,

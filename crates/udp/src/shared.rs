@@ -28,7 +28,8 @@ pub fn part_of(limit: u64, worker: WorkerId, workers: u16) -> u64 {
 
 impl<I: Intake> Udp<I> {
     /// Opens an unbound socket that all shards will have. Takes two accounts of the pool. Where no
-    /// places are set aside for such ones it is opened as any other, and the shards must have opened
+    /// places are set aside for such ones it is opened as any other, and the shards must have
+    /// opened
     /// the same ones before.
     ///
     /// # Errors
