@@ -4,10 +4,33 @@
 //! stand small crates, each with one subject; what is rarely needed is found in the modules named
 //! after them.
 //!
+//! # First example
+//!
+//! A UDP echo service on tokio, on a TAP (`examples/udp_echo_tokio.rs`; it takes root):
+//!
+//! ```no_run
+//! use floodwall::net::{Network, UdpSocket};
+//!
+//! #[tokio::main]
+//! async fn main() -> std::io::Result<()> {
+//!     let network = Network::builder().device("tap:fw0").address("192.0.2.1/24").start().await?;
+//!     let socket = UdpSocket::bind(&network, "[::]:7001").await?;
+//!     let mut buffer = [0; 65_535];
+//!     loop {
+//!         let (len, from) = socket.recv_from(&mut buffer).await?;
+//!         socket.send_to(&buffer[..len], from).await?;
+//!     }
+//! }
+//! ```
+//!
+//! [`net::UdpSocket`] is tokio's, name for name; what differs is the network that it is bound on.
+//! That is feature `tokio`, which is on unless `default-features = false` is said.
+//!
 //! # The pieces
 //!
 //! | piece | what it is |
 //! |---|---|
+//! | [`net::Network`], [`net::UdpSocket`] | a host on workers of its own, and sockets for tokio |
 //! | [`StackConfig`] | interfaces, addresses, routes, bounds; checked by [`check`] |
 //! | [`Stack`] | one core's host: a burst of packets in, a burst out; no system call, no clock |
 //! | [`Sockets`] | what applications work with, for the length of one slice |
@@ -96,7 +119,7 @@
 //!
 //! # What is not here yet
 //!
-//! TCP, fragments' reassembly, forwarding, several cores, and sockets for `tokio`.
+//! TCP and forwarding.
 #![forbid(unsafe_code)]
 
 pub use floodwall_base::{
@@ -117,6 +140,10 @@ pub use floodwall_world::World;
 
 /// Devices: memory wires, TUN and TAP, packet sockets, captures replayed and recorded.
 pub use floodwall_device as device;
+/// Sockets for programs on tokio: a host on workers of its own, and UDP sockets shaped like tokio's.
+#[cfg(feature = "tokio")]
+pub use floodwall_tokio_sockets as net;
+
 /// The loop that runs engines on devices, and what reaches it from other threads.
 pub use floodwall_dispatch as dispatch;
 /// Packets, their memory, and the engine trait that turns packets into packets.

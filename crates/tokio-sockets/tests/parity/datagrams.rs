@@ -120,3 +120,4 @@ macro_rules! implement {
 
 methods! { declare }
 methods! { implement tokio::net::UdpSocket; }
+methods! { implement floodwall_tokio_sockets::UdpSocket; }

@@ -99,9 +99,11 @@ pub(crate) async fn a_destination_of_the_other_family_is_refused<P: Place>(place
     assert_eq!(number(one.connect(other).await), Some(FAMILY_NOT_SUPPORTED));
 }
 
-/// A port there at which nobody listens.
+/// A port there at which nobody listens. A socket of ours is gone when its worker has come by.
 async fn closed<P: Place>(place: &P) -> SocketAddr {
-    place.one_there().await.local_addr().unwrap()
+    let at = place.one_there().await.local_addr().unwrap();
+    place.settle().await;
+    at
 }
 
 pub(crate) async fn a_closed_port_is_a_refused_connection<P: Place>(place: Arc<P>) {
@@ -137,6 +139,7 @@ pub(crate) async fn a_peer_that_goes_away_is_a_refused_connection<P: Place>(plac
     a.send(b"hello").await.unwrap();
     assert_eq!(soon(b.recv(&mut [0; 10])).await.unwrap(), 5);
     drop(b);
+    place.settle().await;
     // The first goes out, and its answer is the error.
     a.send(b"still there?").await.unwrap();
     assert_eq!(kind(soon(a.recv(&mut [0; 10])).await), ErrorKind::ConnectionRefused);

@@ -21,11 +21,12 @@ mod sharing;
 mod transfer;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::place::{Ip, Kernel, Place, soon};
+use crate::place::{Ip, Kernel, Ours, Place, soon};
 
 /// One test a behaviour, place and family.
 macro_rules! parity {
@@ -35,22 +36,52 @@ macro_rules! parity {
 
             #[test]
             fn at_the_kernel_v4() {
-                run(Some(Kernel::new(Ip::V4)), $file::$body);
+                run(Some(Kernel::new(Ip::V4)), |place| Box::pin($file::$body(place)));
             }
 
             #[test]
             fn at_the_kernel_v6() {
-                run(Kernel::with_v6(), $file::$body);
+                run(Kernel::with_v6(), |place| Box::pin($file::$body(place)));
+            }
+
+            #[test]
+            fn on_our_loopback_v4() {
+                run(Some(Ours::loopback(Ip::V4)), |place| Box::pin($file::$body(place)));
+            }
+
+            #[test]
+            fn on_our_loopback_v6() {
+                run(Some(Ours::loopback(Ip::V6)), |place| Box::pin($file::$body(place)));
+            }
+
+            #[test]
+            fn between_our_hosts_v4() {
+                run(Some(Ours::wire(Ip::V4, 1)), |place| Box::pin($file::$body(place)));
+            }
+
+            #[test]
+            fn between_our_hosts_v6() {
+                run(Some(Ours::wire(Ip::V6, 1)), |place| Box::pin($file::$body(place)));
+            }
+
+            #[test]
+            fn between_our_hosts_of_two_workers_v4() {
+                run(Some(Ours::wire(Ip::V4, 2)), |place| Box::pin($file::$body(place)));
+            }
+
+            #[test]
+            fn between_our_hosts_of_two_workers_v6() {
+                run(Some(Ours::wire(Ip::V6, 2)), |place| Box::pin($file::$body(place)));
             }
         }
     )*)* };
 }
 
+/// A body that runs.
+type Body = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Runs a body on both kinds of runtime.
-fn run<P: Place, F>(place: Option<P>, body: impl Fn(Arc<P>) -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
+fn run<P: Place>(place: Option<P>, body: fn(Arc<P>) -> Body) {
     let Some(place) = place.map(Arc::new) else { return };
     for runtime in [current_thread(), multi_thread()] {
         let body = body(Arc::clone(&place));

@@ -6,7 +6,14 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
 use std::time::Duration;
+
+use floodwall_base::MacAddr;
+use floodwall_device::{MemoryWire, pair};
+use floodwall_dispatch::WorkerConfig;
+use floodwall_packet::PoolConfig;
+use floodwall_tokio_sockets::{Network, UdpSocket};
 
 use crate::datagrams::Datagrams;
 
@@ -39,6 +46,11 @@ pub(crate) trait Place: Send + Sync + 'static {
     /// Binds a socket of the host that is there.
     fn bind_there(&self, addr: SocketAddr)
     -> impl Future<Output = io::Result<Self::Socket>> + Send;
+
+    /// Lets what was dropped be gone: the kernel needs nothing for that.
+    fn settle(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 
     /// Any address, port 0.
     fn any(&self) -> SocketAddr {
@@ -118,6 +130,100 @@ impl Place for Kernel {
 
     async fn bind_there(&self, addr: SocketAddr) -> io::Result<Self::Socket> {
         self.bind(addr).await
+    }
+}
+
+/// A host of ours on one end of a wire in memory.
+async fn host(wire: MemoryWire, number: u8, workers: usize) -> Network {
+    Network::builder()
+        .attach(wire)
+        .address(&format!("198.18.0.{number}/24"))
+        .address(&format!("2001:2::{number}/64"))
+        .mac(MacAddr([2, 0, 0, 0, 0, number]))
+        .workers(workers)
+        .memory(PoolConfig { small: 2048, frames: 2048, references: 512, ..PoolConfig::default() })
+        .send_memory(2048, 1024)
+        .sockets_max(64)
+        .worker(WorkerConfig { look_every: Duration::from_micros(200), ..WorkerConfig::default() })
+        .stack(|config| config.duplicate_address_detection = false)
+        .start()
+        .await
+        .unwrap()
+}
+
+/// Two hosts of ours by a wire in memory, or one by its own loopback.
+pub(crate) struct Ours {
+    ip: Ip,
+    ends: [IpAddr; 2],
+    here: Network,
+    there: Network,
+    /// Kept: who cuts the wire ends the host.
+    _other_end: Option<Mutex<MemoryWire>>,
+}
+
+impl Ours {
+    /// One host.
+    pub(crate) fn loopback(ip: Ip) -> Self {
+        let (here, other_end) = pair(64);
+        let here = crate::current_thread().block_on(host(here, 1, 1));
+        let ends = [Kernel(ip).here(); 2];
+        let there = here.clone();
+        Self { ip, ends, here, there, _other_end: Some(Mutex::new(other_end)) }
+    }
+
+    /// Two hosts, with so many workers here; one there.
+    pub(crate) fn wire(ip: Ip, workers: usize) -> Self {
+        let (here, there) = pair(1024);
+        let (here, there) = crate::current_thread()
+            .block_on(async { (host(here, 1, workers).await, host(there, 2, 1).await) });
+        let ends = match ip {
+            Ip::V4 => ["198.18.0.1", "198.18.0.2"],
+            Ip::V6 => ["2001:2::1", "2001:2::2"],
+        };
+        let ends = ends.map(|end| end.parse().unwrap());
+        let wire = Self { ip, ends, here, there, _other_end: None };
+        crate::current_thread().block_on(wire.meet());
+        wire
+    }
+
+    /// Each learns where the other is: of the first datagrams to a neighbour only three wait.
+    async fn meet(&self) {
+        let (a, b) = self.connected().await;
+        a.send(b"here I am").await.unwrap();
+        soon(b.recv(&mut [0; 10])).await.unwrap();
+        b.send(b"so am I").await.unwrap();
+        soon(a.recv(&mut [0; 10])).await.unwrap();
+    }
+}
+
+impl Place for Ours {
+    type Socket = UdpSocket;
+
+    fn ip(&self) -> Ip {
+        self.ip
+    }
+
+    fn here(&self) -> IpAddr {
+        self.ends[0]
+    }
+
+    fn there(&self) -> IpAddr {
+        self.ends[1]
+    }
+
+    async fn bind(&self, addr: SocketAddr) -> io::Result<UdpSocket> {
+        UdpSocket::bind(&self.here, addr).await
+    }
+
+    async fn bind_there(&self, addr: SocketAddr) -> io::Result<UdpSocket> {
+        UdpSocket::bind(&self.there, addr).await
+    }
+
+    async fn settle(&self) {
+        // A drop is heard by the worker, who asks the control shard, who tells all the others.
+        for _ in 0..4 {
+            self.there.stats().await.unwrap();
+        }
     }
 }
 

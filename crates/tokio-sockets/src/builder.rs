@@ -1,0 +1,365 @@
+//! `NetworkBuilder`: devices, addresses and workers in; a running [`Network`] out.
+//!
+//! Called by programs, once. Devices are named by the same words as `floodwall run` takes, or given
+//! as values. Invariant: nothing is opened before [`NetworkBuilder::start`], and where that fails,
+//! nothing is left open or running. What every field means for the host is in
+//! [`StackConfig`](floodwall_stack::StackConfig).
+
+use std::net::IpAddr;
+
+use floodwall_base::{IfIndex, IpCidr, MacAddr};
+use floodwall_device::{
+    Device, DeviceInfo, DeviceWord, Medium, OpenConfig, OpenedDevice, stable_secret,
+    station_address,
+};
+use floodwall_dispatch::{Berth, CrewConfig, Port, WorkerConfig, entropy};
+use floodwall_packet::PoolConfig;
+use floodwall_stack::remote::RemoteConfig;
+use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute};
+
+use crate::addrs::Resolver;
+use crate::error::NetworkError;
+use crate::network::{Network, Plan};
+
+/// Super-frames in the pool, where a device carries such.
+const SUPERS: usize = 64;
+
+/// Where an interface's packets come from.
+enum Source {
+    Word(String),
+    Queues(Vec<Box<dyn Device>>),
+}
+
+/// One interface as it was asked for.
+struct Wanted {
+    source: Source,
+    addresses: Vec<String>,
+    gateways: Vec<String>,
+    mac: Option<MacAddr>,
+    mtu: Option<u32>,
+    offload: bool,
+    learns: Option<bool>,
+}
+
+impl Wanted {
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            mac: None,
+            mtu: None,
+            offload: true,
+            learns: None,
+        }
+    }
+}
+
+/// What the program adjusts last.
+type Adjust = Box<dyn FnOnce(&mut StackConfig) + Send>;
+
+/// See the file's head. Made by [`Network::builder`].
+///
+/// What is said of an interface (addresses, gateways, MTU) belongs to the device that was named
+/// last; what is wrong is told by [`NetworkBuilder::start`].
+#[must_use = "nothing happens before `start`"]
+pub struct NetworkBuilder {
+    interfaces: Vec<Wanted>,
+    routes: Vec<StaticRoute>,
+    workers: usize,
+    cores: Vec<usize>,
+    shares_core: Option<bool>,
+    sockets_max: usize,
+    memory: Option<PoolConfig>,
+    sending: Option<RemoteConfig>,
+    worker: WorkerConfig,
+    resolver: Option<Box<dyn Resolver>>,
+    adjust: Vec<Adjust>,
+    problem: Option<NetworkError>,
+}
+
+impl NetworkBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            interfaces: Vec::new(),
+            routes: Vec::new(),
+            workers: 1,
+            cores: Vec::new(),
+            shares_core: None,
+            sockets_max: RemoteConfig::default().sockets_max,
+            memory: None,
+            sending: None,
+            worker: WorkerConfig::default(),
+            resolver: None,
+            adjust: Vec::new(),
+            problem: None,
+        }
+    }
+
+    /// A device of the system: `"tap:fw0"`, `"tun:fw0"`, `"packet:eth0"`. It is opened with a queue
+    /// for each worker where it can have several.
+    pub fn device(mut self, word: &str) -> Self {
+        self.interfaces.push(Wanted::new(Source::Word(word.to_owned())));
+        self
+    }
+
+    /// A device value, as one end of a wire in memory ([`floodwall_device::pair`]). The first worker
+    /// has it; what belongs to others is handed on.
+    pub fn attach(self, device: impl Device + 'static) -> Self {
+        self.attach_queues(vec![Box::new(device)])
+    }
+
+    /// The queues of one device: one a worker, or one for all.
+    pub fn attach_queues(mut self, queues: Vec<Box<dyn Device>>) -> Self {
+        self.interfaces.push(Wanted::new(Source::Queues(queues)));
+        self
+    }
+
+    fn last(mut self, what: &'static str, say: impl FnOnce(&mut Wanted)) -> Self {
+        match self.interfaces.last_mut() {
+            Some(wanted) => say(wanted),
+            None => self.problem = self.problem.or(Some(NetworkError::NoDevice(what))),
+        }
+        self
+    }
+
+    /// An address of ours on the last device, with its prefix length: `"192.0.2.1/24"`,
+    /// `"2001:db8::1/64"`. Without any, an Ethernet device asks DHCP servers and IPv6 routers.
+    pub fn address(self, cidr: &str) -> Self {
+        self.last("an address", |wanted| wanted.addresses.push(cidr.to_owned()))
+    }
+
+    /// A router on the last device: one default route.
+    pub fn gateway(self, addr: &str) -> Self {
+        self.last("a gateway", |wanted| wanted.gateways.push(addr.to_owned()))
+    }
+
+    /// The station's address on the last device. Otherwise one of our own making, which stays the
+    /// same for this machine and device.
+    pub fn mac(self, mac: MacAddr) -> Self {
+        self.last("a station's address", |wanted| wanted.mac = Some(mac))
+    }
+
+    /// The largest packet on the last device, in bytes.
+    pub fn mtu(self, mtu: u32) -> Self {
+        self.last("an MTU", |wanted| wanted.mtu = Some(mtu))
+    }
+
+    /// Whether super-frames and partial checksums may cross the last device; they may, unless said.
+    pub fn offload(self, on: bool) -> Self {
+        self.last("offload", |wanted| wanted.offload = on)
+    }
+
+    /// Whether DHCP servers and IPv6 routers on the last device are asked and believed, whether or
+    /// not addresses are given.
+    pub fn learns(self, on: bool) -> Self {
+        self.last("what is learned", |wanted| wanted.learns = Some(on))
+    }
+
+    /// A route beside those of addresses and gateways, by the last device.
+    pub fn route(mut self, prefix: IpCidr, via: Option<IpAddr>) -> Self {
+        match self.interfaces.len().checked_sub(1) {
+            Some(iface) => self.routes.push(StaticRoute { prefix, via, iface }),
+            None => self.problem = self.problem.or(Some(NetworkError::NoDevice("a route"))),
+        }
+        self
+    }
+
+    /// Threads that work on packets; 1 unless said. Flows are spread over them; a socket hears what
+    /// all of them deliver.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// The cores that the workers are pinned to, one each, in order; as many as there are workers.
+    pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
+        self.cores = cores.into_iter().collect();
+        self
+    }
+
+    /// Whether workers and the runtime's threads share cores. Then a worker that sleeps is woken
+    /// only when every task that was ready has run, which nearly doubles what both achieve together.
+    /// So it is where the process has one core, unless said.
+    pub fn shares_core(mut self, on: bool) -> Self {
+        self.shares_core = Some(on);
+        self
+    }
+
+    /// Sockets at most, of which everything is allocated at the start.
+    pub fn sockets_max(mut self, sockets: usize) -> Self {
+        self.sockets_max = sockets;
+        self
+    }
+
+    /// The packet memory of all workers together. 18 MiB a worker, unless said.
+    pub fn memory(mut self, memory: PoolConfig) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// The memory to send from. 10 MiB, unless said.
+    pub fn send_memory(mut self, small: usize, frames: usize) -> Self {
+        self.sending = Some(RemoteConfig { small, frames, ..RemoteConfig::default() });
+        self
+    }
+
+    /// How each worker behaves.
+    pub fn worker(mut self, config: WorkerConfig) -> Self {
+        self.worker = config;
+        self
+    }
+
+    /// Who turns names into addresses: see [`crate::SystemResolver`].
+    pub fn resolver(mut self, resolver: impl Resolver) -> Self {
+        self.resolver = Some(Box::new(resolver));
+        self
+    }
+
+    /// Adjusts anything else of the host's configuration, after all that was said above.
+    pub fn stack(mut self, adjust: impl FnOnce(&mut StackConfig) + Send + 'static) -> Self {
+        self.adjust.push(Box::new(adjust));
+        self
+    }
+
+    /// Opens the devices, takes all memory, starts the workers, and waits until every configured
+    /// address may be used: a second where IPv6 addresses are probed. Blocks the calling thread for
+    /// some milliseconds before it first awaits. Dropped while it waits, it stops what it started.
+    ///
+    /// # Errors
+    /// See [`NetworkError`]: each says what to do.
+    pub async fn start(self) -> Result<Network, NetworkError> {
+        Network::launch(self.plan()?).await
+    }
+
+    fn plan(mut self) -> Result<Plan, NetworkError> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        if self.interfaces.is_empty() {
+            return Err(NetworkError::Empty);
+        }
+        let mut random = entropy::randomness()?;
+        let mut stack = StackConfig {
+            routes: std::mem::take(&mut self.routes),
+            stable_secret: stable_secret(),
+            udp_sockets_max: self.sockets_max,
+            ..StackConfig::default()
+        };
+        let workers = self.workers;
+        let mut berths: Vec<_> = (0..workers)
+            .map(|worker| Berth { core: self.cores.get(worker).copied(), ports: Vec::new() })
+            .collect();
+        let mut offload = false;
+        for (index, wanted) in self.interfaces.into_iter().enumerate() {
+            let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
+            let addresses = addresses(&wanted.addresses)?;
+            let gateways = gateways(&wanted.gateways)?;
+            let (queues, info) = open(wanted.source, workers, wanted.mtu, wanted.offload)?;
+            offload |= info.offload;
+            for (queue, berth) in queues.into_iter().zip(&mut berths) {
+                berth.ports.push(Port::new(iface, queue));
+            }
+            let medium = match info.medium {
+                Medium::Ethernet => LinkMedium::Ethernet(
+                    wanted.mac.unwrap_or_else(|| station_address(&info.name, &mut random)),
+                ),
+                Medium::Ip => LinkMedium::Ip,
+            };
+            let learns =
+                info.medium == Medium::Ethernet && wanted.learns.unwrap_or(addresses.is_empty());
+            stack.interfaces.push(InterfaceConfig {
+                mtu: wanted.mtu.unwrap_or(info.mtu),
+                name: info.name,
+                medium,
+                addresses,
+                gateways,
+                accept_ra: learns,
+                autoconf: learns,
+                dhcp: learns,
+            });
+        }
+        for adjust in self.adjust {
+            adjust(&mut stack);
+        }
+        floodwall_stack::check(&stack)?;
+        let mut crew = CrewConfig::new(berths)?;
+        let usual = PoolConfig::default();
+        crew.memory = PoolConfig {
+            accounts: floodwall_stack::accounts_needed(&stack),
+            ..self.memory.unwrap_or(PoolConfig {
+                small: usual.small * workers.max(1),
+                frames: usual.frames * workers.max(1),
+                references: usual.references * workers.max(1),
+                supers: if offload { SUPERS * workers } else { 0 },
+                ..usual
+            })
+        };
+        crew.worker = self.worker;
+        let remote = RemoteConfig {
+            sockets_max: stack.udp_sockets_max,
+            workers,
+            ..self.sending.unwrap_or_default()
+        };
+        Ok(Plan {
+            stack,
+            crew,
+            remote,
+            shares_core: self.shares_core.unwrap_or_else(has_one_core),
+            resolver: self.resolver,
+        })
+    }
+}
+
+/// Whether everything of this process runs on one core.
+fn has_one_core() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1)
+}
+
+fn addresses(texts: &[String]) -> Result<Vec<IpCidr>, NetworkError> {
+    let read = |text: &String| text.parse().map_err(|_| NetworkError::Address(text.clone()));
+    texts.iter().map(read).collect()
+}
+
+fn gateways(texts: &[String]) -> Result<Vec<IpAddr>, NetworkError> {
+    let read = |text: &String| text.parse().map_err(|_| NetworkError::Gateway(text.clone()));
+    texts.iter().map(read).collect()
+}
+
+type Queues = Vec<Box<dyn Device>>;
+
+/// The device's queues: one a worker, or one for all.
+fn open(
+    source: Source,
+    workers: usize,
+    mtu: Option<u32>,
+    offload: bool,
+) -> Result<(Queues, DeviceInfo), NetworkError> {
+    let queues = match source {
+        Source::Queues(queues) => queues,
+        Source::Word(word) => {
+            let word: DeviceWord = word.parse()?;
+            let OpenedDevice { queues, .. } =
+                word.open(&OpenConfig { queues: workers, offload, mtu })?;
+            queues
+        }
+    };
+    let Some(first) = queues.first() else {
+        return Err(NetworkError::Queues { device: String::new(), queues: 0, workers });
+    };
+    let info = first.info().clone();
+    if queues.len() > workers {
+        let (device, queues) = (info.name, queues.len());
+        return Err(NetworkError::Queues { device, queues, workers });
+    }
+    Ok((queues, info))
+}
+
+impl std::fmt::Debug for NetworkBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NetworkBuilder")
+            .field("interfaces", &self.interfaces.len())
+            .field("workers", &self.workers)
+            .finish_non_exhaustive()
+    }
+}

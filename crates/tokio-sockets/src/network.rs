@@ -1,0 +1,349 @@
+//! `Network`: a running host, and the way to its sockets.
+//!
+//! Started by [`NetworkBuilder`]; shared by cloning. Its workers are threads of their own, on which
+//! no task ever runs; a thread beside them waits for their end. It runs until
+//! [`Network::shutdown`], until its last clone *and* its last socket are dropped, or until its last
+//! device vanishes. Invariants: a program never waits for a worker with a lock held, and no worker
+//! ever waits for a program; however it ends, whoever waits on a socket is told `BrokenPipe`.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use floodwall_base::{Counter, DropReason};
+use floodwall_dispatch::{
+    Command, Control, Crew, CrewConfig, CrewEnded, CrewError, CrewReader, Desk, Fact, Facts,
+    PortReport, Setting, Stop, entropy,
+};
+use floodwall_stack::remote::{GroupId, Remote, RemoteConfig, RemoteShard};
+use floodwall_stack::{Seat, Stack, StackConfig, Stats, seats};
+use tokio::sync::{oneshot, watch};
+
+use crate::addrs::Resolver;
+use crate::builder::NetworkBuilder;
+use crate::driver::Drivers;
+use crate::engine::Shard;
+use crate::error::NetworkError;
+
+/// How long configured addresses may take to become usable.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often they are looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What the builder has made of what it was told.
+pub(crate) struct Plan {
+    pub(crate) stack: StackConfig,
+    pub(crate) crew: CrewConfig,
+    pub(crate) remote: RemoteConfig,
+    pub(crate) shares_core: bool,
+    pub(crate) resolver: Option<Box<dyn Resolver>>,
+}
+
+/// See the file's head.
+///
+/// # Example
+///
+/// ```
+/// use floodwall_tokio_sockets::{Network, UdpSocket};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let (here, there) = floodwall_device::pair(256);
+/// let a = Network::builder().attach(here).address("198.18.0.1/24").start().await?;
+/// let b = Network::builder().attach(there).address("198.18.0.2/24").start().await?;
+///
+/// let server = UdpSocket::bind(&a, "0.0.0.0:7001").await?;
+/// let client = UdpSocket::bind(&b, "0.0.0.0:0").await?;
+/// client.send_to(b"hello", "198.18.0.1:7001").await?;
+///
+/// let mut room = [0; 1500];
+/// let (len, from) = server.recv_from(&mut room).await?;
+/// assert_eq!((&room[..len], from.ip()), (&b"hello"[..], "198.18.0.2".parse().unwrap()));
+///
+/// assert!(b.stats().await?.is_conserved());
+/// a.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Network {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    remote: Remote,
+    drivers: Arc<Drivers>,
+    controls: Vec<Control<Shard>>,
+    reader: CrewReader,
+    resolver: Option<Box<dyn Resolver>>,
+    receive_bytes: u64,
+    stop: Stop,
+    ended: watch::Receiver<Option<Ending>>,
+}
+
+/// How it ended; the first who asks is given the report.
+type Ending = Arc<Mutex<Option<Result<CrewEnded, CrewError>>>>;
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The threads end by themselves: a runtime's thread must not wait for them.
+        self.stop.trigger();
+    }
+}
+
+impl Network {
+    /// Says how a network is to be.
+    pub fn builder() -> NetworkBuilder {
+        NetworkBuilder::new()
+    }
+
+    pub(crate) async fn launch(plan: Plan) -> Result<Self, NetworkError> {
+        let Plan { stack, crew, remote, shares_core, resolver } = plan;
+        let system = |source| NetworkError::System { action: "make the stop", source };
+        let stop = Stop::new().map_err(system)?;
+        let (remote, shards) = Remote::new(&remote)?;
+        let drivers = Drivers::new(remote.clone(), crew.berths.len(), shares_core);
+        let receive_bytes = stack.udp_receive_bytes as u64;
+        let addresses = configured(&stack);
+        let mut random = entropy::randomness()?;
+        let seats = seats(&stack, &crew.domain, crew.steering, &mut random.secret);
+        let places = seats.into_iter().zip(shards).map(Some).collect();
+        let crew = Crew::start(crew, &stop, maker(stack, places, Arc::clone(&drivers)))?;
+        let controls = crew.seats().iter().map(|seat| seat.control.clone()).collect::<Vec<_>>();
+        let reader = crew.reader();
+        let (tell, ended) = watch::channel(None);
+        let (ready, is_ready) = oneshot::channel();
+        let inner =
+            Inner { remote, drivers, controls, reader, resolver, receive_bytes, stop, ended };
+        let network = Self { inner: Arc::new(inner) };
+        let (control, stop) = (crew.control(), network.inner.stop.clone());
+        let wait = move || {
+            let _ = ready.send(wait_for(&addresses, &control, &stop));
+            let ended = crew.join();
+            let _ = tell.send(Some(Arc::new(Mutex::new(Some(ended)))));
+        };
+        let system = |source| NetworkError::System { action: "start a thread", source };
+        #[expect(clippy::disallowed_methods, reason = "the one thread that waits for the workers")]
+        thread::Builder::new().name("floodwall".to_owned()).spawn(wait).map_err(system)?;
+        match is_ready.await {
+            Ok(Ok(())) => Ok(network),
+            Ok(Err(NetworkError::Ended)) | Err(_) => Err(network.ending().await),
+            Ok(Err(error)) => Err(error),
+        }
+    }
+
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.inner.remote
+    }
+
+    pub(crate) fn resolver(&self) -> Option<&dyn Resolver> {
+        self.inner.resolver.as_deref()
+    }
+
+    pub(crate) fn receive_bytes(&self) -> u64 {
+        self.inner.receive_bytes
+    }
+
+    /// The wake group of the runtime that the caller runs in.
+    pub(crate) fn group(&self) -> GroupId {
+        self.inner.drivers.group()
+    }
+
+    /// What all workers have counted, asked of each between two bursts.
+    ///
+    /// # Errors
+    /// `Ended`.
+    pub async fn stats(&self) -> Result<NetworkStats, NetworkError> {
+        let answers = self.ask(|desk| (desk.engine.0.stats(), desk.ports())).await?;
+        let published = self.inner.reader.read();
+        let both = answers.into_iter().zip(published);
+        let worker = |((stack, ports), published): (_, floodwall_dispatch::Published)| {
+            WorkerStats { stack, ports, facts: published.facts }
+        };
+        Ok(NetworkStats { workers: both.map(worker).collect() })
+    }
+
+    /// Lets every worker come by a few times: a drop that was told before has been heard by its
+    /// worker, decided by the control shard, and carried out by all then.
+    pub(crate) async fn settle(&self) -> Result<(), NetworkError> {
+        for _ in 0..4 {
+            self.ask(|_| ()).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks every worker.
+    async fn ask<R: Send + 'static>(
+        &self,
+        what: impl Fn(&mut Desk<'_, Shard>) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<R>, NetworkError> {
+        let mut answers = Vec::new();
+        for control in &self.inner.controls {
+            let (answer, answered) = oneshot::channel();
+            let what = what.clone();
+            let command = Command::new(move |desk: &mut Desk<'_, Shard>| {
+                // Who asked may have gone.
+                let _ = answer.send(what(desk));
+            });
+            control.post(command).map_err(|_| NetworkError::Ended)?;
+            answers.push(answered);
+        }
+        let mut all = Vec::new();
+        for answered in answers {
+            all.push(answered.await.map_err(|_| NetworkError::Ended)?);
+        }
+        Ok(all)
+    }
+
+    /// Ends the network in good order: what was sent and taken still leaves, sockets are told
+    /// `BrokenPipe`, the workers' threads end. Waits for that, a few milliseconds. Again is allowed.
+    ///
+    /// # Errors
+    /// How it had ended before, where that was not by a call of this.
+    pub async fn shutdown(&self) -> Result<(), NetworkError> {
+        self.inner.stop.trigger();
+        self.closed().await
+    }
+
+    /// Waits until it has ended, by whatever.
+    ///
+    /// # Errors
+    /// The last device vanished, or a worker failed; told to the first who asks.
+    pub async fn closed(&self) -> Result<(), NetworkError> {
+        let mut ended = self.inner.ended.clone();
+        let ending = match ended.wait_for(Option::is_some).await {
+            Ok(ending) => ending.clone(),
+            Err(_) => None,
+        };
+        let outcome = ending.and_then(|e| e.lock().unwrap_or_else(PoisonError::into_inner).take());
+        match outcome {
+            Some(Err(error)) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn ending(&self) -> NetworkError {
+        self.closed().await.err().unwrap_or(NetworkError::Ended)
+    }
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network")
+            .field("workers", &self.inner.controls.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What each worker's shard is made with, once: a worker that fails ends the network.
+type Places = Vec<Option<(Seat, RemoteShard)>>;
+
+/// Makes each worker's shard, on its own thread.
+fn maker(
+    config: StackConfig,
+    places: Places,
+    drivers: Arc<Drivers>,
+) -> impl Fn(&mut Setting<'_>) -> Result<Shard, String> + Send + Sync + 'static {
+    let places = Mutex::new(places);
+    move |setting| {
+        let place = {
+            let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+            places.get_mut(usize::from(setting.worker.0)).and_then(Option::take)
+        };
+        let (seat, shard) = place.ok_or("a worker that failed is not made again")?;
+        let mut stack = Stack::seated(&config, seat, setting.random, setting.now)
+            .map_err(|error| error.to_string())?;
+        stack.serve(shard);
+        if let Some(bell) = setting.waker(setting.worker) {
+            drivers.set_bell(setting.worker, bell);
+        }
+        Ok(Shard(stack))
+    }
+}
+
+fn configured(stack: &StackConfig) -> Vec<std::net::IpAddr> {
+    stack.interfaces.iter().flat_map(|i| i.addresses.iter().map(|cidr| cidr.addr())).collect()
+}
+
+/// Waits until these addresses may be used. On the network's own thread.
+#[expect(clippy::disallowed_methods, reason = "a start is waited for in real time")]
+fn wait_for(
+    addresses: &[std::net::IpAddr],
+    control: &Control<Shard>,
+    stop: &Stop,
+) -> Result<(), NetworkError> {
+    let end = std::time::Instant::now() + PATIENCE;
+    loop {
+        let wanted = addresses.to_vec();
+        let missing = control.ask(PATIENCE, move |desk| {
+            let interfaces = desk.engine.0.interfaces();
+            let is_ready = |wanted: &std::net::IpAddr| {
+                let mut all = interfaces.iter().flat_map(|interface| interface.addresses());
+                all.any(|address| address.addr == *wanted && address.state.is_assigned())
+            };
+            wanted.iter().copied().find(|wanted| !is_ready(wanted))
+        });
+        match missing {
+            Ok(None) => return Ok(()),
+            Err(_) => return Err(NetworkError::Ended),
+            Ok(Some(_)) if stop.is_triggered() => return Err(NetworkError::Ended),
+            Ok(Some(missing)) if std::time::Instant::now() > end => {
+                return Err(NetworkError::NotReady(missing));
+            }
+            Ok(Some(_)) => thread::sleep(LOOK),
+        }
+    }
+}
+
+/// What one worker has counted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkerStats {
+    /// Its stack's counters, fates and drops by reason.
+    pub stack: Stats,
+    /// What its loop has counted, as last published.
+    pub facts: Facts,
+    /// What its devices have carried and lost.
+    pub ports: Vec<PortReport>,
+}
+
+/// What a network has counted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NetworkStats {
+    /// Each worker's, in order.
+    pub workers: Vec<WorkerStats>,
+}
+
+impl NetworkStats {
+    /// One counter of all workers together.
+    #[must_use]
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.workers.iter().map(|worker| worker.stack.counters.of(counter)).sum()
+    }
+
+    /// What has died on its way in for one reason, at all workers together.
+    #[must_use]
+    pub fn drops_in(&self, reason: DropReason) -> u64 {
+        self.workers.iter().map(|worker| worker.stack.drops_in.of(reason)).sum()
+    }
+
+    /// What has died on its way out for one reason, at all workers together.
+    #[must_use]
+    pub fn drops_out(&self, reason: DropReason) -> u64 {
+        self.workers.iter().map(|worker| worker.stack.drops_out.of(reason)).sum()
+    }
+
+    /// One fact of all workers' loops together.
+    #[must_use]
+    pub fn fact(&self, fact: Fact) -> u64 {
+        self.workers.iter().map(|worker| worker.facts.of(fact)).sum()
+    }
+
+    /// Whether, at each worker, every packet had exactly one fate.
+    #[must_use]
+    pub fn is_conserved(&self) -> bool {
+        self.workers.iter().all(|worker| worker.stack.conservation().holds())
+    }
+}

@@ -1,0 +1,431 @@
+//! `UdpSocket`: tokio's UDP socket, over a Floodwall host.
+//!
+//! Same names, same signatures, the same kinds of errors; `tests/parity` runs one body against both.
+//! What is not tokio's: a socket is bound on a [`Network`], and there are batches (`udp/batch.rs`).
+//! Also here: `udp/poll.rs` (what tries and polls), `udp/options.rs`.
+//!
+//! Invariants: no future keeps anything across `Pending` but its place among those who wait, so each
+//! may be dropped at any await and loses nothing; each call pays one unit of tokio's cooperative
+//! budget for what it achieves, so that a socket that is always ready starves no other task; the
+//! runtime's wake group is named anew before every wait, because sockets move between runtimes.
+
+mod batch;
+mod options;
+mod poll;
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+
+use floodwall_base::Family;
+use floodwall_stack::remote::{Direction, UdpHandle};
+use floodwall_udp::{Received, SocketSettings};
+use tokio::io::{Interest, Ready};
+use tokio::task::coop;
+
+use crate::addrs::{self, ToSocketAddrs};
+use crate::network::Network;
+
+pub use batch::Datagram;
+
+/// A UDP socket, for tasks of tokio.
+///
+/// All its calls take `&self`: put it into an [`Arc`](std::sync::Arc) to share it between tasks,
+/// any number of which may read and write at the same time. It may move between tasks, threads and
+/// runtimes, may outlive the runtime that it was bound on, and may be dropped anywhere.
+///
+/// What differs from tokio's own socket, and why, is in the crate's front page.
+///
+/// # Example
+///
+/// Two tasks share one socket, on a host that talks to itself:
+///
+/// ```
+/// use std::sync::Arc;
+/// use floodwall_tokio_sockets::{Network, UdpSocket};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let (wire, _other_end) = floodwall_device::pair(64);
+/// let network = Network::builder().attach(wire).address("192.0.2.1/24").start().await?;
+///
+/// let socket = Arc::new(UdpSocket::bind(&network, "127.0.0.1:0").await?);
+/// let at = socket.local_addr()?;
+///
+/// let reader = Arc::clone(&socket);
+/// let echo = tokio::spawn(async move {
+///     let mut room = [0; 1500];
+///     let (len, from) = reader.recv_from(&mut room).await?;
+///     reader.send_to(&room[..len], from).await
+/// });
+///
+/// let client = UdpSocket::bind(&network, "127.0.0.1:0").await?;
+/// client.connect(at).await?;
+/// client.send(b"hello").await?;
+/// let mut room = [0; 1500];
+/// let len = client.recv(&mut room).await?;
+/// assert_eq!(&room[..len], b"hello");
+/// assert_eq!(echo.await??, 5);
+/// # Ok(())
+/// # }
+/// ```
+pub struct UdpSocket {
+    /// First: it lets go of its slot while the network stands.
+    handle: UdpHandle,
+    network: Network,
+    /// Its family, which never changes.
+    v6: bool,
+}
+
+impl UdpSocket {
+    /// Opens a socket and binds it: to an address of the host or to the unspecified one, to a port
+    /// or (port 0) to an ephemeral one. Of several addresses, the first that succeeds. A socket
+    /// bound to `[::]` takes IPv4 too. Waits until every worker listens: microseconds, or one round
+    /// of a busy worker.
+    ///
+    /// # Errors
+    /// `AddrInUse`, `AddrNotAvailable` (none of the host's), `InvalidInput` (what names no address),
+    /// `WouldBlock` (too many requests wait; ask again), `BrokenPipe` (the network has ended), no
+    /// more sockets (the system's `ENFILE`).
+    pub async fn bind<A: ToSocketAddrs>(network: &Network, addr: A) -> io::Result<Self> {
+        Self::bind_with(network, addr, |_| {}).await
+    }
+
+    /// As [`UdpSocket::bind`], with other settings than the usual: shared ports, IPv6 only, how many
+    /// bytes may wait.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn bind_with<A: ToSocketAddrs>(
+        network: &Network,
+        addr: A,
+        adjust: impl Fn(&mut SocketSettings),
+    ) -> io::Result<Self> {
+        let mut last = io::Error::from(io::ErrorKind::InvalidInput);
+        for addr in addrs::resolve(&addr, network.resolver()).await? {
+            let mut settings = SocketSettings::new(match addr {
+                SocketAddr::V4(_) => Family::V4,
+                SocketAddr::V6(_) => Family::V6,
+            });
+            settings.receive_bytes = network.receive_bytes();
+            adjust(&mut settings);
+            match open(network, addr, settings).await {
+                Ok(handle) => {
+                    let v6 = handle.settings().family == Family::V6;
+                    return Ok(Self { handle, network: network.clone(), v6 });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The network that it belongs to.
+    #[must_use]
+    pub const fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Our end.
+    ///
+    /// # Errors
+    /// Never: the signature is tokio's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.as_written(self.handle.local_addr()))
+    }
+
+    /// The peer of a connected socket.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let peer = self.handle.peer_addr().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(self.as_written(peer))
+    }
+
+    /// Connects: it hears this peer only, and sends to it by default. May be called again. Waits as
+    /// [`UdpSocket::bind`] does. A call that is dropped may still be carried out.
+    ///
+    /// # Errors
+    /// `NetworkUnreachable` where no route or address of ours leads there, `InvalidInput`, an
+    /// address of another family, `BrokenPipe` (the network has ended).
+    pub async fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
+        let mut last = io::Error::from(io::ErrorKind::InvalidInput);
+        for addr in addrs::resolve(&addr, self.network.resolver()).await? {
+            match self.handle.connect(addr).await {
+                Ok(()) => return Ok(()),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Waits until the socket can be read from or written to, whichever is asked for; what it is
+    /// ready for comes back. It is exact, where tokio's is a hint: but another task may be quicker.
+    /// A pending error makes it ready for both. `PRIORITY` and `ERROR` alone never come.
+    ///
+    /// # Errors
+    /// Never: what is wrong is told by the call that follows.
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        let mut read = pin!(self.handle.ready(Direction::Read));
+        let mut write = pin!(self.handle.ready(Direction::Write));
+        poll_fn(|cx| {
+            let progress = ready!(coop::poll_proceed(cx));
+            let mut found = Ready::EMPTY;
+            if interest.is_readable() {
+                self.name_group(Direction::Read);
+                if read.as_mut().poll(cx)?.is_ready() {
+                    found |= Ready::READABLE;
+                }
+            }
+            if interest.is_writable() {
+                self.name_group(Direction::Write);
+                if write.as_mut().poll(cx)?.is_ready() {
+                    found |= Ready::WRITABLE;
+                }
+            }
+            if found.is_empty() {
+                return Poll::Pending;
+            }
+            progress.made_progress();
+            Poll::Ready(Ok(found))
+        })
+        .await
+    }
+
+    /// Waits until there is a datagram, or an error, to be read.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::ready`].
+    pub async fn readable(&self) -> io::Result<()> {
+        self.ready(Interest::READABLE).await.map(drop)
+    }
+
+    /// Waits until a small datagram would be taken: its true size fits what the socket may have on
+    /// its way out.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::ready`].
+    pub async fn writable(&self) -> io::Result<()> {
+        self.ready(Interest::WRITABLE).await.map(drop)
+    }
+
+    /// Sends one datagram to the connected peer: all of it, or none. Copies it once. Waits while the
+    /// socket has too much on its way out, or the network has no memory to send from.
+    ///
+    /// # Errors
+    /// An ICMP error about an earlier datagram, once (this one was not sent then):
+    /// `ConnectionRefused`, `HostUnreachable`, `NetworkUnreachable`. What the host's own routes say
+    /// (`NetworkUnreachable`, `AddrNotAvailable`) comes with the next call, too. At once: not
+    /// connected (`EDESTADDRREQ`), too large (`EMSGSIZE`), `BrokenPipe` (the network has ended).
+    pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.writing(|handle| handle.try_send(buf)).await
+    }
+
+    /// Sends one datagram to an address: of several, to the first. As [`UdpSocket::send`].
+    ///
+    /// # Errors
+    /// As there; `PermissionDenied` (a broadcast address, see [`UdpSocket::set_broadcast`]),
+    /// `InvalidInput` (no address), an address of another family (`EAFNOSUPPORT`).
+    pub async fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], addr: A) -> io::Result<usize> {
+        let to = addrs::resolve_first(&addr, self.network.resolver()).await?;
+        self.writing(|handle| handle.try_send_to(buf, to)).await
+    }
+
+    /// Answers a datagram from the address, and by the interface, that it came to: what a service
+    /// on an unspecified address should do where the host has several. Otherwise as
+    /// [`UdpSocket::send_to`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn reply(&self, buf: &[u8], received: &Received) -> io::Result<usize> {
+        self.writing(|handle| handle.try_reply(buf, received)).await
+    }
+
+    /// Receives one datagram; what the buffer has no room for is lost. Copies it once. Waits for one
+    /// to come. Cancel safe: a dropped call has taken nothing.
+    ///
+    /// # Errors
+    /// An ICMP error about an earlier datagram of ours, once; `BrokenPipe` (the network has ended).
+    pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.receive(buf).await.map(|received| received.len)
+    }
+
+    /// As [`UdpSocket::recv`], with the sender's address. A link-local one has its interface as
+    /// scope.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let received = self.receive(buf).await?;
+        Ok((received.len, self.sender(&received)))
+    }
+
+    /// As [`UdpSocket::recv`], with all that is known: sender, our address that it was sent to, the
+    /// interface, and whether it was cut.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
+        self.reading(|handle| handle.try_recv_from(buf)).await
+    }
+
+    /// Copies the oldest datagram and leaves it where it is.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::recv`]: a pending error is taken.
+    pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.reading(|handle| handle.try_peek_from(buf)).await.map(|received| received.len)
+    }
+
+    /// As [`UdpSocket::peek`], with the sender's address.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let received = self.reading(|handle| handle.try_peek_from(buf)).await?;
+        Ok((received.len, self.sender(&received)))
+    }
+
+    /// Who sent the oldest datagram, which stays where it is.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::peek`].
+    pub async fn peek_sender(&self) -> io::Result<SocketAddr> {
+        self.peek_from(&mut []).await.map(|(_, from)| from)
+    }
+
+    /// Runs `what` where the socket is ready, and again when it says `WouldBlock`.
+    ///
+    /// # Errors
+    /// What it says otherwise.
+    pub async fn async_io<R>(
+        &self,
+        interest: Interest,
+        mut what: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            self.ready(interest).await?;
+            match what() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            // Ready, and yet it would block: let others run.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Reads, and waits where nothing is there.
+    async fn reading<R>(&self, mut read: impl FnMut(&UdpHandle) -> io::Result<R>) -> io::Result<R> {
+        self.until(Direction::Read, &mut read).await
+    }
+
+    /// Writes, and waits where that cannot be.
+    async fn writing<R>(
+        &self,
+        mut write: impl FnMut(&UdpHandle) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.until(Direction::Write, &mut write).await
+    }
+
+    async fn until<R>(
+        &self,
+        direction: Direction,
+        attempt: &mut impl FnMut(&UdpHandle) -> io::Result<R>,
+    ) -> io::Result<R> {
+        loop {
+            if let Some(done) = poll_fn(|cx| self.once(cx, attempt)).await {
+                return done;
+            }
+            let mut ready = pin!(self.handle.ready(direction));
+            poll_fn(|cx| {
+                self.name_group(direction);
+                ready.as_mut().poll(cx)
+            })
+            .await?;
+        }
+    }
+
+    /// One attempt for one unit of the task's budget; `None` where it would block, and then the unit
+    /// is given back.
+    fn once<R>(
+        &self,
+        cx: &mut Context<'_>,
+        attempt: &mut impl FnMut(&UdpHandle) -> io::Result<R>,
+    ) -> Poll<Option<io::Result<R>>> {
+        let progress = ready!(coop::poll_proceed(cx));
+        match attempt(&self.handle) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Ready(None),
+            done => {
+                progress.made_progress();
+                Poll::Ready(Some(done))
+            }
+        }
+    }
+
+    /// Names the runtime that is about to wait.
+    fn name_group(&self, direction: Direction) {
+        let group = self.network.group();
+        match direction {
+            Direction::Read => self.handle.set_read_group(group),
+            Direction::Write => self.handle.set_write_group(group),
+        }
+    }
+
+    fn sender(&self, received: &Received) -> SocketAddr {
+        self.as_written(with_scope(received))
+    }
+
+    /// An address as the socket's family writes it: an IPv6 socket calls an IPv4 peer by its mapped
+    /// address.
+    fn as_written(&self, addr: SocketAddr) -> SocketAddr {
+        match addr {
+            SocketAddr::V4(v4) if self.v6 => (v4.ip().to_ipv6_mapped(), v4.port()).into(),
+            addr => addr,
+        }
+    }
+}
+
+/// Times that a bind waits for sockets that were dropped before it.
+const SETTLES: usize = 3;
+
+/// A socket that was dropped holds its port until its worker has come by, and a program that drops
+/// one and binds another at once must not fail by that: where a port is in use, the workers get to
+/// finish what they were told before, and then it is asked again.
+async fn open(
+    network: &Network,
+    addr: SocketAddr,
+    settings: SocketSettings,
+) -> io::Result<UdpHandle> {
+    for _ in 0..SETTLES {
+        match network.remote().bind_udp(addr, settings.clone()).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && addr.port() != 0 => {
+                network.settle().await?;
+            }
+            done => return done,
+        }
+    }
+    network.remote().bind_udp(addr, settings).await
+}
+
+/// The sender, a link-local one with the interface on which it is known.
+fn with_scope(received: &Received) -> SocketAddr {
+    match received.from {
+        SocketAddr::V6(mut from) if from.ip().is_unicast_link_local() => {
+            from.set_scope_id(u32::from(received.iface.0));
+            from.into()
+        }
+        from => from,
+    }
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpSocket")
+            .field("local", &self.handle.local_addr())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,226 @@
+//! The echo service of the first example on a TAP, flooded from the Linux kernel's side while Linux
+//! clients ask it.
+//!
+//! Everything is in a network namespace of the test's own, which has no name and goes with its
+//! threads. It takes root and `ip`; without, the test says so and passes. The flood is bounded in
+//! time and in packets. What share of the honest questions was answered is counted and printed;
+//! what is asserted holds on any machine: questions are answered under each flood, all of them are
+//! when it is over, every packet has one fate, and a flood of a closed port is answered within the
+//! limits of ICMP.
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
+#![expect(clippy::disallowed_methods, reason = "the kernel is flooded and waited for in real time")]
+
+use std::net::{SocketAddr, UdpSocket as KernelSocket};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use floodwall_base::{Counter, DropReason};
+use floodwall_dispatch::pin_to_core;
+use floodwall_tokio_sockets::{Network, NetworkStats, UdpSocket};
+use rustix::thread::UnshareFlags;
+use tokio::sync::oneshot;
+
+const SERVICE: u16 = 7001;
+const CLOSED: u16 = 7002;
+/// How long each flood lasts.
+const LENGTH: Duration = Duration::from_secs(3);
+/// Its packets at most, of each of two threads.
+const PACKETS: u64 = 1_500_000;
+/// How long a client waits for an answer.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// What the clients saw.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    asked: u64,
+    answered: u64,
+}
+
+#[test]
+fn linux_clients_are_answered_while_linux_floods_the_service() {
+    in_namespace(|| scenario("fwtok0", None));
+}
+
+/// Worker and runtime on one core: the worker's wake-up waits for tasks that are ready.
+#[test]
+fn linux_clients_are_answered_where_worker_and_runtime_share_a_core() {
+    in_namespace(|| scenario("fwtok1", Some(0)));
+}
+
+fn scenario(tap: &'static str, core: Option<usize>) {
+    let (stop, stopped) = oneshot::channel();
+    let (up, is_up) = std::sync::mpsc::channel();
+    let service = thread::spawn(move || {
+        if let Some(core) = core
+            && pin_to_core(core).is_err()
+        {
+            eprintln!("SKIPPED: core {core} may not be used here");
+            return None;
+        }
+        // The workers' threads are this thread's children: they share its core.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Some(runtime.block_on(serve(tap, core.is_some(), up, stopped)))
+    });
+    if is_up.recv().is_err() {
+        assert!(service.join().unwrap().is_none());
+        return;
+    }
+    assert!(ip(&format!("addr add 10.78.0.1/24 dev {tap}")));
+    assert!(ip(&format!("addr add fd78::1/64 dev {tap} nodad")));
+    let quiet = ask_under(None);
+    assert_eq!(quiet.answered, quiet.asked, "at rest");
+    for (name, port) in [("another port", CLOSED), ("the same port", SERVICE)] {
+        let flooded = Arc::new(AtomicU64::new(0));
+        let share = ask_under(Some((port, &flooded)));
+        let rate = flooded.load(Ordering::Relaxed) / LENGTH.as_secs();
+        eprintln!(
+            "MEASURED {tap}, flood of {name} at {rate}/s: {} of {} questions answered ({} %)",
+            share.answered,
+            share.asked,
+            100 * share.answered / share.asked.max(1)
+        );
+        assert!(share.answered > 0, "nobody is answered under a flood of {name}");
+    }
+    thread::sleep(Duration::from_millis(500));
+    let after = ask_under(None);
+    assert_eq!(after.answered, after.asked, "when the floods are over");
+    stop.send(()).unwrap();
+    let stats = service.join().unwrap().expect("it served");
+    assert!(stats.is_conserved());
+    let (none, full) =
+        (stats.drops_in(DropReason::UdpNoPort), stats.drops_in(DropReason::UdpSocketFull));
+    let told = stats.counter(Counter::IcmpOutDestUnreachs);
+    eprintln!("MEASURED {tap}: {none} for nobody, of which {told} told; {full} found no room");
+    assert!(none > 0, "the flood of the closed port arrived");
+    assert!(told < none, "errors about it are limited");
+}
+
+/// The first example, and a way to end it.
+async fn serve(
+    tap: &str,
+    shares_core: bool,
+    up: std::sync::mpsc::Sender<()>,
+    mut stopped: oneshot::Receiver<()>,
+) -> NetworkStats {
+    let network = Network::builder()
+        .device(&format!("tap:{tap}"))
+        .address("10.78.0.2/24")
+        .address("fd78::2/64")
+        .shares_core(shares_core)
+        .start()
+        .await
+        .unwrap();
+    let socket = UdpSocket::bind(&network, ("::", SERVICE)).await.unwrap();
+    up.send(()).unwrap();
+    let mut buffer = [0; 65_535];
+    loop {
+        tokio::select! {
+            received = socket.recv_from(&mut buffer) => {
+                let Ok((len, from)) = received else { continue };
+                // An ICMP error about an earlier answer is no reason to stop.
+                let _ = socket.send_to(&buffer[..len], from).await;
+            }
+            _ = &mut stopped => break,
+        }
+    }
+    let stats = network.stats().await.unwrap();
+    network.shutdown().await.unwrap();
+    stats
+}
+
+/// Two Linux clients ask, one a family, at rest or while two threads flood a port.
+fn ask_under(flood: Option<(u16, &Arc<AtomicU64>)>) -> Share {
+    let over = Arc::new(AtomicBool::new(false));
+    let flooders: Vec<_> = flood
+        .map(|(port, count)| {
+            ["10.78.0.2", "fd78::2"].map(|to| {
+                let to = SocketAddr::new(to.parse().unwrap(), port);
+                let (over, count) = (Arc::clone(&over), Arc::clone(count));
+                thread::spawn(move || flooder(to, &over, &count))
+            })
+        })
+        .into_iter()
+        .flatten()
+        .collect();
+    let length = if flood.is_some() { LENGTH } else { Duration::from_millis(300) };
+    let clients = ["10.78.0.2", "fd78::2"].map(|to| thread::spawn(move || client(to, length)));
+    let mut all = Share::default();
+    for client in clients {
+        let share = client.join().unwrap();
+        all.asked += share.asked;
+        all.answered += share.answered;
+    }
+    over.store(true, Ordering::Release);
+    flooders.into_iter().for_each(|flooder| flooder.join().unwrap());
+    all
+}
+
+fn flooder(to: SocketAddr, over: &AtomicBool, count: &AtomicU64) {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = KernelSocket::bind(any).unwrap();
+    let mut sent = 0;
+    while sent < PACKETS && !over.load(Ordering::Acquire) {
+        // What the kernel refuses never left.
+        if socket.send_to(b"a flood", to).is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        sent += 1;
+    }
+}
+
+fn client(to: &str, length: Duration) -> Share {
+    let to = SocketAddr::new(to.parse().unwrap(), SERVICE);
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = KernelSocket::bind(any).unwrap();
+    socket.connect(to).unwrap();
+    socket.set_read_timeout(Some(WAIT)).unwrap();
+    let end = Instant::now() + length;
+    let mut share = Share::default();
+    while Instant::now() < end {
+        share.asked += 1;
+        let question = share.asked.to_be_bytes();
+        let _ = socket.send(&question);
+        let mut room = [0; 8];
+        // A late answer to an earlier question is none to this one.
+        while let Ok(len) = socket.recv(&mut room) {
+            if len == 8 && room == question {
+                share.answered += 1;
+                break;
+            }
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    share
+}
+
+/// Runs the test on a thread with its own network namespace, or says why not.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let runner = thread::spawn(move || {
+        #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]
+        let own = rustix::thread::unshare(UnshareFlags::NEWNET);
+        if let Err(error) = own {
+            return eprintln!("SKIPPED: no network namespace of its own ({error}); it takes root");
+        }
+        if !ip("link set lo up") {
+            return eprintln!("SKIPPED: the command `ip` is missing or refuses");
+        }
+        if !std::path::Path::new("/dev/net/tun").exists() {
+            return eprintln!("SKIPPED: /dev/net/tun is not there");
+        }
+        test();
+    });
+    if let Err(panic) = runner.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn ip(words: &str) -> bool {
+    let mut command = Command::new("ip");
+    let status = command.args(words.split(' ')).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
