@@ -1,8 +1,8 @@
 //! One body a behaviour, run against tokio's own UDP socket on the kernel's loopback and against
 //! ours.
 //!
-//! Both families; ours on the loopback of one host, and between two hosts over a wire in memory,
-//! where the other end is one worker or a group of two. Each body runs on a current-thread and on
+//! Both families; ours on the loopback of one host, and between two hosts over a wire in memory.
+//! Each body runs on a current-thread and on
 //! a multi-thread runtime. Where the kernel differs, the difference is written down in
 //! `differences.rs` with its reason, and tried there on both sides. Reading: `place.rs`, then the
 //! bodies.
@@ -62,16 +62,6 @@ macro_rules! parity {
             #[test]
             fn between_our_hosts_v6() {
                 run(Some(Ours::wire(Ip::V6, 1)), |place| Box::pin($file::$body(place)));
-            }
-
-            #[test]
-            fn between_our_hosts_of_two_workers_v4() {
-                run(Some(Ours::wire(Ip::V4, 2)), |place| Box::pin($file::$body(place)));
-            }
-
-            #[test]
-            fn between_our_hosts_of_two_workers_v6() {
-                run(Some(Ours::wire(Ip::V6, 2)), |place| Box::pin($file::$body(place)));
             }
         }
     )*)* };
