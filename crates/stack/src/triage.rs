@@ -89,13 +89,25 @@ fn prefer_answered(
     asked: &[Whose],
     answers: &mut [Triage; BURST_MAX],
 ) {
-    let mut places = [Place::NOBODYS; BURST_MAX];
-    for ((place, whose), question) in places.iter_mut().zip(asked).zip(questions) {
-        *place = stack.answered.place(&peer_of(whose, question.iface));
+    // Only strangers are looked for; their places first, so that their cache misses overlap.
+    let mut places = [(0_usize, Place::NOBODYS); BURST_MAX];
+    let mut count = 0;
+    for (at, (answer, (whose, question))) in
+        answers.iter().zip(asked.iter().zip(questions)).enumerate()
+    {
+        if *answer == Triage::Stranger
+            && let Some(place) = places.get_mut(count)
+        {
+            *place = (at, stack.answered.place(&peer_of(whose, question.iface)));
+            count += 1;
+        }
     }
     let mut left = if stack.udp.has_connected() { QUOTA } else { BURST_MAX };
-    for (answer, place) in answers.iter_mut().zip(places).take(asked.len()) {
-        if *answer == Triage::Stranger && left > 0 && stack.answered.is_friend(place) {
+    for (at, place) in places.into_iter().take(count) {
+        if left > 0
+            && stack.answered.is_friend(place)
+            && let Some(answer) = answers.get_mut(at)
+        {
             *answer = Triage::Friend;
             left -= 1;
         }
