@@ -5,9 +5,9 @@
 //! ready in each worker's wire before its bell is rung, so that nobody waits for this thread; what
 //! counts is the thread CPU time that the workers spend until the last answer, the one wake-up of
 //! each included. Every answer is counted and looked at. *Keyed*: each request lies in the wire of
-//! its flow's owner, as a card keyed by us would do. *Half handed over*: every other one lies in the
-//! wrong wire; these batches are small, so that the rings between the workers never overflow, and
-//! are compared with as small batches on one worker. Rounds are interleaved, medians told.
+//! its flow's owner, as a card keyed by us would do. *Half handed over*: every other one lies in
+//! the wrong wire; these batches are small, so that the rings between the workers never overflow,
+//! and are compared with as small batches on one worker. Rounds are interleaved, medians told.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench waits for the workers' threads")]
 

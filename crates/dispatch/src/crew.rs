@@ -10,6 +10,7 @@
 //! where the crew is only dropped; what is left in the rings then is counted.
 
 use std::fmt;
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -466,7 +467,8 @@ fn live<E: Engine + Publish + 'static>(
 
 /// Decision D19's default. Without unwinding: nothing more is done on broken state.
 fn end_process(report: &panics::PanicReport) -> ! {
-    eprintln!("floodwall: {report}");
+    // The last word of a process: where it cannot be said, there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "floodwall: {report}");
     std::process::abort()
 }
 

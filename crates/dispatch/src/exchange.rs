@@ -2,8 +2,8 @@
 //!
 //! Called by the worker's turn: it collects what others handed over before it takes new input, and
 //! gives out what it has for them once at the end, one batch a neighbour, with one nudge of the
-//! neighbour's bell. A ring for each ordered pair of workers (`sync::spsc`): one writer, one reader,
-//! no lock, order kept.
+//! neighbour's bell. A ring for each ordered pair of workers (`sync::spsc`): one writer, one
+//! reader, no lock, order kept.
 //!
 //! Invariants: a turn adopts at most [`BURST_MAX`] packets, beginning with another neighbour each
 //! time; each packet for a neighbour is in its ring after the turn, or dropped by the name of its

@@ -117,8 +117,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 
     /// One burst from all devices together, beginning with another one each turn, and no more than
-    /// the engine is willing to take; what belongs to other workers goes to them, and under pressure
-    /// the rest passes the gate. Returns how many came for this worker.
+    /// the engine is willing to take; what belongs to other workers goes to them, and under
+    /// pressure the rest passes the gate. Returns how many came for this worker.
     fn receive(&mut self, now: Instant) -> usize {
         // What an engine left is not its neighbours' burden.
         self.burst.drain().for_each(drop);

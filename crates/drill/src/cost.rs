@@ -1,12 +1,12 @@
 //! The cost table measured on this machine, and whether it tells the truth (decision C13).
 //!
 //! Called by the program `floodwall` (`floodwall cost`) through [`measure_costs`]. Prices come from
-//! the product's own code (`cost/price.rs`); then a whole worker takes every flood of the drill turn
-//! by turn (`cost/turn.rs`), and what a turn took is set beside what the table says of its packets,
-//! bytes and units. Of what the parts do not explain a unit's [`rest`](CostTable::rest) is made, one
-//! number for all floods: so a flood whose units are too few or too many still shows as a ratio far
-//! from 1. Invariants: medians of rounds that take turns, so that a slow moment hits all alike;
-//! nothing of it reaches a test, which would judge the machine.
+//! the product's own code (`cost/price.rs`); then a whole worker takes every flood of the drill
+//! turn by turn (`cost/turn.rs`), and what a turn took is set beside what the table says of its
+//! packets, bytes and units. Of what the parts do not explain a unit's [`rest`](CostTable::rest) is
+//! made, one number for all floods: so a flood whose units are too few or too many still shows as a
+//! ratio far from 1. Invariants: medians of rounds that take turns, so that a slow moment hits all
+//! alike; nothing of it reaches a test, which would judge the machine.
 
 mod price;
 mod turn;

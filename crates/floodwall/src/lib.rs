@@ -140,7 +140,8 @@ pub use floodwall_world::World;
 
 /// Devices: memory wires, TUN and TAP, packet sockets, captures replayed and recorded.
 pub use floodwall_device as device;
-/// Sockets for programs on tokio: a host on workers of its own, and UDP sockets shaped like tokio's.
+/// Sockets for programs on tokio: a host on workers of its own, and UDP sockets shaped like
+/// tokio's.
 #[cfg(feature = "tokio")]
 pub use floodwall_tokio_sockets as net;
 

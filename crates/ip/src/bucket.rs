@@ -1,10 +1,10 @@
 //! `Bucket`: credit that refills with time, kept as one moment.
 //!
-//! Called by `icmp_limit.rs` (answers that leave) and by `router_discovery` (advertisements that are
-//! read). It is the virtual scheduling form of the leaky bucket (ITU-T I.371): the moment at which
-//! the credit will be complete says how much of it is left, so that nothing has to be refilled and
-//! no timer rings. Invariant: never more credit than the price allows at once, however long the
-//! silence. Not here: whose bucket it is, and what happens to who finds it empty.
+//! Called by `icmp_limit.rs` (answers that leave) and by `router_discovery` (advertisements that
+//! are read). It is the virtual scheduling form of the leaky bucket (ITU-T I.371): the moment at
+//! which the credit will be complete says how much of it is left, so that nothing has to be
+//! refilled and no timer rings. Invariant: never more credit than the price allows at once, however
+//! long the silence. Not here: whose bucket it is, and what happens to who finds it empty.
 
 use floodwall_base::Instant;
 

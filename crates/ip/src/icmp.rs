@@ -39,7 +39,8 @@ pub fn may_answer<A: Address>(
     access: &mut AccessCounters,
 ) -> bool {
     let (src_addr, dst_addr) = addresses;
-    // A loopback address comes from nobody but ourselves: input refuses it on every other interface.
+    // A loopback address comes from nobody but ourselves: input refuses it on every other
+    // interface.
     let source_is_host = match src_addr.to_ip() {
         IpAddr::V4(a) => a.is_loopback() || ipv4_source_is_plausible(a),
         IpAddr::V6(a) => a.is_loopback() || ipv6_source_is_plausible(a),

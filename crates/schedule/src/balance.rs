@@ -5,7 +5,8 @@
 //! is used up it rests until `start + used / own share`: an overrun is paid back to the
 //! nanosecond, and nothing that the worker does can lower the applications' share of the time
 //! between two rests; only of a turn longer than `run_max`, of which the system has taken the core
-//! away, no more than that is paid back. No run without a break is longer than `run_max`, one turn's length provided.
+//! away, no more than that is paid back. No run without a break is longer than `run_max`, one
+//! turn's length provided.
 //!
 //! Work-conserving both ways: a worker that finds nothing to do sleeps, and the applications have
 //! the core; while the applications are known to be idle the worker never rests. They are known to

@@ -95,8 +95,8 @@ pub struct Gate {
     config: GateConfig,
     /// Strangers let through in a round while polls come back full.
     least: usize,
-    /// Goes up with each full poll, down with each other, and no further than to twice the patience:
-    /// a flood whose polls find room now and then is one flood.
+    /// Goes up with each full poll, down with each other, and no further than to twice the
+    /// patience: a flood whose polls find room now and then is one flood.
     level: u32,
     /// Bursts for which friends are still reckoned with.
     friends_for: u32,

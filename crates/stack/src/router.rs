@@ -10,10 +10,10 @@
 //! section 5.5.
 //!
 //! # Under flood
-//! Reachable by anyone on a link that believes routers, within the bounds of `router_discovery`, and
-//! no more often than it says ([`Stack::attends`]). Worst work per message: its actions, each one
-//! pass over the routes. Paths that sockets remember are forgotten only where a route is another,
-//! not where it is prolonged.
+//! Reachable by anyone on a link that believes routers, within the bounds of `router_discovery`,
+//! and no more often than it says ([`Stack::attends`]). Worst work per message: its actions, each
+//! one pass over the routes. Paths that sockets remember are forgotten only where a route is
+//! another, not where it is prolonged.
 
 use core::net::{IpAddr, Ipv6Addr};
 

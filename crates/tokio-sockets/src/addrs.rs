@@ -82,7 +82,8 @@ fn of_text(text: &str) -> io::Result<Addrs> {
     }
     let wrong = || {
         let what = format!(
-            "{text:?} names no socket: write an address and a port, as in 192.0.2.1:53 or [2001:db8::1]:53"
+            "{text:?} names no socket: write an address and a port, as in 192.0.2.1:53 or \
+             [2001:db8::1]:53"
         );
         io::Error::new(io::ErrorKind::InvalidInput, what)
     };

@@ -103,8 +103,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// A device value, as one end of a wire in memory ([`floodwall_device::pair`]). The first worker
-    /// has it; what belongs to others is handed on.
+    /// A device value, as one end of a wire in memory ([`floodwall_device::pair`]). The first
+    /// worker has it; what belongs to others is handed on.
     pub fn attach(self, device: impl Device + 'static) -> Self {
         self.attach_queues(vec![Box::new(device)])
     }
@@ -179,8 +179,8 @@ impl NetworkBuilder {
     }
 
     /// Whether workers and the runtime's threads share cores. Then a worker that sleeps is woken
-    /// only when every task that was ready has run, which nearly doubles what both achieve together.
-    /// So it is where the process has one core, unless said.
+    /// only when every task that was ready has run, which nearly doubles what both achieve
+    /// together. So it is where the process has one core, unless said.
     pub fn shares_core(mut self, on: bool) -> Self {
         self.shares_core = Some(on);
         self

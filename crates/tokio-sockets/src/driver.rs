@@ -6,13 +6,13 @@
 //! [`MOST`] a poll: a thread's own queue holds 256, and what overflows goes to the back of all.
 //!
 //! A second duty, where workers and tasks share a core: a worker that sleeps is not woken at once,
-//! which would take the core from every task that is ready, but by the driver, once all of them have
-//! run.
+//! which would take the core from every task that is ready, but by the driver, once all of them
+//! have run.
 //!
 //! Called by the sockets whenever one has to wait: found by the runtime's id, spawned at the first
 //! time. Invariants: a driver ends with its runtime, and then its group is dead (workers wake
-//! directly) and no wake-up of a worker is lost; it ends with its network, too; no lock here is ever
-//! taken by a worker.
+//! directly) and no wake-up of a worker is lost; it ends with its network, too; no lock here is
+//! ever taken by a worker.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! `Shard`: a stack as a worker of a network runs it.
 //!
-//! A type of our own, because the stack must not know who publishes its counters, and a network asks
-//! for them instead of publishing any.
+//! A type of our own, because the stack must not know who publishes its counters, and a network
+//! asks for them instead of publishing any.
 
 use floodwall_base::{Instant, Units};
 use floodwall_dispatch::Publish;

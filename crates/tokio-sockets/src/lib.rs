@@ -11,14 +11,14 @@
 //!
 //! | | the kernel's socket | ours | why |
 //! |---|---|---|---|
-//! | bind | `bind(addr)` | `bind(&network, addr)` | a program may have several hosts |
-//! | names | resolved by the system | only with a resolver | a host of its own has no name service |
+//! | bind | `bind(addr)` | `bind(&network, addr)` | there may be several hosts |
+//! | names | resolved by the system | only with a resolver | it has no name service |
 //! | no route to the destination | told at once | told by the next call | routes are the workers' |
 //! | readiness | remembered, may be wrong | looked at, exact | the mailbox itself is asked |
 //! | ICMP error, `readable()` | does not wake it | wakes it | whoever waits shall hear of it |
-//! | the runtime that bound it ends | the socket is dead | it goes on elsewhere | workers are no part of it |
-//! | setters | a system call | wait for the workers, at most a round | in force everywhere on return |
-//! | `recv_buf` and the like, raw descriptors, `from_std` | there | not there | no descriptor, no `bytes` |
+//! | its runtime ends | the socket is dead | it goes on elsewhere | workers are no part of it |
+//! | setters | a system call | wait for the workers: a round | in force on return |
+//! | raw descriptors, `from_std`, `recv_buf` | there | not there | no descriptor, no `bytes` |
 #![forbid(unsafe_code)]
 
 mod addrs;

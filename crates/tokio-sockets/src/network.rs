@@ -197,7 +197,8 @@ impl Network {
     }
 
     /// Ends the network in good order: what was sent and taken still leaves, sockets are told
-    /// `BrokenPipe`, the workers' threads end. Waits for that, a few milliseconds. Again is allowed.
+    /// `BrokenPipe`, the workers' threads end. Waits for that, a few milliseconds. Again is
+    /// allowed.
     ///
     /// # Errors
     /// How it had ended before, where that was not by a call of this.

@@ -1,13 +1,14 @@
 //! `UdpSocket`: tokio's UDP socket, over a Floodwall host.
 //!
-//! Same names, same signatures, the same kinds of errors; `tests/parity` runs one body against both.
-//! What is not tokio's: a socket is bound on a [`Network`], and there are batches (`udp/batch.rs`).
-//! Also here: `udp/poll.rs` (what tries and polls), `udp/options.rs`.
+//! Same names, same signatures, the same kinds of errors; `tests/parity` runs one body against
+//! both. What is not tokio's: a socket is bound on a [`Network`], and there are batches
+//! (`udp/batch.rs`). Also here: `udp/poll.rs` (what tries and polls), `udp/options.rs`.
 //!
-//! Invariants: no future keeps anything across `Pending` but its place among those who wait, so each
-//! may be dropped at any await and loses nothing; each call pays one unit of tokio's cooperative
-//! budget for what it achieves, so that a socket that is always ready starves no other task; the
-//! runtime's wake group is named anew before every wait, because sockets move between runtimes.
+//! Invariants: no future keeps anything across `Pending` but its place among those who wait, so
+//! each may be dropped at any await and loses nothing; each call pays one unit of tokio's
+//! cooperative budget for what it achieves, so that a socket that is always ready starves no other
+//! task; the runtime's wake group is named anew before every wait, because sockets move between
+//! runtimes.
 
 mod batch;
 mod options;
@@ -87,15 +88,15 @@ impl UdpSocket {
     /// of a busy worker.
     ///
     /// # Errors
-    /// `AddrInUse`, `AddrNotAvailable` (none of the host's), `InvalidInput` (what names no address),
-    /// `WouldBlock` (too many requests wait; ask again), `BrokenPipe` (the network has ended), no
-    /// more sockets (the system's `ENFILE`).
+    /// `AddrInUse`, `AddrNotAvailable` (none of the host's), `InvalidInput` (what names no
+    /// address), `WouldBlock` (too many requests wait; ask again), `BrokenPipe` (the network has
+    /// ended), no more sockets (the system's `ENFILE`).
     pub async fn bind<A: ToSocketAddrs>(network: &Network, addr: A) -> io::Result<Self> {
         Self::bind_with(network, addr, |_| {}).await
     }
 
-    /// As [`UdpSocket::bind`], with other settings than the usual: shared ports, IPv6 only, how many
-    /// bytes may wait.
+    /// As [`UdpSocket::bind`], with other settings than the usual: shared ports, IPv6 only, how
+    /// many bytes may wait.
     ///
     /// # Errors
     /// As there.
@@ -213,8 +214,8 @@ impl UdpSocket {
         self.ready(Interest::WRITABLE).await.map(drop)
     }
 
-    /// Sends one datagram to the connected peer: all of it, or none. Copies it once. Waits while the
-    /// socket has too much on its way out, or the network has no memory to send from.
+    /// Sends one datagram to the connected peer: all of it, or none. Copies it once. Waits while
+    /// the socket has too much on its way out, or the network has no memory to send from.
     ///
     /// # Errors
     /// An ICMP error about an earlier datagram, once (this one was not sent then):
@@ -245,8 +246,8 @@ impl UdpSocket {
         self.writing(|handle| handle.try_reply(buf, received)).await
     }
 
-    /// Receives one datagram; what the buffer has no room for is lost. Copies it once. Waits for one
-    /// to come. Cancel safe: a dropped call has taken nothing.
+    /// Receives one datagram; what the buffer has no room for is lost. Copies it once. Waits for
+    /// one to come. Cancel safe: a dropped call has taken nothing.
     ///
     /// # Errors
     /// An ICMP error about an earlier datagram of ours, once; `BrokenPipe` (the network has ended).
@@ -349,8 +350,8 @@ impl UdpSocket {
         }
     }
 
-    /// One attempt for one unit of the task's budget; `None` where it would block, and then the unit
-    /// is given back.
+    /// One attempt for one unit of the task's budget; `None` where it would block, and then the
+    /// unit is given back.
     fn once<R>(
         &self,
         cx: &mut Context<'_>,

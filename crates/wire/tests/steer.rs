@@ -306,7 +306,7 @@ fn any_bytes_have_an_owner_that_is_there_and_a_flow_that_parses_its_own() {
         }
         flows += 1;
         let at = usize::from(valid.network);
-        let (src, dst): (IpAddr, IpAddr) = match bytes[at] >> 4 {
+        let (from, to): (IpAddr, IpAddr) = match bytes[at] >> 4 {
             4 => {
                 let header = Ipv4Header::parse(&bytes[at..], 82).unwrap();
                 (header.src_addr().into(), header.dst_addr().into())
@@ -316,7 +316,7 @@ fn any_bytes_have_an_owner_that_is_there_and_a_flow_that_parses_its_own() {
                 (header.src_addr().into(), header.dst_addr().into())
             }
         };
-        let ends = (SocketAddr::new(src, valid.src_port), SocketAddr::new(dst, valid.dst_port));
+        let ends = (SocketAddr::new(from, valid.src_port), SocketAddr::new(to, valid.dst_port));
         assert_eq!(owner, steering().flow(ends.0, ends.1, valid.protocol.0));
     }
     assert!(flows > 1000 && strange > 1000, "{flows} flows, {strange} strange ones");

@@ -64,7 +64,8 @@ pub fn wire(data: &[u8]) {
     }
 }
 
-/// Whatever the bytes, one of the workers owns them, and the same one each time; one worker owns all.
+/// Whatever the bytes, one of the workers owns them, and the same one each time; one worker owns
+/// all.
 fn steered(frame: &[u8]) {
     let steering = Steering::new(HashKey::new(1, 2), 5);
     for owner in [steer::frame, steer::packet] {

@@ -89,7 +89,8 @@ fn tell(args: &CostArgs, report: &CostReport) -> Result<(), String> {
 fn write_table(path: &Path, report: &CostReport, machine: &Machine) -> Result<(), String> {
     let Machine { cpu, cores, system, build, version, commit, date } = machine;
     let mut text = format!(
-        "# What work costs, in nanoseconds; unit_ lines are counts. Made by `floodwall cost --write`.\n\
+        "# What work costs, in nanoseconds; unit_ lines are counts.\n\
+         # Made by `floodwall cost --write`.\n\
          # machine: {cpu}, {cores} cores\n# kernel: {system}\n\
          # build: {build}, floodwall {version}, {commit}\n# date: {date}\n"
     );

@@ -1,9 +1,9 @@
 //! What each unit of work costs on this machine, by the code that does it in the product.
 //!
 //! Called by `cost.rs`. One [`Piece`] a price: it does the work so often and says how long that
-//! took. What must be done around it (a hash beside a probe, a packet beside a copy) is measured the
-//! same way and taken off. Invariant: no result is unused, no input is known at compile time, so
-//! that no compiler leaves work out.
+//! took. What must be done around it (a hash beside a probe, a packet beside a copy) is measured
+//! the same way and taken off. Invariant: no result is unused, no input is known at compile time,
+//! so that no compiler leaves work out.
 
 use core::hint::black_box;
 use core::net::{IpAddr, SocketAddr};

@@ -1,10 +1,10 @@
 //! What a worker's turn really takes under each flood, beside what the table says of it.
 //!
-//! Called by `cost.rs`. The whole real path on one thread: the crowd of a drill sends a burst over a
-//! memory wire, a worker with the drill's host takes it in one turn, which alone is timed, and the
-//! crowd takes what came back. Time for the host is made up, so that each flood has the rate that
-//! it shall have however slow the machine is; the clock only says what a turn took. Invariant: what
-//! is priced is what was timed: the same turns, their packets, bytes and units.
+//! Called by `cost.rs`. The whole real path on one thread: the crowd of a drill sends a burst over
+//! a memory wire, a worker with the drill's host takes it in one turn, which alone is timed, and
+//! the crowd takes what came back. Time for the host is made up, so that each flood has the rate
+//! that it shall have however slow the machine is; the clock only says what a turn took. Invariant:
+//! what is priced is what was timed: the same turns, their packets, bytes and units.
 
 use core::hint::black_box;
 use core::time::Duration;

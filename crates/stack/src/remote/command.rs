@@ -1,8 +1,8 @@
 //! What the control shard has decided about a socket, for every shard to carry out.
 //!
 //! Made by the control shard out of a program's request, where it has carried it out itself:
-//! [`Stack::take_commands`](crate::Stack::take_commands). Who ties the shards together gives each of
-//! the others a clone, in order, and each carries it out by
+//! [`Stack::take_commands`](crate::Stack::take_commands). Who ties the shards together gives each
+//! of the others a clone, in order, and each carries it out by
 //! [`Stack::carry_out`](crate::Stack::carry_out). So binds are decided once and in one order
 //! (decision D17), ephemeral ports included, and a socket has the same [`SocketId`] everywhere.
 //!

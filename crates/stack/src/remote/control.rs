@@ -329,9 +329,9 @@ fn configure(
     }
 }
 
-/// What a follower does: as the control shard did, with nothing left to decide. It cannot fail where
-/// the shards are equal; where it does (a pool without accounts), this shard does not hear the
-/// socket, and the others do.
+/// What a follower does: as the control shard did, with nothing left to decide. It cannot fail
+/// where the shards are equal; where it does (a pool without accounts), this shard does not hear
+/// the socket, and the others do.
 fn follow(sockets: &mut Sockets<'_>, remote: &mut RemoteShard, command: &Command) {
     let Command { socket, slot, .. } = *command;
     match &command.change {

@@ -1,14 +1,14 @@
 //! `UdpHandle`: a UDP socket as a program on any thread has it.
 //!
-//! Made by [`Remote::bind_udp`](super::Remote::bind_udp). Shared by reference (put it into an `Arc`);
-//! each direction has a lock of its own, which only the program's threads take and never while
-//! somebody is woken. `try_` calls never wait; `poll_` calls register the task; the futures of
-//! [`UdpHandle::ready`] let any number wait. Sending: `sender.rs`. Errors are the kernel's numbers
-//! (`errno.rs`); an ICMP error is given once, to the next call of either direction.
+//! Made by [`Remote::bind_udp`](super::Remote::bind_udp). Shared by reference (put it into an
+//! `Arc`); each direction has a lock of its own, which only the program's threads take and never
+//! while somebody is woken. `try_` calls never wait; `poll_` calls register the task; the futures
+//! of [`UdpHandle::ready`] let any number wait. Sending: `sender.rs`. Errors are the kernel's
+//! numbers (`errno.rs`); an ICMP error is given once, to the next call of either direction.
 //!
-//! Invariant: no call keeps a borrow or half a result across `Pending`. The drop is the last access:
-//! what was sent before still leaves, what waits to be read dies, and the control shard frees the
-//! slot.
+//! Invariant: no call keeps a borrow or half a result across `Pending`. The drop is the last
+//! access: what was sent before still leaves, what waits to be read dies, and the control shard
+//! frees the slot.
 
 use core::future::Future;
 use core::net::{IpAddr, SocketAddr};

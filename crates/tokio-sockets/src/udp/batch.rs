@@ -146,8 +146,8 @@ impl UdpSocket {
     }
 
     /// Sends datagrams in order, each to its own address; returns when all have been taken, waiting
-    /// as often as [`UdpSocket::send_to`] would. How many: all, unless one is refused, and then those
-    /// before it. Dropped while it waits, it has sent those that were taken, in order.
+    /// as often as [`UdpSocket::send_to`] would. How many: all, unless one is refused, and then
+    /// those before it. Dropped while it waits, it has sent those that were taken, in order.
     ///
     /// # Errors
     /// As [`UdpSocket::send_to`], of the first datagram.

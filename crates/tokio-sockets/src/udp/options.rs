@@ -1,7 +1,7 @@
 //! What a socket can be told, with tokio's names.
 //!
-//! To ask costs a lock and a copy. To tell is a request to the workers: when the call returns, it is
-//! in force at all of them, as after `setsockopt`. The calls with tokio's signatures block the
+//! To ask costs a lock and a copy. To tell is a request to the workers: when the call returns, it
+//! is in force at all of them, as after `setsockopt`. The calls with tokio's signatures block the
 //! thread for that, microseconds, or one round of a busy worker; [`UdpSocket::set_settings`] awaits
 //! it instead, and changes many at once.
 
