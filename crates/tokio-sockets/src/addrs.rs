@@ -165,7 +165,6 @@ pub(crate) async fn resolve_first(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a failing test may panic")]
 mod tests {
     use super::*;
 

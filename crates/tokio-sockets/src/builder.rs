@@ -284,16 +284,9 @@ impl NetworkBuilder {
         }
         floodwall_stack::check(&stack)?;
         let mut crew = CrewConfig::new(berths)?;
-        let usual = PoolConfig::default();
         crew.memory = PoolConfig {
             accounts: floodwall_stack::accounts_needed(&stack),
-            ..self.memory.unwrap_or(PoolConfig {
-                small: usual.small * workers.max(1),
-                frames: usual.frames * workers.max(1),
-                references: usual.references * workers.max(1),
-                supers: if offload { SUPERS * workers } else { 0 },
-                ..usual
-            })
+            ..self.memory.unwrap_or_else(|| usual_memory(workers, offload))
         };
         crew.worker = self.worker;
         let remote = RemoteConfig {
@@ -308,6 +301,18 @@ impl NetworkBuilder {
             shares_core: self.shares_core.unwrap_or_else(has_one_core),
             resolver: self.resolver,
         })
+    }
+}
+
+/// What each worker has by itself, for all of them; super-frames where a device carries such.
+fn usual_memory(workers: usize, offload: bool) -> PoolConfig {
+    let usual = PoolConfig::default();
+    PoolConfig {
+        small: usual.small * workers.max(1),
+        frames: usual.frames * workers.max(1),
+        references: usual.references * workers.max(1),
+        supers: if offload { SUPERS * workers } else { 0 },
+        ..usual
     }
 }
 

@@ -124,7 +124,6 @@ impl Network {
             let _ = tell.send(Some(Arc::new(Mutex::new(Some(ended)))));
         };
         let system = |source| NetworkError::System { action: "start a thread", source };
-        #[expect(clippy::disallowed_methods, reason = "the one thread that waits for the workers")]
         thread::Builder::new().name("floodwall".to_owned()).spawn(wait).map_err(system)?;
         match is_ready.await {
             Ok(Ok(())) => Ok(network),
