@@ -107,8 +107,7 @@ mod threads {
     }
 }
 
-/// Weakened by hand, each made the model fail: the order of the two passes, and a release in
-/// `Mailbox` (a link is read while it is written).
+/// The orderings are `Mailbox`'s, and weakened there; here the packets' links are walked.
 #[cfg(loom)]
 mod model {
     use std::sync::Arc;

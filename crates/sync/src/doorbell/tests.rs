@@ -101,9 +101,9 @@ mod threads {
     }
 }
 
-/// Weakened by hand, each made a model fail: `ring`'s exchange without release and `take`'s without
-/// acquire (a payload or a link read too early), `park` that sleeps although somebody has rung
-/// (deadlock), and `ring` that overwrites `STOPPED`.
+/// Weakened by hand, each made a model fail: `take`'s exchange without acquire (a payload or a link
+/// is read too early), `park` that sleeps although somebody has rung, and `ring` that overlooks
+/// `STOPPED`.
 #[cfg(loom)]
 mod model {
     use loom::{sync::Notify, thread};

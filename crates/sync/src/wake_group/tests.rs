@@ -83,8 +83,8 @@ mod threads {
     }
 }
 
-/// Weakened by hand, each made a model fail: `WAIT` set after the last look at the list, and
-/// `close` that does not mark the group dead (both deadlock).
+/// Weakened by hand: `close` that does not mark the group dead made a model fail. `WAIT` set after
+/// the last look at the list fails as the last model shows (and is right while the lock is held).
 #[cfg(loom)]
 mod model {
     use std::sync::Arc;

@@ -76,9 +76,9 @@ mod threads {
     }
 }
 
-/// Weakened by hand, each made a model fail: a registrar that ignores the taker's mark (deadlock),
-/// `take`'s first change without acquire and `register`'s last without release (the cell is read
-/// while it is written).
+/// Weakened by hand: `take`'s first change without acquire made both models fail. A registrar that
+/// ignores the taker's mark does not: who publishes before it takes, and looks after it registered,
+/// needs no mark. It is for users who do otherwise.
 #[cfg(loom)]
 mod model {
     use std::sync::Arc;
