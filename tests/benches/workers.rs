@@ -67,7 +67,9 @@ struct Bench {
     crew: Crew<Served>,
     stop: Stop,
     far: Vec<MemoryWire>,
-    pool: Pool,
+    /// The stations' memory, one home for the requests of each worker: else the workers would meet
+    /// on the one word by which frames go home, which is this bench's and no device's.
+    pools: Vec<Pool>,
     /// Requests by owner.
     owned: Vec<Vec<Vec<u8>>>,
 }
@@ -142,7 +144,8 @@ fn bench(workers: usize) -> Bench {
         let request = craft::udp(ends.0, ends.1, &[0x5a; 64]);
         owned[usize::from(steer::packet(&steering, &request).0)].push(request);
     }
-    Bench { crew: crew.unwrap(), stop, far, pool: Pool::new(&pool).unwrap(), owned }
+    let pools = (0..workers).map(|_| Pool::new(&pool).unwrap()).collect();
+    Bench { crew: crew.unwrap(), stop, far, pools, owned }
 }
 
 impl Bench {
@@ -163,7 +166,7 @@ impl Bench {
             for (n, request) in requests.iter().cycle().take(size).enumerate() {
                 let is_wrong = wrong_every.is_some_and(|every| n % every == 0);
                 let wire = (owner + usize::from(is_wrong)) % workers;
-                lists[wire].push_back(self.pool.packet_from(request).unwrap());
+                lists[wire].push_back(self.pools[owner].packet_from(request).unwrap());
             }
             for (far, list) in self.far.iter_mut().zip(&mut lists) {
                 far.transmit(list).unwrap();
@@ -180,7 +183,7 @@ impl Bench {
             patience -= 1;
             assert!(patience > 0, "{back} of {expected} answers: {}", self.losses());
             for far in &mut self.far {
-                while far.receive(&self.pool, &mut burst).unwrap() > 0 {
+                while far.receive(&self.pools[0], &mut burst).unwrap() > 0 {
                     back += burst.drain().filter(is_answer).count();
                 }
             }
