@@ -152,8 +152,11 @@ fn workers(out: &mut String, report: &Report, shown: Shown, style: Style) {
     }
 }
 
+/// A word for one column of a worker.
+type Word = fn(&WorkerReport) -> String;
+
 /// What is told of a worker beside its counts.
-const ABOUT: [(&str, fn(&WorkerReport) -> String); 4] = [
+const ABOUT: [(&str, Word); 4] = [
     ("core", |one| one.core.map_or_else(|| "any".to_owned(), |core| core.to_string())),
     ("paused ago", |one| one.quiescent_age_ns.map_or_else(|| "asleep".to_owned(), short)),
     ("application share", |one| share(&one.facts).map_or_else(|| "not shared".to_owned(), percent)),

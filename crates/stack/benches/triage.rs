@@ -55,7 +55,7 @@ fn flow(n: u32) -> (SocketAddr, SocketAddr) {
     let v6 = n % 2 == 1;
     let host = n / PORTS / 2;
     let peer: IpAddr = match v6 {
-        true => Ipv6Addr::from(0xfd00_u128 << 112 | u128::from(host) + 2).into(),
+        true => Ipv6Addr::from(0xfd00_u128 << 112 | (u128::from(host) + 2)).into(),
         false => Ipv4Addr::from(0x0b00_0000 + host).into(),
     };
     let port = FIRST_PORT + (n / 2 % PORTS) as u16;

@@ -157,6 +157,7 @@ pub(crate) fn stack(
         address_deadline: None,
         dhcp: Dhcp::new(config.interfaces.len() + 1),
         remote: None,
+        restless: false,
         role,
         worker,
         steering,

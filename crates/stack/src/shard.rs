@@ -74,6 +74,8 @@ pub struct Stack {
     pub(crate) worker: WorkerId,
     /// Whose a flow is.
     pub(crate) steering: Steering,
+    /// It was asked whether it may sleep, and it may not: there is work.
+    pub(crate) restless: bool,
 }
 
 impl Stack {
@@ -273,6 +275,7 @@ impl Engine for Stack {
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         let budget = round.budget;
         let mut cx = Cx::of(round);
+        self.restless = false;
         self.catch_up(&mut cx);
         let mut spent = Units(0);
         if !self.loopback.is_empty() {
@@ -292,11 +295,15 @@ impl Engine for Stack {
     }
 
     fn rests(&mut self) -> bool {
-        !self.has_to_repeat() && self.remote.as_ref().is_none_or(|remote| remote.rests())
+        let rests =
+            !self.has_to_repeat() && self.remote.as_ref().is_none_or(|remote| remote.rests());
+        // What keeps it from its rest is to be seen to, also where no packet comes.
+        self.restless = !rests;
+        rests
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if !self.loopback.is_empty() {
+        if self.restless || !self.loopback.is_empty() {
             return Some(Instant::ORIGIN);
         }
         let all = [

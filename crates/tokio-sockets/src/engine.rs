@@ -9,13 +9,7 @@ use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage};
 use floodwall_stack::Stack;
 
 /// See the file's head.
-pub(crate) struct Shard(pub(crate) Stack, bool);
-
-impl Shard {
-    pub(crate) const fn new(stack: Stack) -> Self {
-        Self(stack, false)
-    }
-}
+pub(crate) struct Shard(pub(crate) Stack);
 
 impl Engine for Shard {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
@@ -23,7 +17,6 @@ impl Engine for Shard {
     }
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
-        self.1 = false;
         self.0.work(round)
     }
 
@@ -40,13 +33,11 @@ impl Engine for Shard {
     }
 
     fn rests(&mut self) -> bool {
-        // What keeps it from its rest is to be seen to, also where no packet comes.
-        self.1 = !self.0.rests();
-        !self.1
+        self.0.rests()
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.1 { Some(Instant::ORIGIN) } else { self.0.deadline() }
+        self.0.deadline()
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {

@@ -258,7 +258,7 @@ fn maker(
         if let Some(bell) = setting.waker(setting.worker) {
             drivers.set_bell(setting.worker, bell);
         }
-        Ok(Shard::new(stack))
+        Ok(Shard(stack))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Real threads: order, wake-ups, memory, closing and ending in the midst of traffic.
 #![expect(clippy::disallowed_methods, reason = "programs have threads")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::future::Future;
 use std::io::ErrorKind;

@@ -1,5 +1,6 @@
 //! A worker's thread that runs one stack, and really sleeps: a wake-up that is lost hangs the test.
 #![expect(clippy::disallowed_methods, reason = "a worker's thread and its clock")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -271,7 +271,7 @@ fn a_burst_finds_what_one_look_up_after_another_finds() {
     let mut pick = random.public.clone();
     let address = |n: u64, v6: bool| {
         let n = (n % 5) as u128;
-        if v6 { (0xfe80 << 112) + (n % 2 << 100) + n } else { (0xffff << 32) + 0x0a00_0000 + n }
+        if v6 { (0xfe80 << 112) + ((n % 2) << 100) + n } else { (0xffff << 32) + 0x0a00_0000 + n }
     };
     for index in 0..1500 {
         demux.grow();
