@@ -81,6 +81,22 @@ pub(crate) trait Bench {
     /// Carries out a stretch, until every question is answered or lost.
     fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError>;
 
+    /// Whether [`Bench::run_beside_application`] is anything else than [`Bench::run`].
+    fn has_application_apart(&self) -> bool {
+        false
+    }
+
+    /// The same beside a program that always wants the worker's core, where there is not one in
+    /// every stretch: what it got of its unloaded progress is in the outcome, and the longest that
+    /// it has waited comes with it.
+    fn run_beside_application(
+        &mut self,
+        stretch: &Stretch,
+        watch: &mut dyn Watch,
+    ) -> Result<(Outcome, Duration), DrillError> {
+        Ok((self.run(stretch, watch)?, Duration::ZERO))
+    }
+
     /// Lets time pass without anybody sending, until `done` or for `at_most`; returns the last
     /// snapshot.
     fn settle(

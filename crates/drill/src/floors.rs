@@ -120,7 +120,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
     verdicts
 }
 
-/// Judged in virtual time, where there is an application on the worker's core; `None` elsewhere.
+/// Judged where there is an application on the worker's core: in virtual time in every phase, in
+/// real time in one; `None` elsewhere.
 fn application(phases: &[PhaseReport]) -> Option<Verdict> {
     let shares = phases.iter().filter_map(|phase| Some((phase.application_share?, phase)));
     let (share, phase) = shares.min_by(|a, b| a.0.total_cmp(&b.0))?;

@@ -28,6 +28,7 @@ mod run;
 mod scene;
 mod server;
 mod sim;
+mod stamping;
 mod streams;
 mod tap;
 mod wire;

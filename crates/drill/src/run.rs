@@ -216,6 +216,35 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// A program that always wants the worker's core, beside a flood of as much as can be sent;
+    /// nothing where one runs in every phase, or where it cannot have that core.
+    fn application(&mut self) -> Result<(), DrillError> {
+        if !self.bench.has_application_apart() {
+            return Ok(());
+        }
+        let (name, what) = ("application", "a program on the worker's core, the service flooded");
+        let Schedule { phase: length, probe_rate: rate, .. } = self.schedule;
+        self.log.progress.begin(name, what, length);
+        let flood = Flood { kind: FloodKind::UdpOpen, rate, length, seed: self.seed };
+        let stretch = Stretch { asking: None, flood: Some(flood) };
+        let (outcome, gap) = self.bench.run_beside_application(&stretch, &mut self.log)?;
+        self.log.gap = self.log.gap.max(gap);
+        self.ring_full += outcome.ring_full.1;
+        let offered = outcome.seen.flooded;
+        self.close(PhaseReport {
+            name,
+            what,
+            application_share: outcome.share,
+            offered_pps: crate::bench::rate(offered, length),
+            waited_percent: outcome.waited_percent,
+            offered,
+            returned: outcome.seen.returned,
+            ring_full_flood: outcome.ring_full.1,
+            ..PhaseReport::default()
+        });
+        Ok(())
+    }
+
     /// Honest clients alone again, step by step. Returns how long it took until some steps in a row
     /// had been as good as the baseline.
     fn recovery(&mut self, before: &AskedBy) -> Result<Option<Duration>, DrillError> {
@@ -321,6 +350,7 @@ pub(crate) fn run(
     for (name, what, kind) in FLOODS {
         run.flood(name, what, kind)?;
     }
+    run.application()?;
     let recovery = run.recovery(&before)?;
     let (peace, looks) = (run.bench.now(), run.bench_looks()?);
     let is_back = |look: &Look| {

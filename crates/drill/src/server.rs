@@ -90,8 +90,14 @@ impl ServerConfig {
 
     /// How its worker shares the core.
     pub(crate) fn balance(&self) -> Option<BalanceConfig> {
-        let share = Share::per_mille(self.application_share);
-        (share != Share::NONE).then(|| BalanceConfig { share, ..BalanceConfig::default() })
+        self.balance_with(0)
+    }
+
+    /// The same where so many thousandths more of the core are nobody's.
+    pub(crate) fn balance_with(&self, lost: u16) -> Option<BalanceConfig> {
+        let share = Share::per_mille(self.application_share.saturating_add(lost));
+        let shares = self.application_share > 0;
+        shares.then(|| BalanceConfig { share, ..BalanceConfig::default() })
     }
 
     /// The memory that it asks for.

@@ -4,7 +4,8 @@
 //! The wire stands for a network card's receive ring: what finds it full dies there, honest or
 //! not, and is counted (decision F27). It is longer than a card's, because a machine that is
 //! shared with others takes the core away from the host's thread for longer than a core of its own
-//! would ever be gone. The bell stands for the card's interrupt, [`MODERATION`] included. On a TAP
+//! would ever be gone. An application runs on the worker's core in one phase only (`stamping.rs`),
+//! for there the system's scheduler has its say in everything. The bell stands for the card's interrupt, [`MODERATION`] included. On a TAP
 //! (`tap.rs`) the same loop sends the flood, and honest clients are the kernel's. Threads and
 //! clock: a shell, as `dispatch` is.
 
@@ -16,7 +17,8 @@ use std::thread::JoinHandle;
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_device::{Device, WireConfig, pair_of};
 use floodwall_dispatch::{
-    Bell, Clock, Fact, Port, Published, PublishedReader, Stop, Worker, WorkerConfig, pin_to_core,
+    Applications, Bell, Clock, Fact, Port, Published, PublishedReader, Stop, Worker, WorkerConfig,
+    pin_to_core,
 };
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 
@@ -27,6 +29,7 @@ use crate::crowd::{Crowd, Seen, Stretch, sort_losses};
 use crate::error::DrillError;
 use crate::honest::{Asked, Asking};
 use crate::server::{Free, Served, ServerConfig, View};
+use crate::stamping::Stamping;
 
 /// Packets of the ring, each way.
 const RING: usize = 65_536;
@@ -45,13 +48,16 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_micros(200);
 /// How often a snapshot is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Thousandths of the core that falling asleep and waking take: the system does that in the
+/// worker's name, before and after the time that the worker sees.
+const SLEEPING: u16 = 40;
 /// Units of work that the crowd does in a turn.
 const TURN_UNITS: Units = Units(64);
 /// Bursts that the crowd takes in a turn.
 const TURN_BURSTS: usize = 4;
 
 /// What the worker's thread tells when it is ready.
-type Ready = Result<(Bell, PublishedReader, Pid), DrillError>;
+type Ready = Result<(Bell, PublishedReader, Pid, Option<usize>), DrillError>;
 
 /// Honest clients who are not part of the crowd.
 pub(crate) trait Outsiders {
@@ -85,6 +91,10 @@ pub(crate) struct WireBench {
     reader: PublishedReader,
     stop: Stop,
     worker: Option<JoinHandle<Result<(), String>>>,
+    /// The worker's core, where it has one for itself.
+    core: Option<usize>,
+    /// How programs on that core tell the worker of themselves.
+    applications: Applications,
     burst: Burst,
     departing: PacketList,
     /// Last, so that every packet above is home before its memory goes.
@@ -113,11 +123,13 @@ impl WireBench {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (config, until) = (config.clone(), stop.clone());
         let host = Randomness::from_number(seed ^ 0x686f_7374);
+        let applications = Applications::new();
+        let share = applications.clone();
         let worker = std::thread::Builder::new()
             .name("drill-host".to_owned())
-            .spawn(move || serve(&config, host, theirs, &until, &ready))
+            .spawn(move || serve(&config, host, theirs, share, &until, &ready))
             .map_err(system("start the host's thread"))?;
-        let (bell, reader, host_thread) = await_start(&is_ready)?;
+        let (bell, reader, host_thread, core) = await_start(&is_ready)?;
         let clock = Clock::new();
         Ok(Self {
             crowd: Crowd::default(),
@@ -131,6 +143,8 @@ impl WireBench {
             reader,
             stop,
             worker: Some(worker),
+            core,
+            applications,
             burst: Burst::new(),
             departing: PacketList::new(),
             pool,
@@ -180,10 +194,12 @@ impl WireBench {
 
     /// How long each thread has been ready while others had its core, by the system's account.
     fn waited(&self) -> [Option<u64>; 2] {
-        self.threads.map(|thread| {
-            let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
-            fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok()
-        })
+        self.threads.map(|thread| account(thread, 1))
+    }
+
+    /// How long the worker has run, by the same.
+    fn worker_ran(&self) -> Option<Duration> {
+        account(self.threads[0], 0).map(Duration::from_nanos)
     }
 
     /// One turn of the crowd. Returns what found the ring full.
@@ -246,8 +262,9 @@ impl WireBench {
     }
 }
 
-impl Bench for WireBench {
-    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+impl WireBench {
+    /// A stretch, until nobody sends any more.
+    fn drive(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
         self.begin(stretch)?;
         let mut outcome = Outcome::default();
         let (first, lost_outside) = (self.look(), self.lost_outside());
@@ -281,9 +298,44 @@ impl Bench for WireBench {
         outcome.seen = self.seen(stretch)?;
         // The system does not tell whose packets found its ring full.
         outcome.ring_full.1 += self.lost_outside() - lost_outside;
-        // What the stretch sent is no burden of the next one's.
-        self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)?;
         Ok(outcome)
+    }
+
+    /// What the stretch sent is no burden of the next one's.
+    fn drain(&mut self, watch: &mut dyn Watch) -> Result<Look, DrillError> {
+        self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)
+    }
+}
+
+impl Bench for WireBench {
+    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+        let outcome = self.drive(stretch, watch)?;
+        self.drain(watch)?;
+        Ok(outcome)
+    }
+
+    /// Over a TAP the kernel's half of the device would have its part of the core too.
+    fn has_application_apart(&self) -> bool {
+        self.core.is_some() && self.outsiders.is_none()
+    }
+
+    fn run_beside_application(
+        &mut self,
+        stretch: &Stretch,
+        watch: &mut dyn Watch,
+    ) -> Result<(Outcome, Duration), DrillError> {
+        let Some(core) = self.core else { return Ok((self.run(stretch, watch)?, Duration::ZERO)) };
+        let system = |source| DrillError::System { action: "start the application", source };
+        let before = self.worker_ran();
+        let stamping = Stamping::start(core, &self.applications).map_err(system)?;
+        let mut outcome = self.drive(stretch, watch)?;
+        let (after, stamps) = (self.worker_ran(), stamping.end());
+        self.drain(watch)?;
+        let worker = after.zip(before).map(|(after, before)| after.saturating_sub(before));
+        outcome.share = stamps.zip(worker).map(|(stamps, worker)| {
+            stamps.ran.as_secs_f64() / (stamps.ran + worker).as_secs_f64().max(1e-9)
+        });
+        Ok((outcome, stamps.unwrap_or_default().gap))
     }
 
     fn settle(
@@ -339,6 +391,13 @@ impl Drop for WireBench {
     }
 }
 
+/// One number of the system's account of a thread: 0 is how long it ran, 1 how long it was ready
+/// while others ran, in nanoseconds.
+fn account(thread: Pid, number: usize) -> Option<u64> {
+    let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+    fs::read_to_string(path).ok()?.split_whitespace().nth(number)?.parse().ok()
+}
+
 fn look(published: &Published, crowd_free: Free, given: u64) -> Look {
     let facts = &published.facts;
     Look {
@@ -386,17 +445,22 @@ fn serve(
     config: &ServerConfig,
     mut random: Randomness,
     device: Box<dyn Device>,
+    applications: Applications,
     stop: &Stop,
     ready: &SyncSender<Ready>,
 ) -> Result<(), String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     // Where it may not be pinned, it runs where the system likes.
-    let _ = cores.checked_sub(1).filter(|core| *core > 0).map(pin_to_core);
+    let last = cores.checked_sub(1).filter(|core| *core > 0);
+    let core = last.filter(|core| pin_to_core(*core).is_ok());
     let clock = Clock::new();
     let made = Pool::new(&config.pool()).map_err(DrillError::from).and_then(|pool| {
         let host = Served::new(config, &pool, &mut random, clock.now(), Some(clock))?;
         let ports = vec![Port::new(IfIndex(1), device)];
-        Ok(Worker::new(host, pool, random, ports, WorkerConfig::default())?)
+        let balance = config.balance_with(SLEEPING);
+        let applications = Some(applications);
+        let how = WorkerConfig { balance, applications, ..WorkerConfig::default() };
+        Ok(Worker::new(host, pool, random, ports, how)?)
     });
     let mut worker = match made {
         Ok(worker) => worker,
@@ -407,6 +471,6 @@ fn serve(
             return Err(text);
         }
     };
-    let _ = ready.send(Ok((worker.bell(), worker.reader(), gettid())));
+    let _ = ready.send(Ok((worker.bell(), worker.reader(), gettid(), core)));
     worker.run(stop).map(drop).map_err(|error| error.to_string())
 }
