@@ -104,8 +104,11 @@ fn list_names_every_plan_with_its_question() {
     let folder = Folder::new("lab-list");
     let output = lab(&folder.0, &["list"]);
     assert_eq!(code(&output), 0);
-    assert!(text(&output.stdout).starts_with("header-pull "));
+    let listed = text(&output.stdout);
+    for plan in ["grace-period", "header-pull", "starvation"] {
+        assert!(listed.lines().any(|line| line.starts_with(&format!("{plan} "))), "{listed}");
+    }
     let output = lab(&folder.0, &["list", "--json"]);
     let plans: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(plans[0]["name"], "header-pull");
+    assert_eq!(plans[0]["name"], "grace-period");
 }

@@ -83,7 +83,9 @@ impl Turns {
         let host_pool = Pool::new(&config.pool())?;
         let host = Served::new(&config, &host_pool, &mut random, now, None)?;
         let ports = vec![Port::new(IfIndex(1), Box::new(theirs))];
-        let worker = Worker::new(host, host_pool, random, ports, WorkerConfig::default())?;
+        // Each turn finds as much as it asks for: a gate would take that for more than can be done.
+        let how = WorkerConfig { gate: None, ..WorkerConfig::default() };
+        let worker = Worker::new(host, host_pool, random, ports, how)?;
         let mut crowd = Crowd::default();
         let flood = kind.map(|kind| Flood { kind, rate: RATE, length: LENGTH, seed });
         crowd.begin(&Stretch { asking: None, flood }, true)?;
