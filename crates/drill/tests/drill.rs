@@ -55,7 +55,8 @@ fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
         let report = run(&options);
         let held = [Floor::Conservation, Floor::Memory, Floor::NamedDrops, Floor::WorkerRun];
         assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
-        assert_eq!(report.phases.len(), 13);
+        // And one for the application, where the worker has a core for itself.
+        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 13);
         let asked = |phase: &floodwall_drill::PhaseReport| phase.honest[0].asked;
         assert!(report.phases.iter().take(12).all(|phase| asked(phase) == 20), "{report}");
         assert!(report.phases[0].honest.iter().all(|row| row.answered > 0), "{report}");
