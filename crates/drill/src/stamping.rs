@@ -5,8 +5,6 @@
 //! machine took from both of them counts for neither. The longest time between two of its stamps
 //! contains what the system's scheduler did, so it is told, not judged (decision D18).
 
-#![expect(clippy::disallowed_methods, reason = "it measures real time on a thread of its own")]
-
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
