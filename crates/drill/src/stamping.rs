@@ -82,6 +82,10 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the program shall have had the core for a while"
+    )]
     fn it_says_that_it_is_at_work_and_ends_when_it_is_told() {
         let applications = Applications::new();
         let stamping = Stamping::start(0, &applications).unwrap();

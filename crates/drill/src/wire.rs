@@ -5,9 +5,9 @@
 //! not, and is counted (decision F27). It is longer than a card's, because a machine that is
 //! shared with others takes the core away from the host's thread for longer than a core of its own
 //! would ever be gone. An application runs on the worker's core in one phase only (`stamping.rs`),
-//! for there the system's scheduler has its say in everything. The bell stands for the card's interrupt, [`MODERATION`] included. On a TAP
-//! (`tap.rs`) the same loop sends the flood, and honest clients are the kernel's. Threads and
-//! clock: a shell, as `dispatch` is.
+//! for there the system's scheduler has its say in everything. The bell stands for the card's
+//! interrupt, [`MODERATION`] included. On a TAP (`tap.rs`) the same loop sends the flood, and
+//! honest clients are the kernel's. Threads and clock: a shell, as `dispatch` is.
 
 use core::time::Duration;
 use std::fs;

@@ -71,7 +71,7 @@
 //! thread at any time: [`Domain::stats`], [`Domain::classes`], [`Domain::ages`].
 //!
 //! The epoch has 63 bits and more; raised every nanosecond it lasts for centuries. Where it would
-//! end it stays ([`EPOCH_MAX`]): then nothing is freed any more while a worker is online, the caps
+//! end it stays (`EPOCH_MAX`): then nothing is freed any more while a worker is online, the caps
 //! refuse, and nothing is freed too early.
 //!
 //! # Under flood

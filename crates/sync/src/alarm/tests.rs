@@ -30,8 +30,8 @@ mod threads {
 
 /// The hand-off of two workers: a ring's item, announced by a nudge; the sleeper's rule kept.
 /// Owed: to weaken by hand, one at a time, the fence of `nudge`, the fence of `doze` and the second
-/// look after `doze`, and to see a model fail for each. Sleeping is modelled by a counter of wake-ups (the descriptor):
-/// who may sleep has seen none, and whoever has to wake adds one.
+/// look after `doze`, and to see a model fail for each. Sleeping is modelled by a counter of
+/// wake-ups (the descriptor): who may sleep has seen none, and whoever has to wake adds one.
 #[cfg(loom)]
 mod model {
     use loom::{model, thread};
