@@ -314,7 +314,12 @@ mod tests {
     #[test]
     fn the_table_itself_goes_down() {
         let inside = ["packet -> sync", "packet -> checksum", "wire -> checksum"];
-        let shell = ["dispatch -> device", "tokio-sockets -> dispatch", "cli -> drill"];
+        let shell = [
+            "dispatch -> device",
+            "tokio-sockets -> device",
+            "tokio-sockets -> dispatch",
+            "cli -> drill",
+        ];
         for own in HOUSE {
             for name in own.may.iter().filter(|&&name| name != SHELVES_0_TO_5) {
                 let other = rule_of(name).unwrap();

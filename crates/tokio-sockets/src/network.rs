@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason};
 use floodwall_dispatch::{
-    Command, Control, Crew, CrewConfig, CrewEnded, CrewError, CrewReader, Desk, Fact, Facts,
-    PortReport, Setting, Stop, entropy,
+    Command, Control, ControlError, Crew, CrewConfig, CrewEnded, CrewError, CrewReader, Desk, Fact,
+    Facts, PortReport, Setting, Stop, entropy,
 };
 use floodwall_stack::remote::{GroupId, Remote, RemoteConfig, RemoteShard};
 use floodwall_stack::{Seat, Stack, StackConfig, Stats, seats};
@@ -179,13 +179,20 @@ impl Network {
     ) -> Result<Vec<R>, NetworkError> {
         let mut answers = Vec::new();
         for control in &self.inner.controls {
-            let (answer, answered) = oneshot::channel();
-            let what = what.clone();
-            let command = Command::new(move |desk: &mut Desk<'_, Shard>| {
-                // Who asked may have gone.
-                let _ = answer.send(what(desk));
-            });
-            control.post(command).map_err(|_| NetworkError::Ended)?;
+            let answered = loop {
+                let (answer, answered) = oneshot::channel();
+                let what = what.clone();
+                let command = Command::new(move |desk: &mut Desk<'_, Shard>| {
+                    // Who asked may have gone.
+                    let _ = answer.send(what(desk));
+                });
+                match control.post(command) {
+                    Ok(()) => break answered,
+                    // Many ask at once: the worker takes some each turn.
+                    Err(ControlError::Full) => tokio::task::yield_now().await,
+                    Err(_) => return Err(NetworkError::Ended),
+                }
+            };
             answers.push(answered);
         }
         let mut all = Vec::new();

@@ -89,8 +89,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `AddrInUse`, `AddrNotAvailable` (none of the host's), `InvalidInput` (what names no
-    /// address), `WouldBlock` (too many requests wait; ask again), `BrokenPipe` (the network has
-    /// ended), no more sockets (the system's `ENFILE`).
+    /// address), `BrokenPipe` (the network has ended), no more sockets (the system's `ENFILE`).
     pub async fn bind<A: ToSocketAddrs>(network: &Network, addr: A) -> io::Result<Self> {
         Self::bind_with(network, addr, |_| {}).await
     }
@@ -395,21 +394,30 @@ const SETTLES: usize = 3;
 
 /// A socket that was dropped holds its port until its worker has come by, and a program that drops
 /// one and binds another at once must not fail by that: where a port is in use, the workers get to
-/// finish what they were told before, and then it is asked again.
+/// finish what they were told before, and then it is asked again. So it is while more requests wait
+/// than may: they are answered in microseconds, and who binds many sockets at once shall not count.
 async fn open(
     network: &Network,
     addr: SocketAddr,
     settings: SocketSettings,
 ) -> io::Result<UdpHandle> {
-    for _ in 0..SETTLES {
+    let mut settles = 0;
+    loop {
         match network.remote().bind_udp(addr, settings.clone()).await {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && addr.port() != 0 => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::task::yield_now().await;
+            }
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && addr.port() != 0
+                    && settles < SETTLES =>
+            {
+                settles += 1;
                 network.settle().await?;
             }
             done => return done,
         }
     }
-    network.remote().bind_udp(addr, settings).await
 }
 
 /// The sender, a link-local one with the interface on which it is known.

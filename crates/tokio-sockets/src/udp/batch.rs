@@ -117,7 +117,7 @@ impl UdpSocket {
     ///     UdpSocket::bind(&network, "127.0.0.1:0").await?,
     /// );
     /// let to = b.local_addr()?;
-    /// let sent = a.send_batch(&[(b"one", to), (b"two", to), (b"three", to)]).await?;
+    /// let sent = a.send_batch(&[(&b"one"[..], to), (b"two", to), (b"three", to)]).await?;
     /// assert_eq!(sent, 3);
     ///
     /// let mut heard = Vec::new();
