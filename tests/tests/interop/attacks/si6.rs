@@ -3,8 +3,8 @@
 //!
 //! These tools give up where the kernel makes them wait, so they are held to what a burst has. Not
 //! here: `rs6`, which crashes by itself in this version (2.0), `flow6`, whose UDP packets have
-//! a length of 0 and whose TCP packets find nobody yet, and `icmp6` and `jumbo6`, which send one
-//! packet a second.
+//! a length of 0 and whose TCP packets find nobody yet, `udp6` and `tcp6`, which fill any ring and
+//! stop where they are paced, and `icmp6` and `jumbo6`, which send one packet a second.
 
 use crate::attacks::{Scene, withstand_unpaced};
 use crate::command::run;
@@ -29,10 +29,6 @@ withstands! {
         "rd6" "-i eth0 -s fe80::1 -d fd77::2 -r fd78::/64 -R 20 -t fe80::/64 -T 20 -l -z 1";
     frag6_of_fragments_that_never_end = Tap
         "frag6" "-i eth0 -s fd77::/64 -d fd77::2 -O first -P 400 -F 500 -l -z 1";
-    udp6_from_many_sources_and_ports = Tap
-        "udp6" "-i eth0 -s fd77::/64 -F 20 -T 20 -d fd77::2 -a 7001 -P 64 -l -z 1";
-    tcp6_from_many_sources_to_a_host_without_tcp = Packet
-        "tcp6" "-i eth0 -s fd77::/64 -F 20 -T 20 -d fd77::2 -a 80 -X S -l -z 1";
 }
 
 /// Row 59 of what is promised: nobody can say which identification our next fragment has.
