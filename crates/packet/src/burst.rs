@@ -130,7 +130,7 @@ impl core::fmt::Debug for Burst {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::{Pool, PoolConfig};

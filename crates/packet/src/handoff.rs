@@ -102,7 +102,7 @@ impl HandoffList {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::{Pool, PoolConfig};
