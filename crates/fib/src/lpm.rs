@@ -27,6 +27,35 @@
 //! [`View`], a burst at a time. The numbers are indices of next hops; 0
 //! stands for "no route", and nothing below [`VALUE_MAX`] has another meaning here.
 //!
+//! # Routes that expire
+//!
+//! A prefix leads to one or several `Path`s in order of preference, each with the moment at which
+//! it ceases to be. The reader's own clock decides: `lookup(view, addr, now)` and
+//! `lookup_burst(view, addrs, now, found)` give the first path that lives at `now`, and where none
+//! of a prefix does, the next shorter prefix, as if the writer had already taken it out.
+//!
+//! ```text
+//! writer.insert(prefix, value, now)              one path, for ever; returns the first value before
+//! writer.insert_paths(prefix, &[Path], now)      up to PATHS_MAX, the best first; replaces all before
+//! writer.prolong(prefix, value, until, now)      another moment: one store, no grace period
+//! writer.remove(prefix, now)                     also what expired: only this gives its memory back
+//! writer.none_ends_before(at)                    the caller's queue has collected all up to `at`
+//! ```
+//!
+//! `none_ends_before` is what keeps look-ups fast: as long as nothing in the table has ended
+//! (`now` is before the earliest moment), a burst compares one clock and reads no lifetime. An
+//! insertion lowers that moment by itself; only the caller, who has the queue of what ends when,
+//! can raise it.
+//!
+//! # Changes in steps
+//!
+//! `insert`, `insert_paths` and `remove` do at most a constant number of units of work and return
+//! what the prefix led to before. Where more is owed (a short IPv6 prefix with many nodes below
+//! it), `writer.step(units)` goes on and says `Progress::Done` or `Progress::More`; each look-up
+//! meanwhile sees, for its address, the old answer or the new. The next change first finishes what
+//! is owed by the last. A number that was replaced must stay good until `Done` and one grace
+//! period more.
+//!
 //! # Invariants
 //!
 //! What the writer replaces is used again only after a grace period, so a walk that has begun
