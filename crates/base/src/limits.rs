@@ -19,8 +19,25 @@ pub const CHUNKS_MAX: usize = 64;
 pub const INTERFACES_MAX: usize = 64;
 /// Addresses of each family on one interface.
 pub const ADDRESSES_MAX: usize = 32;
-/// Routes that the small table holds.
+/// Routes of each family that the operator, the stack and DHCP may set, by default.
 pub const ROUTES_MAX: usize = 1024;
+/// Prefixes that a routing table keeps in a list, compared one after the other; one more makes it a
+/// trie. About what a cache line holds for the price of the trie's first access.
+pub const ROUTES_LISTED_MAX: usize = 64;
+/// Routes that routers may tell on one interface, default and prefix routes included.
+pub const ROUTES_LEARNT_INTERFACE_MAX: usize = ROUTERS_MAX + ADVERTISED_ROUTES_MAX + PREFIXES_MAX;
+/// Routes that one router may tell: all that an interface may have beside the default one.
+pub const ROUTES_LEARNT_ROUTER_MAX: usize = ADVERTISED_ROUTES_MAX + 1;
+/// Routes of one prefix in one table: every router of every interface as the default one.
+pub const ROUTES_PREFIX_MAX: usize = ROUTERS_MAX * INTERFACES_MAX;
+/// Routing tables of one family.
+pub const ROUTE_TABLES_MAX: usize = 256;
+/// Rules of one family: each look-up may have to compare all of them.
+pub const ROUTE_RULES_MAX: usize = 256;
+/// Groups of next hops of one family.
+pub const NEXT_HOP_GROUPS_MAX: usize = 64;
+/// Members of one group: each has at least one of its 128 parts.
+pub const NEXT_HOP_MEMBERS_MAX: usize = 32;
 /// True bytes that the fragments of one family hold while their datagrams are incomplete: about
 /// 20 of the largest datagrams, an eighth of the default pool.
 pub const REASSEMBLY_BYTES: usize = 2 << 20;

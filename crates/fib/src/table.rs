@@ -1,298 +1,302 @@
-//! `Fib`: the table consulted per packet.
+//! `Table`: the prefixes of one table, each with the list of its routes.
 //!
-//! Kept in order of preference, so that the first route that fits is the answer: longest prefix,
-//! then lowest metric, then oldest. One writer: the worker itself.
+//! Called by [`crate::Fib`], the one writer. Of each prefix's list readers see one value: the next
+//! hop of the best route, where that one is there for ever; else the lifetime of the best, behind
+//! which stand the others and at last what covers the prefix (`lifetimes.rs`). Invariants: after
+//! each call the index has exactly the prefixes with a usable route, each with the value of its
+//! list; whatever ends with a lifetime is *open* and knows its cover: the value of the longest
+//! shorter prefix that has one.
 //!
 //! # Under flood
-//! Reachable by the operator, and by routers of a link that advertise themselves, up to the bounds
-//! of `floodwall_ip::router_discovery` for each interface. Bound: the number given to
-//! [`Fib::new`]. Worst work per packet: that many comparisons.
+//! Reachable by routers of the link through the caps of [`crate::Fib`]. Worst work of a change: the
+//! routes of one prefix, and the open prefixes below it, of which learnt ones are few by their
+//! caps; the operator's may be many.
 
-use floodwall_base::{Address, IfIndex, Instant, Prefix, limits};
-use thiserror::Error;
+use std::collections::{BTreeSet, HashMap};
 
-use crate::route::Route;
+use floodwall_base::{Instant, Prefix};
+use floodwall_sync::qsbr::Domain;
 
-/// Why a route was not added.
-#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
-pub enum AddRouteError {
-    /// A route with this prefix, metric and gateway exists.
-    #[error("such a route exists")]
-    Exists,
-    /// The table is full.
-    #[error("the routing table is full ({0} routes)")]
-    Full(usize),
+use crate::error::RouteError;
+use crate::hop_writer::HopWriter;
+use crate::index::Index;
+use crate::keyed::Keyed;
+use crate::lifetimes::{ENTRY, Lifetimes};
+use crate::lpm::{Capacity, Family};
+use crate::records::{NONE, Records};
+use crate::route::TableId;
+
+/// Lengths that a prefix may have.
+const LENGTHS: usize = 129;
+/// What an open prefix without cover has for the length of its cover.
+const UNCOVERED: u8 = u8::MAX;
+
+/// One prefix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// The best route.
+    pub(crate) first: u32,
+    pub(crate) len: u32,
+    /// What readers see.
+    pub(crate) value: u32,
+    /// Of an open prefix, its last lifetime and how long its cover is.
+    last: u32,
+    cover_len: u8,
+    dead: bool,
 }
 
-/// A table of routes of one family.
-#[derive(Debug)]
-pub struct Fib<A: Address> {
-    routes: Vec<Route<A>>,
-    max: usize,
-    generation: u32,
-    /// Changes with whatever is changed, lifetimes too.
-    revision: u32,
-    /// One bit for each interface that carries nothing now: its routes stay, and do not count.
-    unusable: u64,
+/// What the writer's other parts lend.
+pub(crate) struct Parts<'a, A: Family> {
+    pub(crate) records: &'a mut Records<A>,
+    pub(crate) lifetimes: &'a Lifetimes,
+    pub(crate) hops: &'a HopWriter<A>,
+    pub(crate) down: u64,
+    pub(crate) now: Instant,
 }
 
-const _: () = assert!(limits::INTERFACES_MAX <= u64::BITS as usize);
+/// See the file's head.
+pub(crate) struct Table<A: Family> {
+    pub(crate) id: TableId,
+    pub(crate) index: Index<A>,
+    heads: HashMap<Prefix<A>, Head, Keyed>,
+    /// Prefixes of each length.
+    lengths: Box<[u32; LENGTHS]>,
+    open: BTreeSet<Prefix<A>>,
+    /// Lifetimes of the list that is being looked at.
+    entries: Vec<u32>,
+}
 
-impl<A: Address> Fib<A> {
-    /// An empty table for at most `max` routes, allocated now.
-    #[must_use]
-    pub fn new(max: usize) -> Self {
-        Self { routes: Vec::with_capacity(max), max, generation: 0, revision: 0, unusable: 0 }
+impl<A: Family> Table<A> {
+    pub(crate) fn new(id: TableId, keyed: Keyed) -> Self {
+        Self {
+            id,
+            index: Index::Listed(Vec::new()),
+            heads: HashMap::with_hasher(keyed),
+            lengths: Box::new([0; LENGTHS]),
+            open: BTreeSet::new(),
+            entries: Vec::new(),
+        }
     }
 
-    /// Changes whenever an answer may have changed.
-    #[must_use]
-    pub const fn generation(&self) -> u32 {
-        self.generation
+    pub(crate) fn head(&self, prefix: Prefix<A>) -> Option<Head> {
+        self.heads.get(&prefix).copied()
     }
 
-    /// Changes whenever anything here was changed, a lifetime too: for whoever keeps a copy.
-    #[must_use]
-    pub const fn revision(&self) -> u32 {
-        self.revision
+    /// The routes of a prefix, best first, by number.
+    pub(crate) fn routes<'a>(
+        &self,
+        prefix: Prefix<A>,
+        records: &'a Records<A>,
+    ) -> impl Iterator<Item = u32> + use<'a, A> {
+        let mut at = self.heads.get(&prefix).map_or(NONE, |head| head.first);
+        core::iter::from_fn(move || {
+            let (here, record) = (at, records.at(at)?);
+            at = record.next;
+            Some(here)
+        })
     }
 
-    /// Becomes a copy of another table, its revision included. Allocates nothing where the other
-    /// holds no more than this one may.
-    pub fn copy_from(&mut self, other: &Self) {
-        self.routes.clone_from(&other.routes);
-        self.unusable = other.unusable;
-        self.generation = self.generation.wrapping_add(1);
-        self.revision = other.revision;
+    /// Makes room for one prefix more.
+    pub(crate) fn make_room(
+        &mut self,
+        domain: &Domain,
+        capacity: Capacity,
+        parts: &mut Parts<'_, A>,
+    ) -> Result<bool, RouteError> {
+        if !self.index.is_outgrown() {
+            return Ok(false);
+        }
+        self.grow(domain, capacity, parts)?;
+        Ok(true)
     }
 
-    const fn changed(&mut self) {
-        self.generation = self.generation.wrapping_add(1);
-        self.revision = self.revision.wrapping_add(1);
+    /// Becomes a trie, whatever it has.
+    pub(crate) fn grow(
+        &mut self,
+        domain: &Domain,
+        capacity: Capacity,
+        parts: &mut Parts<'_, A>,
+    ) -> Result<(), RouteError> {
+        self.index = self.index.grown(domain, capacity, parts.now)?;
+        let all: Vec<_> = self.heads.keys().copied().collect();
+        // Nothing gets another value: what is open learns its cover.
+        all.into_iter().try_for_each(|prefix| self.refresh(prefix, parts))
     }
 
-    /// Says whether an interface carries packets. While it does not, look-ups pass its routes over;
-    /// they come back with it.
-    pub fn set_usable(&mut self, iface: IfIndex, usable: bool) {
-        let bit = 1_u64.checked_shl(u32::from(iface.0)).unwrap_or(0);
-        self.unusable = if usable { self.unusable & !bit } else { self.unusable | bit };
-        self.changed();
+    /// Links a route behind those of its prefix that are as good.
+    pub(crate) fn link(&mut self, at: u32, records: &mut Records<A>) {
+        let Some(record) = records.at(at) else { return };
+        let (prefix, rank) = (record.prefix, record.rank());
+        let new = Head { first: NONE, len: 0, value: 0, last: NONE, cover_len: 0, dead: false };
+        let head = self.heads.entry(prefix).or_insert(new);
+        if head.len == 0
+            && let Some(n) = self.lengths.get_mut(usize::from(prefix.len()))
+        {
+            *n += 1;
+        }
+        head.len += 1;
+        let (mut before, mut next) = (NONE, head.first);
+        while let Some(other) = records.at(next).filter(|other| other.rank() <= rank) {
+            (before, next) = (next, other.next);
+        }
+        if let Some(record) = records.at_mut(at) {
+            record.next = next;
+        }
+        match records.at_mut(before) {
+            Some(before) => before.next = at,
+            None => head.first = at,
+        }
     }
 
-    /// Whether look-ups count the routes of an interface.
-    #[must_use]
-    #[inline]
-    pub const fn is_usable(&self, iface: IfIndex) -> bool {
-        self.unusable.unbounded_shr(iface.0 as u32) & 1 == 0
+    /// Puts a route in the place of another of its prefix.
+    pub(crate) fn exchange(&mut self, old: u32, new: u32, records: &mut Records<A>) {
+        let Some((prefix, next)) = records.at(old).map(|record| (record.prefix, record.next))
+        else {
+            return;
+        };
+        if let Some(record) = records.at_mut(new) {
+            record.next = next;
+        }
+        self.lead_to(prefix, old, new, records);
     }
 
-    /// The routes, in order of preference.
-    #[must_use]
-    pub fn routes(&self) -> &[Route<A>] {
-        &self.routes
+    /// Takes a route out of its list; its own link stays, so that [`Table::relink`] can undo it.
+    pub(crate) fn unlink(&mut self, at: u32, records: &mut Records<A>) {
+        let Some(record) = records.at(at) else { return };
+        let (prefix, next) = (record.prefix, record.next);
+        self.lead_to(prefix, at, next, records);
+        if let Some(head) = self.heads.get_mut(&prefix) {
+            head.len -= 1;
+        }
     }
 
-    /// Adds a route.
+    /// Undoes [`Table::unlink`].
+    pub(crate) fn relink(&mut self, at: u32, records: &mut Records<A>) {
+        let Some(record) = records.at(at) else { return };
+        let (prefix, next) = (record.prefix, record.next);
+        self.lead_to(prefix, next, at, records);
+        if let Some(head) = self.heads.get_mut(&prefix) {
+            head.len += 1;
+        }
+    }
+
+    /// Lets whatever leads to `from` in a prefix's list lead to `to`.
+    fn lead_to(&mut self, prefix: Prefix<A>, from: u32, to: u32, records: &mut Records<A>) {
+        let Some(head) = self.heads.get_mut(&prefix) else { return };
+        if head.first == from {
+            head.first = to;
+            return;
+        }
+        let mut at = head.first;
+        while let Some(record) = records.at_mut(at) {
+            if record.next == from {
+                record.next = to;
+                return;
+            }
+            at = record.next;
+        }
+    }
+
+    /// Shows readers what a prefix's list says now, and forgets a prefix without routes.
     ///
     /// # Errors
-    /// See [`AddRouteError`].
-    pub fn insert(&mut self, route: Route<A>) -> Result<(), AddRouteError> {
-        if self.routes.len() >= self.max {
-            return Err(AddRouteError::Full(self.max));
+    /// The index has no room: readers see what they saw.
+    pub(crate) fn refresh(
+        &mut self,
+        prefix: Prefix<A>,
+        parts: &mut Parts<'_, A>,
+    ) -> Result<(), RouteError> {
+        let Some(head) = self.head(prefix) else { return Ok(()) };
+        let (tail, dead) = self.gather(head.first, parts);
+        let is_open = tail == 0 && !self.entries.is_empty() && self.index.is_large();
+        let (cover, cover_len) = if is_open { self.cover(prefix) } else { (tail, UNCOVERED) };
+        let mut value = cover;
+        for entry in self.entries.iter().rev() {
+            parts.lifetimes.set_behind(*entry, value);
+            value = ENTRY | entry;
         }
-        let same = |r: &Route<A>| {
-            r.prefix == route.prefix && r.metric == route.metric && r.gateway == route.gateway
-        };
-        if self.routes.iter().any(|r| same(r) && r.iface == route.iface) {
-            return Err(AddRouteError::Exists);
+        if (value, dead) != (head.value, head.dead)
+            || (!self.index.is_large() && head.first == NONE)
+        {
+            self.index.set(prefix, value, dead, parts.now)?;
         }
-        let order = |r: &Route<A>| (core::cmp::Reverse(r.prefix.len()), r.metric);
-        let at = self.routes.iter().position(|r| order(r) > order(&route));
-        self.routes.insert(at.unwrap_or(self.routes.len()), route);
-        self.changed();
+        let last = self.entries.last().copied().unwrap_or(NONE);
+        if is_open {
+            self.open.insert(prefix);
+        } else {
+            self.open.remove(&prefix);
+        }
+        if head.first == NONE {
+            self.heads.remove(&prefix);
+            if let Some(n) = self.lengths.get_mut(usize::from(prefix.len())) {
+                *n -= 1;
+            }
+        } else if let Some(head) = self.heads.get_mut(&prefix) {
+            *head = Head { value, last, cover_len, dead, ..*head };
+        }
+        if value != head.value && self.index.is_large() {
+            self.uncover(prefix, value, parts.lifetimes);
+        }
         Ok(())
     }
 
-    /// Adds a route, or puts it in the place of the one that the same protocol has for the same
-    /// prefix, gateway and interface: how a route is prolonged, or liked more or less. Prolonging
-    /// alone is no change of an answer.
-    ///
-    /// # Errors
-    /// See [`AddRouteError`]; the former route is gone then only where another protocol has the
-    /// very same.
-    pub fn set(&mut self, route: Route<A>) -> Result<(), AddRouteError> {
-        let same = |r: &Route<A>| {
-            (r.prefix, r.gateway, r.iface, r.protocol)
-                == (route.prefix, route.gateway, route.iface, route.protocol)
-        };
-        match self.routes.iter_mut().find(|r| same(r)) {
-            Some(old) if old.metric == route.metric => {
-                let end = |r: &Route<A>| r.expires.unwrap_or(Instant::FAR);
-                let prolonged = Route { expires: route.expires, ..*old } == route;
-                let same_answers = prolonged && end(&route) >= end(old);
-                *old = route;
-                self.revision = self.revision.wrapping_add(1);
-                self.generation = self.generation.wrapping_add(u32::from(!same_answers));
-                Ok(())
+    /// Collects the lifetimes of a list up to the first route that is there for ever, whose next
+    /// hop is returned; and whether one was passed over for its dead link.
+    fn gather(&mut self, first: u32, parts: &Parts<'_, A>) -> (u32, bool) {
+        self.entries.clear();
+        let (mut at, mut dead) = (first, false);
+        while let Some(record) = parts.records.at(at) {
+            at = record.next;
+            match record.lifetime {
+                _ if !parts.hops.is_usable(record.hop, parts.down) => dead = true,
+                NONE => return (record.hop, dead),
+                entry => self.entries.push(entry),
             }
-            Some(_) => {
-                self.remove(same);
-                self.insert(route)
+        }
+        (0, dead)
+    }
+
+    /// The value of the next shorter prefix that has one, and its length.
+    fn cover(&self, prefix: Prefix<A>) -> (u32, u8) {
+        cover_of(&self.heads, &self.lengths, prefix)
+    }
+
+    /// Open prefixes below one that has changed get their cover anew.
+    fn uncover(&mut self, prefix: Prefix<A>, value: u32, lifetimes: &Lifetimes) {
+        let below = self.open.range(prefix..).take_while(|open| prefix.contains(open.addr()));
+        for &open in below.filter(|open| **open != prefix) {
+            let Some(head) = self.heads.get(&open).copied() else { continue };
+            let (covers, had) = (prefix.len(), head.cover_len);
+            let cover = match value {
+                0 if had == covers => cover_of(&self.heads, &self.lengths, open),
+                0 => continue,
+                value if had == UNCOVERED || had <= covers => (value, covers),
+                _ => continue,
+            };
+            lifetimes.set_behind(head.last, cover.0);
+            if let Some(head) = self.heads.get_mut(&open) {
+                head.cover_len = cover.1;
             }
-            None => self.insert(route),
         }
     }
 
-    /// Removes every route that `which` names; returns how many.
-    pub fn remove(&mut self, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
-        let before = self.routes.len();
-        self.routes.retain(|r| !which(r));
-        let gone = before - self.routes.len();
-        if gone > 0 {
-            self.changed();
-        }
-        gone
-    }
-
-    /// Removes the routes for exactly `prefix`; returns how many.
-    pub fn remove_prefix(&mut self, prefix: Prefix<A>) -> usize {
-        self.remove(|r| r.prefix == prefix)
-    }
-
-    /// The route for one destination at `now`.
-    #[must_use]
-    #[inline]
-    pub fn lookup(&self, addr: A, now: Instant) -> Option<&Route<A>> {
-        let lives = |r: &Route<A>| r.expires.is_none_or(|at| at > now) && self.is_usable(r.iface);
-        self.routes.iter().find(|r| r.prefix.contains(addr) && lives(r))
-    }
-
-    /// Whether some route that does not count now, because its interface is down, leads there: to
-    /// say why [`Fib::lookup`] found none.
-    #[must_use]
-    pub fn leads_into_a_dead_link(&self, addr: A, now: Instant) -> bool {
-        let dead = |r: &Route<A>| !self.is_usable(r.iface);
-        let lives = |r: &Route<A>| r.expires.is_none_or(|at| at > now);
-        self.routes.iter().any(|r| r.prefix.contains(addr) && lives(r) && dead(r))
-    }
-
-    /// The routes for a burst of destinations: `found` is filled up to the shorter of both.
-    pub fn lookup_burst<'a>(
-        &'a self,
-        addrs: &[A],
-        now: Instant,
-        found: &mut [Option<&'a Route<A>>],
-    ) {
-        for (addr, slot) in addrs.iter().zip(found) {
-            *slot = self.lookup(*addr, now);
-        }
+    /// About what the writer takes for prefixes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.heads.capacity() * (size_of::<(Prefix<A>, Head)>() + 1)
+            + self.open.len() * size_of::<Prefix<A>>() * 2
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use core::net::{Ipv4Addr, Ipv6Addr};
-
-    use floodwall_base::IfIndex;
-
-    use super::*;
-    use crate::route::RouteProtocol;
-
-    fn route<A: Address>(text: &str, len: u8, iface: u16) -> Route<A> {
-        let addr = text.parse().ok().unwrap();
-        Route::on_link(Prefix::new(addr, len).unwrap(), IfIndex(iface))
-    }
-
-    fn longest_wins<A: Address>(wide: (&str, u8), narrow: (&str, u8), inside: &str, outside: &str) {
-        let mut fib = Fib::<A>::new(8);
-        fib.insert(route(wide.0, wide.1, 1)).unwrap();
-        fib.insert(route(narrow.0, narrow.1, 2)).unwrap();
-        fib.insert(Route { prefix: Prefix::all(), ..route(wide.0, 0, 3) }).unwrap();
-        let of = |text: &str| {
-            let addr: A = text.parse().ok().unwrap();
-            fib.lookup(addr, Instant::ORIGIN).unwrap().iface.0
-        };
-        assert_eq!((of(inside), of(outside)), (2, 1));
-        let far = if A::BITS == 32 { "203.0.113.1" } else { "2001:db8::1" };
-        assert_eq!(of(far), 3);
-    }
-
-    #[test]
-    fn the_longest_prefix_wins_in_both_families() {
-        longest_wins::<Ipv4Addr>(("10.0.0.0", 8), ("10.1.0.0", 16), "10.1.2.3", "10.2.0.1");
-        longest_wins::<Ipv6Addr>(("fd00::", 8), ("fd00:1::", 32), "fd00:1::9", "fd00:2::9");
-    }
-
-    #[test]
-    fn the_lower_metric_wins_whatever_the_order() {
-        for order in [[5, 1, 3], [1, 3, 5], [3, 5, 1]] {
-            let mut fib = Fib::<Ipv4Addr>::new(8);
-            for metric in order {
-                fib.insert(Route { metric, ..route("10.0.0.0", 8, metric as u16) }).unwrap();
-            }
-            let metrics: Vec<_> = fib.routes().iter().map(|r| r.metric).collect();
-            assert_eq!(metrics, [1, 3, 5]);
-        }
-    }
-
-    #[test]
-    fn an_expired_route_uncovers_the_shorter_prefix_at_once() {
-        let mut fib = Fib::<Ipv6Addr>::new(8);
-        let end = Instant::from_nanos(100);
-        fib.insert(route("fd00::", 8, 1)).unwrap();
-        fib.insert(Route { expires: Some(end), ..route("fd00:1::", 32, 2) }).unwrap();
-        let addr = "fd00:1::1".parse().unwrap();
-        assert_eq!(fib.lookup(addr, Instant::from_nanos(99)).unwrap().iface.0, 2);
-        assert_eq!(fib.lookup(addr, end).unwrap().iface.0, 1);
-    }
-
-    #[test]
-    fn a_route_that_is_set_again_replaces_its_former_self_and_no_other() {
-        let mut fib = Fib::<Ipv6Addr>::new(2);
-        let learnt = Route {
-            protocol: RouteProtocol::RouterAdvertisement,
-            metric: 9,
-            expires: Some(Instant::from_nanos(5)),
-            ..route("fd00::", 64, 1)
-        };
-        fib.insert(route("fd00::", 64, 1)).unwrap();
-        for (metric, expires) in [(9, 5), (9, 7), (3, 8)] {
-            let expires = Some(Instant::from_nanos(expires));
-            fib.set(Route { metric, expires, ..learnt }).unwrap();
-            assert_eq!((fib.routes().len(), fib.routes()[1].expires), (2, expires));
-        }
-        assert_eq!(fib.routes()[0].protocol, RouteProtocol::Static);
-        assert_eq!(fib.set(Route { iface: IfIndex(2), ..learnt }), Err(AddRouteError::Full(2)));
-    }
-
-    #[test]
-    fn a_dead_link_uncovers_the_other_route_until_it_comes_back() {
-        let mut fib = Fib::<Ipv4Addr>::new(8);
-        fib.insert(route("10.0.0.0", 8, 63)).unwrap();
-        fib.insert(route("10.1.0.0", 16, 2)).unwrap();
-        let of = |fib: &Fib<Ipv4Addr>, text: &str| {
-            fib.lookup(text.parse().unwrap(), Instant::ORIGIN).map(|r| r.iface.0)
-        };
-        assert_eq!(of(&fib, "10.1.0.1"), Some(2));
-        fib.set_usable(IfIndex(2), false);
-        assert_eq!(of(&fib, "10.1.0.1"), Some(63));
-        fib.set_usable(IfIndex(63), false);
-        assert_eq!(of(&fib, "10.1.0.1"), None);
-        assert!(fib.leads_into_a_dead_link("10.2.0.1".parse().unwrap(), Instant::ORIGIN));
-        assert!(!fib.leads_into_a_dead_link("11.0.0.1".parse().unwrap(), Instant::ORIGIN));
-        fib.set_usable(IfIndex(2), true);
-        assert_eq!((of(&fib, "10.1.0.1"), of(&fib, "10.2.0.1")), (Some(2), None));
-        assert_eq!(fib.routes().len(), 2);
-    }
-
-    #[test]
-    fn the_bound_holds_and_changes_are_noticed() {
-        let mut fib = Fib::<Ipv4Addr>::new(1);
-        let before = fib.generation();
-        fib.insert(route("10.0.0.0", 8, 1)).unwrap();
-        assert_eq!(fib.insert(route("11.0.0.0", 8, 1)), Err(AddRouteError::Full(1)));
-        assert_ne!(fib.generation(), before);
-        assert_eq!(fib.remove_prefix(route::<Ipv4Addr>("10.0.0.0", 8, 1).prefix), 1);
-        assert!(fib.lookup(Ipv4Addr::new(10, 0, 0, 1), Instant::ORIGIN).is_none());
-    }
+fn cover_of<A: Family>(
+    heads: &HashMap<Prefix<A>, Head, Keyed>,
+    lengths: &[u32; LENGTHS],
+    prefix: Prefix<A>,
+) -> (u32, u8) {
+    let shorter = (0..prefix.len()).rev();
+    let used = shorter.filter(|len| lengths.get(usize::from(*len)).is_some_and(|n| *n > 0));
+    let mut found = used.filter_map(|len| {
+        let head = heads.get(&Prefix::new(prefix.addr(), len)?)?;
+        (head.value != 0).then_some((head.value, len))
+    });
+    found.next().unwrap_or((0, UNCOVERED))
 }

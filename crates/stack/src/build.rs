@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, limits};
-use floodwall_fib::{Fib, Route, RouteProtocol};
+use floodwall_fib::{RouteList as Fib, Route, RouteProtocol};
 use floodwall_ip::redirects::Redirects;
 use floodwall_ip::{
     AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,

@@ -12,7 +12,7 @@ use crate::paths::Paths;
 use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
 };
-use floodwall_fib::Fib;
+use floodwall_fib::RouteList as Fib;
 use floodwall_ip::redirects::Redirects;
 use floodwall_ip::{
     Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, Reassembly,

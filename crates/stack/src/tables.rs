@@ -3,7 +3,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter};
-use floodwall_fib::Fib;
+use floodwall_fib::RouteList as Fib;
 use floodwall_ip::output::{self, HeaderError};
 use floodwall_ip::redirects::Redirects;
 use floodwall_ip::{IcmpError, NeighborCache, icmp};

@@ -207,6 +207,13 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         }
     }
 
+    /// What [`Lpm::lookup`] finds: the writer needs no view, as it alone reuses memory.
+    #[must_use]
+    #[inline]
+    pub fn lookup(&self, addr: A) -> u32 {
+        A::lookup(&self.table, addr)
+    }
+
     /// A readers' end.
     #[must_use]
     pub fn reader(&self) -> Lpm<A> {

@@ -10,7 +10,7 @@ use core::mem;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{HashKey, limits};
-use floodwall_fib::{Fib, Route};
+use floodwall_fib::{RouteList as Fib, Route};
 use floodwall_ip::Interface;
 use floodwall_ip::redirects::{Redirect, Redirects};
 

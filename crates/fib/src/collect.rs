@@ -1,0 +1,84 @@
+//! What happens by itself: lifetimes end, links go and come.
+//!
+//! Called by `stack` for timed work. Both are done in steps of a number that the caller gives, and
+//! resumed; neither decides an answer: readers judge lifetimes by their own clock, and pass over a
+//! next hop whose link is down.
+
+use floodwall_base::{IfIndex, Instant};
+use floodwall_sync::shim::atomic::Ordering::Release;
+
+use crate::fib::Fib;
+use crate::lpm::Family;
+use crate::records::NONE;
+
+/// Routes that are looked at in the very call that says that a link went or came.
+const SWEPT_AT_ONCE: usize = 1024;
+
+impl<A: Family> Fib<A> {
+    /// Removes routes that are over, `most` of them at most; returns how many it visited, each of
+    /// which was due. The rest is for the next call: see [`Fib::deadline`].
+    pub fn collect(&mut self, now: Instant, most: usize) -> usize {
+        for visited in 0..most {
+            let Some(lifetime) = self.expiry.pop_due(now) else { return visited };
+            let until = self.shared.lifetimes.until(lifetime);
+            let at = self.lifetime_of.get(lifetime as usize).copied().unwrap_or(NONE);
+            // Too much waits for readers: it is due again at the next tick.
+            if until > now || self.remove_at(at, now).is_err() {
+                self.expiry.insert(lifetime, until.max(now));
+                return visited + 1;
+            }
+        }
+        most
+    }
+
+    /// When [`Fib::collect`] or [`Fib::sweep`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.sweep {
+            Some(_) => Some(Instant::ORIGIN),
+            None => self.expiry.deadline(),
+        }
+    }
+
+    /// Says whether an interface carries packets. While it does not, look-ups pass its routes over;
+    /// they come back with it. Of a large table some are looked at now, the others by
+    /// [`Fib::sweep`]: until then packets find those, and no way out.
+    pub fn set_usable(&mut self, iface: IfIndex, usable: bool, now: Instant) {
+        let bit = 1_u64.checked_shl(u32::from(iface.0)).unwrap_or(0);
+        let down = if usable { self.down & !bit } else { self.down | bit };
+        if down == self.down {
+            return;
+        }
+        self.down = down;
+        self.shared.down.store(down, Release);
+        self.sweep = Some(0);
+        self.changed();
+        self.sweep(now, SWEPT_AT_ONCE);
+    }
+
+    /// Whether look-ups count the routes of an interface.
+    #[must_use]
+    #[inline]
+    pub const fn is_usable(&self, iface: IfIndex) -> bool {
+        self.down.unbounded_shr(iface.0 as u32) & 1 == 0
+    }
+
+    /// Goes on with what a change of a link left to be done, `most` routes at most; returns how
+    /// many it visited.
+    pub fn sweep(&mut self, now: Instant, most: usize) -> usize {
+        let Some(from) = self.sweep else { return 0 };
+        let end = self.records.end();
+        let upto = end.min(from.saturating_add(most as u32));
+        for at in from..upto {
+            let Some(record) = self.records.at(at) else { continue };
+            let (table, prefix) = (record.table, record.prefix);
+            if self.refresh(table, prefix, now).is_err() {
+                self.sweep = Some(at);
+                return (at - from) as usize + 1;
+            }
+        }
+        self.sweep = (upto < end).then_some(upto);
+        self.changed();
+        (upto - from) as usize
+    }
+}

@@ -1,0 +1,224 @@
+//! `FibReader`: routes as any worker looks them up, without a lock, under a view.
+//!
+//! Called by the followers of a host's control shard, and by whoever else has a
+//! [`View`] of the host's domain. Invariants: whatever a look-up
+//! finds was the answer at some moment of it, or, where several changes happen while one look-up is
+//! held up, a route that fits and was there; it is the reader's clock that decides whether a route
+//! has expired. Nothing that is found is a reference: it may be kept.
+
+use std::sync::Arc;
+
+use floodwall_base::{HashKey, IfIndex, Instant};
+use floodwall_sync::RcuCell;
+use floodwall_sync::qsbr::View;
+use floodwall_sync::shim::atomic::{AtomicU64, Ordering::Acquire};
+
+use crate::hops::Hops;
+use crate::index::{ShownIndex, find_listed, leads_into_dead};
+use crate::lifetimes::{ENTRY, Lifetimes};
+use crate::lpm::Family;
+use crate::next_hop::{Found, NextHopId};
+use crate::query::Query;
+use crate::route::RouteKind;
+use crate::rule::{Rule, RuleAction};
+
+/// Destinations that one pass of a burst looks up.
+const LANES: usize = 64;
+
+/// What readers see in place.
+pub(crate) struct Shared<A: Family> {
+    pub(crate) shown: RcuCell<Shown<A>>,
+    pub(crate) lifetimes: Arc<Lifetimes>,
+    pub(crate) hops: Arc<Hops>,
+    /// One bit for each interface that carries nothing now.
+    pub(crate) down: AtomicU64,
+    pub(crate) key: HashKey,
+}
+
+/// What is shown as a whole.
+pub(crate) struct Shown<A: Family> {
+    pub(crate) plan: Plan<A>,
+    pub(crate) tables: Vec<ShownIndex<A>>,
+}
+
+/// The rules, compiled: those whose table has nothing are left out.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<A: Family> {
+    pub(crate) steps: Vec<Step<A>>,
+    /// The table of the only step, where that one is for everything.
+    pub(crate) only: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step<A: Family> {
+    pub(crate) rule: Rule<A>,
+    /// The place of its table.
+    pub(crate) table: u16,
+}
+
+impl<A: Family> Plan<A> {
+    pub(crate) fn new(steps: Vec<Step<A>>) -> Self {
+        let only = match steps.as_slice() {
+            [one] if one.rule.is_for_all() => match one.rule.action {
+                RuleAction::Table(_) => Some(one.table),
+                RuleAction::Decide(_) => None,
+            },
+            _ => None,
+        };
+        Self { steps, only }
+    }
+
+    /// Asks the tables in turn until one has an answer.
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        query: &Query<A>,
+        mut ask: impl FnMut(u16) -> Option<Found<A>>,
+    ) -> Option<Found<A>> {
+        if let Some(only) = self.only {
+            return ask(only);
+        }
+        let meant = self.steps.iter().filter(|step| step.rule.means(query));
+        for step in meant {
+            match step.rule.action {
+                RuleAction::Decide(kind) => return Some(verdict(kind)),
+                RuleAction::Table(_) => {
+                    if let Some(found) = ask(step.table) {
+                        return Some(found);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+const fn verdict<A: Family>(kind: RouteKind) -> Found<A> {
+    let (iface, next_hop) = (IfIndex::LOOPBACK, NextHopId(0));
+    Found { kind, iface, gateway: None, src_addr: None, next_hop }
+}
+
+impl<A: Family> Shared<A> {
+    /// What a prefix's value leads to at `now`.
+    #[inline]
+    pub(crate) fn resolve(&self, value: u32, query: &Query<A>, now: Instant) -> Option<Found<A>> {
+        let down = self.down.load(Acquire);
+        if value & ENTRY == 0 && value != 0 {
+            return self.hops.found(value, down, || self.flow(query));
+        }
+        self.resolve_ending(value, query, down, now)
+    }
+
+    /// Each lifetime once at most: so a chain that is changed meanwhile ends too.
+    fn resolve_ending(
+        &self,
+        mut value: u32,
+        query: &Query<A>,
+        down: u64,
+        now: Instant,
+    ) -> Option<Found<A>> {
+        for _ in 0..=self.lifetimes.len() {
+            if value == 0 {
+                return None;
+            }
+            let hop = if value & ENTRY == 0 {
+                core::mem::take(&mut value)
+            } else {
+                let (hop, behind) = self.lifetimes.look(value & !ENTRY, now);
+                value = behind;
+                hop.unwrap_or(0)
+            };
+            if hop != 0
+                && let Some(found) = self.hops.found(hop, down, || self.flow(query))
+            {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    fn flow(&self, query: &Query<A>) -> u64 {
+        query.flow.unwrap_or_else(|| self.key.addr(query.dst_addr.to_ip(), 0))
+    }
+}
+
+/// See the file's head. Clones read the same tables.
+pub struct FibReader<A: Family> {
+    pub(crate) shared: Arc<Shared<A>>,
+}
+
+impl<A: Family> FibReader<A> {
+    /// Where a packet of this host to `addr` goes at `now`; `None` where no route leads there.
+    #[must_use]
+    #[inline]
+    pub fn lookup(&self, view: View<'_>, addr: A, now: Instant) -> Option<Found<A>> {
+        self.lookup_query(view, &Query::to(addr), now)
+    }
+
+    /// As [`FibReader::lookup`], with all that rules and groups ask for.
+    #[must_use]
+    #[inline]
+    pub fn lookup_query(&self, view: View<'_>, query: &Query<A>, now: Instant) -> Option<Found<A>> {
+        let (shared, shown) = (&*self.shared, self.shared.shown.load(view));
+        shown.plan.decide(query, |table| match shown.tables.get(usize::from(table))? {
+            ShownIndex::Listed(list) => {
+                find_listed(list, query.dst_addr, |value| shared.resolve(value, query, now))
+            }
+            ShownIndex::Large(lpm) => {
+                let value = lpm.lookup(view, query.dst_addr);
+                shared.resolve(value, query, now)
+            }
+        })
+    }
+
+    /// Where packets of this host to each of `addrs` go: `found` is filled up to the shorter of
+    /// both. In a large table several times faster than one after the other.
+    pub fn lookup_burst(
+        &self,
+        view: View<'_>,
+        addrs: &[A],
+        now: Instant,
+        found: &mut [Option<Found<A>>],
+    ) {
+        let (shared, shown) = (&*self.shared, self.shared.shown.load(view));
+        let only = shown.plan.only.and_then(|only| shown.tables.get(usize::from(only)));
+        let Some(ShownIndex::Large(lpm)) = only else {
+            for (addr, found) in addrs.iter().zip(found) {
+                *found = self.lookup(view, *addr, now);
+            }
+            return;
+        };
+        let mut values = [0; LANES];
+        for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
+            lpm.lookup_burst(view, addrs, &mut values);
+            for ((addr, value), found) in addrs.iter().zip(&values).zip(found) {
+                *found = shared.resolve(*value, &Query::to(*addr), now);
+            }
+        }
+    }
+
+    /// Whether some route that does not count now, because its interface is down, leads there: to
+    /// say why a look-up found none. Of a large table: whether any does, to anywhere.
+    #[must_use]
+    pub fn leads_into_a_dead_link(&self, view: View<'_>, addr: A) -> bool {
+        if self.shared.down.load(Acquire) == 0 {
+            return false;
+        }
+        self.shared.shown.load(view).tables.iter().any(|table| match table {
+            ShownIndex::Listed(list) => leads_into_dead(list, addr),
+            ShownIndex::Large(_) => true,
+        })
+    }
+}
+
+impl<A: Family> Clone for FibReader<A> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<A: Family> core::fmt::Debug for FibReader<A> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FibReader").finish_non_exhaustive()
+    }
+}
