@@ -47,7 +47,7 @@ fn churn<A: Family>(outer: Prefix<A>, inner: Prefix<A>, inside: A, beside: A) {
                 while !done.load(Relaxed) {
                     let mut found = [0; 2];
                     for _ in 0..32 {
-                        lpm.lookup_burst(reader.view(), &[inside, beside], &mut found);
+                        lpm.lookup_burst(reader.view(), &[inside, beside], at(0), &mut found);
                         assert!(matches!(found, [1 | 2, 1]), "{found:?}");
                     }
                     looks.fetch_add(1, Relaxed);
@@ -227,7 +227,7 @@ fn a_worker_that_hangs_is_named_and_costs_only_changes() {
             other => other.unwrap(),
         }
         let expected = writer.exact(prefix).unwrap_or(0);
-        assert_eq!(lpm.lookup(works.view(), addr), expected, "the other one goes on");
+        assert_eq!(lpm.lookup(works.view(), addr, at(0)), expected, "the other one goes on");
         works.pass(Moment::RoundEnd, now);
     }
     assert!(refused_at.is_some_and(|n| n < 128), "{refused_at:?}");

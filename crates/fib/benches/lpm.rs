@@ -175,10 +175,10 @@ impl<A: Rivals> Tables<A> {
     /// All three, and the burst, give the same answers.
     fn agree(&self, addrs: &[A]) {
         let mut found = vec![0; addrs.len()];
-        self.lpm.lookup_burst(self.reader.view(), addrs, &mut found);
+        self.lpm.lookup_burst(self.reader.view(), addrs, NOW, &mut found);
         for (addr, found) in addrs.iter().zip(found) {
             let want = self.in_trie(*addr);
-            assert_eq!(self.lpm.lookup(self.reader.view(), *addr), want, "{addr}");
+            assert_eq!(self.lpm.lookup(self.reader.view(), *addr, NOW), want, "{addr}");
             assert_eq!((found, self.in_bitmap(*addr)), (want, want), "{addr}");
         }
     }
@@ -188,11 +188,11 @@ impl<A: Rivals> Tables<A> {
         let rate = |time: Duration| addrs.len() as f64 / time.as_secs_f64() / 1e6;
         let view = self.reader.view();
         let scalar =
-            timed(|| addrs.iter().map(|a| u64::from(self.lpm.lookup(view, *a))).sum::<u64>());
+            timed(|| addrs.iter().map(|a| u64::from(self.lpm.lookup(view, *a, NOW))).sum::<u64>());
         let burst = timed(|| {
             let (mut found, mut sum) = ([0; BURST], 0_u64);
             for addrs in addrs.chunks(BURST) {
-                self.lpm.lookup_burst(view, addrs, &mut found);
+                self.lpm.lookup_burst(view, addrs, NOW, &mut found);
                 sum += found[..addrs.len()].iter().map(|v| u64::from(*v)).sum::<u64>();
             }
             sum

@@ -2,7 +2,7 @@
 //!
 //! Kept by the control shard of `stack`, by tests and by the laboratory. Changes are in `change.rs`,
 //! the end of lifetimes in `collect.rs`, next-hop objects and rules in `objects.rs`; here is what
-//! all of them share. 
+//! all of them share.
 //!
 //! ```text
 //!            rules ──► table ──► index: prefix ──► value ──► next hop ──► found

@@ -14,7 +14,7 @@ use floodwall_sync::shim::atomic::{
 };
 
 /// Bit of a value: it is the number of an entry, not of a next hop.
-pub(crate) const ENTRY: u32 = 1 << 29;
+pub(crate) use crate::lpm::ENTRY;
 
 /// See the file's head.
 pub(crate) struct Lifetimes(Box<[Entry]>);

@@ -2,24 +2,28 @@
 //!
 //! # What it is
 //!
-//! A trie of 8-bit strides under a direct root for the upper 16 bits. A node is one cache line of
-//! eight words; a word serves 32 of the node's 256 positions by a bitmap of runs and the index of
-//! the first run's slot (`word.rs`), so a level costs two memory accesses and one popcount, and no
-//! branch. The idea of runs and popcounts is that of Degermark, Brodnik, Carlsson and Pink (*Small
-//! forwarding tables for fast routing lookups*, SIGCOMM 1997) and of Asai and Ohara's Poptrie
-//! (SIGCOMM 2015); that each word owns its block of slots is ours, and makes each change of 32
-//! positions one atomic store.
+//! A trie of 8-bit strides. The nodes of the first levels are **direct blocks** of 256 entries of
+//! 64 bits: what lies below, and the longest match so far. The others are **lines**: one cache line
+//! of eight words; a word serves 32 of the node's 256 positions by a bitmap of runs and the index
+//! of the first run's slot (`word.rs`), so a level costs two memory accesses and one popcount, and
+//! no branch. The idea of runs and popcounts is that of Degermark, Brodnik, Carlsson and Pink
+//! (*Small forwarding tables for fast routing lookups*, SIGCOMM 1997) and of Asai and Ohara's
+//! Poptrie (SIGCOMM 2015); that each word owns its block of slots is ours, and makes each change of
+//! 32 positions one atomic store.
 //!
 //! ```text
-//!            16 bits            8 bits               8 bits each
-//! IPv4   root: line, value        |          line 16-24 -> line 24-32
-//! IPv6   root: block, value   block: line, value  ->  line 24-32 -> 32-40 -> 40-48 -> ...
+//!         0-8 bits   8-16 bits   16-24 bits   24-32 bits   32-40 bits ...
+//! IPv4    direct ->  direct ->   line ->      line
+//! IPv6    direct ->  direct ->   direct ->    line ->      line -> ...
 //! ```
 //!
-//! Matches are not pushed down into the nodes below. A walk that ends without one falls back: of
-//! IPv4 to what stands beside the reference to the node and then to the root's value, of IPv6 to
-//! the line's own fallback, the block's value and the root's. So a change of a short prefix costs
-//! as many stores as it has entries on its own level, and never a walk through all nodes below.
+//! A small table has a block for each /8 that it uses and no more: there is no root of 65,536
+//! entries, and so no size at which one must be built. The first block, 2 KiB, stays in the first
+//! cache level; its load costs less than a larger root's misses.
+//!
+//! Matches of direct blocks are not pushed down: a walk remembers the last. Between lines of IPv6
+//! they are, into the positions that have nothing of their own, so that the last slot of a walk is
+//! the answer (`push.rs`).
 //!
 //! # Who calls it
 //!
@@ -29,32 +33,21 @@
 //!
 //! # Routes that expire
 //!
-//! A prefix leads to one or several `Path`s in order of preference, each with the moment at which
-//! it ceases to be. The reader's own clock decides: `lookup(view, addr, now)` and
-//! `lookup_burst(view, addrs, now, found)` give the first path that lives at `now`, and where none
-//! of a prefix does, the next shorter prefix, as if the writer had already taken it out.
-//!
-//! ```text
-//! writer.insert(prefix, value, now)              one path, for ever; returns the first value before
-//! writer.insert_paths(prefix, &[Path], now)      up to PATHS_MAX, the best first; replaces all before
-//! writer.prolong(prefix, value, until, now)      another moment: one store, no grace period
-//! writer.remove(prefix, now)                     also what expired: only this gives its memory back
-//! writer.none_ends_before(at)                    the caller's queue has collected all up to `at`
-//! ```
-//!
-//! `none_ends_before` is what keeps look-ups fast: as long as nothing in the table has ended
-//! (`now` is before the earliest moment), a burst compares one clock and reads no lifetime. An
-//! insertion lowers that moment by itself; only the caller, who has the queue of what ends when,
-//! can raise it.
+//! A prefix leads to a [`Target`]: a value, or a value until a moment and the number of the caller's
+//! record, its *entry*. While nothing in the table has ended, which one comparison of the burst's
+//! clock says, look-ups find the value and know nothing of lifetimes. From the earliest end on,
+//! until the writer has collected and said [`none_ends_before`](LpmWriter::none_ends_before), they
+//! find `ENTRY | entry` wherever the longest match can expire, and the caller's record says, by the
+//! same clock, whether that lives and what it covers. Of prefixes that end in direct blocks they
+//! may find it at any time. So the reader's clock decides, and the writer's diligence only how fast.
 //!
 //! # Changes in steps
 //!
-//! `insert`, `insert_paths` and `remove` do at most a constant number of units of work and return
-//! what the prefix led to before. Where more is owed (a short IPv6 prefix with many nodes below
-//! it), `writer.step(units)` goes on and says `Progress::Done` or `Progress::More`; each look-up
-//! meanwhile sees, for its address, the old answer or the new. The next change first finishes what
-//! is owed by the last. A number that was replaced must stay good until `Done` and one grace
-//! period more.
+//! [`insert`](LpmWriter::insert), [`remove`](LpmWriter::remove) and
+//! [`replace`](LpmWriter::replace) are complete when they return. A short IPv6 prefix may have many
+//! lines below it: [`begin`](LpmWriter::begin) shows the change where that is constant work, and
+//! [`step`](LpmWriter::step) goes on for as many units as it is given; each look-up meanwhile finds,
+//! for its address, the old answer or the new.
 //!
 //! # Invariants
 //!
@@ -68,10 +61,18 @@
 //!
 //! Nothing that a stranger sends changes the table: router advertisements and redirects pass their
 //! own caps first. Worst work of a look-up: two accesses of memory a level, as many levels as the
-//! longest matching prefixes need (IPv4 2, IPv6 4 for all of today's Internet, 14 at most).
+//! longest matching prefixes need (IPv4 2, IPv6 4 for all of today's Internet, 13 at most).
 
 mod blocks;
+mod capacity;
 mod heap;
+mod ipv4;
+mod ipv6;
+mod links;
+mod node;
+mod paint;
+mod push;
+mod shared;
 mod slots;
 mod table;
 mod word;
@@ -79,16 +80,22 @@ mod writer;
 
 use std::sync::Arc;
 
+use floodwall_base::Instant;
 use floodwall_sync::qsbr::View;
 
 use self::table::Table;
 pub use self::{
+    capacity::{Capacity, Memory, UpdateError},
+    push::Progress,
     table::Family,
-    writer::{Capacity, LpmWriter, Memory, UpdateError},
+    writer::{LpmWriter, Target},
 };
 
 /// The largest number that a prefix can lead to.
 pub const VALUE_MAX: u32 = (1 << 30) - 1;
+
+/// Bit of what is found: the rest is the number of an entry, not a value. See [`Target`].
+pub const ENTRY: u32 = 1 << 29;
 
 /// The readers' end of a table. Clones read the same one.
 pub struct Lpm<A: Family> {
@@ -96,19 +103,31 @@ pub struct Lpm<A: Family> {
 }
 
 impl<A: Family> Lpm<A> {
-    /// The number of the longest prefix that holds `addr`; 0 for none. About 5 ns of IPv4 and 20 ns
-    /// of IPv6 in a full table.
+    /// The number of the longest prefix that holds `addr`, or its entry; 0 for none.
     #[must_use]
     #[inline]
-    pub fn lookup(&self, _view: View<'_>, addr: A) -> u32 {
-        A::lookup(&self.table, addr)
+    pub fn lookup(&self, _view: View<'_>, addr: A, now: Instant) -> u32 {
+        if !self.table.may_have_ended(now) {
+            let found = A::lookup::<false>(&self.table, addr);
+            // Asked again, as what was found may have been put in meanwhile.
+            if !self.table.may_have_ended(now) {
+                return found;
+            }
+        }
+        A::lookup::<true>(&self.table, addr)
     }
 
-    /// The numbers for a burst of addresses: `found` is filled up to the shorter of both. Several
-    /// times faster than one after the other where the table exceeds the cache.
+    /// The numbers for a burst of addresses at `now`: `found` is filled up to the shorter of both.
+    /// Several times faster than one after the other where the table exceeds the cache.
     #[inline]
-    pub fn lookup_burst(&self, _view: View<'_>, addrs: &[A], found: &mut [u32]) {
-        A::lookup_burst(&self.table, addrs, found);
+    pub fn lookup_burst(&self, _view: View<'_>, addrs: &[A], now: Instant, found: &mut [u32]) {
+        if !self.table.may_have_ended(now) {
+            A::lookup_burst::<false>(&self.table, addrs, found);
+            if !self.table.may_have_ended(now) {
+                return;
+            }
+        }
+        A::lookup_burst::<true>(&self.table, addrs, found);
     }
 }
 

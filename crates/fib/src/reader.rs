@@ -165,7 +165,7 @@ impl<A: Family> FibReader<A> {
                 find_listed(list, query.dst_addr, |value| shared.resolve(value, query, now))
             }
             ShownIndex::Large(lpm) => {
-                let value = lpm.lookup(view, query.dst_addr);
+                let value = lpm.lookup(view, query.dst_addr, now);
                 shared.resolve(value, query, now)
             }
         })
@@ -190,7 +190,7 @@ impl<A: Family> FibReader<A> {
         };
         let mut values = [0; LANES];
         for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
-            lpm.lookup_burst(view, addrs, &mut values);
+            lpm.lookup_burst(view, addrs, now, &mut values);
             for ((addr, value), found) in addrs.iter().zip(&values).zip(found) {
                 *found = shared.resolve(*value, &Query::to(*addr), now);
             }

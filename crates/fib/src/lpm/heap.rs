@@ -40,6 +40,19 @@ impl Heap {
         if self.is_set(at) { self.values.get(self.rank(at)).copied() } else { None }
     }
 
+    /// The longest match of one position.
+    pub(super) fn longest(&self, position: u8) -> Option<u32> {
+        (1..=STRIDE).rev().find_map(|depth| self.value(index(depth, position)))
+    }
+
+    /// The value of a prefix or, where it has none, of the longest that holds it.
+    pub(super) fn covering(&self, at: usize) -> Option<u32> {
+        (0..=u32::from(STRIDE))
+            .map(|up| at >> up)
+            .take_while(|at| *at > 1)
+            .find_map(|at| self.value(at))
+    }
+
     /// Sets a value; returns the one before.
     pub(super) fn insert(&mut self, at: usize, value: u32) -> Option<u32> {
         let rank = self.rank(at);
@@ -142,6 +155,7 @@ mod tests {
                 let best = list.iter().filter(fits).max_by_key(|(d, ..)| *d);
                 let want = best.map_or(0, |(.., value)| *value);
                 assert_eq!(heap.paint(position / 32)[position % 32], want);
+                assert_eq!(heap.longest(position as u8).unwrap_or(0), want);
             }
             let mut all: Vec<_> = heap.iter().collect();
             all.sort_unstable();

@@ -2,42 +2,67 @@
 //!
 //! Called by both sides of `lpm.rs`. Two forms, as the tables of the two families differ: nearly
 //! all runs of IPv4 are values, and a slot of 16 bits with an escape for the rest is half the
-//! memory; of IPv6 a seventh are nodes, and a slot has 32 bits. A block of slots is written once,
-//! before the word that leads to it is published, and not touched again until its grace period is
-//! over.
+//! memory; of IPv6 a seventh are nodes, and a slot has 32 bits. A run that can expire shows the
+//! value that it has while it lives; the number of its entry stands before the block, where only
+//! those look who met something that has ended. A block is written once, before the word that
+//! leads to it is published, and not touched again until its grace period is over; only what runs
+//! inherit from above is stored over in place, one slot at a time.
 
-use floodwall_sync::shim::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
+use floodwall_sync::shim::atomic::{
+    AtomicU16, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use super::ENTRY;
+
+/// In the writer's values: what follows is the number of an entry, not a value.
+pub(super) const EXPIRES: u32 = 1 << 31;
 
 /// A run of equal positions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Run {
-    /// The longest match that ends in this node or, where a child is, what it falls back to; 0 for
-    /// none.
+    /// The longest match that ends in this node; 0 for none. See [`EXPIRES`].
     pub(super) value: u32,
     /// The line of the node further down; 0 for none.
     pub(super) child: u32,
+    /// What stands here came from above.
+    pub(super) inherited: bool,
+}
+
+/// What values look-ups get while an entry lives, by entry.
+pub(super) type Living = [u32];
+
+/// What look-ups get that cannot be shown as a value.
+pub(super) const fn shown(value: u32) -> u32 {
+    if value & EXPIRES == 0 { value } else { ENTRY | value & !EXPIRES }
 }
 
 /// An array of slots, in blocks.
 pub trait Slots: Send + Sync + Sized + 'static {
-    /// `capacity` slots; those that nobody has written lead nowhere.
-    fn new(capacity: usize) -> Self;
-    /// Whether the value needs one slot and nothing else.
-    fn is_plain(value: u32) -> bool;
-    /// Slots of a block with these runs.
-    fn size(runs: &[Run]) -> usize;
-    /// Writes a block; returns the index of its first run.
-    fn write(&self, start: u32, runs: &[Run]) -> u32;
     /// Bytes of a slot.
     const BYTES: usize;
+    /// `capacity` slots; those that nobody has written lead nowhere.
+    fn new(capacity: usize) -> Self;
+    /// The slot of this run, if it needs that one and nothing else.
+    fn plain(run: Run, living: &[u32]) -> Option<u32>;
+    /// Slots of a block with these runs.
+    fn size(runs: &[Run], living: &[u32]) -> usize;
+    /// Writes a block; returns the index of its first run.
+    fn write(&self, start: u32, runs: &[Run], living: &[u32]) -> u32;
+    /// Stores one slot over.
+    fn store(&self, at: usize, slot: u32);
 }
 
-/// From here on a 16-bit slot names an escape.
-pub(super) const ESCAPE: u16 = 0x8000;
-/// 16-bit slots of an escape, which stands before its block: child and value.
+/// From here on a 16-bit slot says how many pairs of slots before its block its escape stands.
+pub(super) const ESCAPE: u16 = 1 << 15;
+/// A 16-bit slot with this bit can expire.
+pub(super) const MARK: u16 = 1 << 14;
+/// 16-bit slots of an escape: child and value.
 const ESCAPE_SLOTS: usize = 4;
+/// 16-bit slots of an entry's number.
+const ENTRY_SLOTS: usize = 2;
 
-/// Slots of 16 bits: values below 2^15 as they are, all else by an escape.
+/// Slots of 16 bits: values below 2^14 as they are, all else by an escape.
 #[derive(Debug)]
 pub struct Narrow(Box<[AtomicU16]>);
 
@@ -47,17 +72,45 @@ impl Narrow {
         self.0.get(at).map_or(0, |slot| slot.load(Relaxed))
     }
 
-    /// What an escape stands for, in the block that begins at `base`.
-    #[cold]
-    pub(super) fn escape(&self, base: usize, slot: u16) -> Run {
-        let at = base.saturating_sub(ESCAPE_SLOTS * (usize::from(slot - ESCAPE) + 1));
-        let long = |at| u32::from(self.slot(at)) | u32::from(self.slot(at + 1)) << 16;
-        Run { child: long(at), value: long(at + 2) }
+    fn long(&self, at: usize) -> u32 {
+        u32::from(self.slot(at)) | u32::from(self.slot(at + 1)) << 16
     }
 
-    fn store(&self, at: usize, value: u16) {
-        if let Some(slot) = self.0.get(at) {
-            slot.store(value, Relaxed);
+    fn store_long(&self, at: usize, long: u32) {
+        self.store(at, u32::from(long as u16));
+        self.store(at + 1, long >> 16);
+    }
+
+    /// What an escape stands for, in the block that begins at `base`: value and child.
+    #[cold]
+    pub(super) fn escape(&self, base: usize, slot: u16) -> (u32, u32) {
+        let at = base.saturating_sub(2 * usize::from(slot - ESCAPE));
+        (self.long(at + 2), self.long(at))
+    }
+
+    /// The entry of the slot `at`, which can expire.
+    #[cold]
+    pub(super) fn entry(&self, base: usize, at: usize) -> u32 {
+        let before: usize = (base..=at).map(|at| Self::extra(self.slot(at))).sum();
+        self.long(base.saturating_sub(before))
+    }
+
+    fn extra(slot: u16) -> usize {
+        match slot {
+            ESCAPE.. => ESCAPE_SLOTS,
+            MARK.. => ENTRY_SLOTS,
+            _ => 0,
+        }
+    }
+
+    fn shape(run: &Run, living: &Living) -> u16 {
+        let entry = (run.value & !EXPIRES) as usize;
+        let marked = run.value & EXPIRES != 0;
+        let value = if marked { living.get(entry).copied().unwrap_or(0) } else { run.value };
+        match u16::try_from(value) {
+            Ok(value) if value < MARK && run.child == 0 && marked => MARK | value,
+            Ok(value) if value < MARK && run.child == 0 => value,
+            _ => ESCAPE,
         }
     }
 }
@@ -69,46 +122,96 @@ impl Slots for Narrow {
         Self((0..capacity).map(|_| AtomicU16::new(0)).collect())
     }
 
-    fn is_plain(value: u32) -> bool {
-        value < u32::from(ESCAPE)
+    fn plain(run: Run, living: &Living) -> Option<u32> {
+        Some(Self::shape(&run, living)).filter(|slot| *slot < MARK).map(u32::from)
     }
 
-    fn size(runs: &[Run]) -> usize {
-        let escapes = runs.iter().filter(|run| run.child != 0 || !Self::is_plain(run.value));
-        runs.len() + ESCAPE_SLOTS * escapes.count()
+    fn size(runs: &[Run], living: &Living) -> usize {
+        runs.iter().map(|run| 1 + Self::extra(Self::shape(run, living))).sum()
     }
 
-    fn write(&self, start: u32, runs: &[Run]) -> u32 {
-        let base = start as usize + Self::size(runs) - runs.len();
-        let mut escapes = 0;
+    fn write(&self, start: u32, runs: &[Run], living: &Living) -> u32 {
+        let base = start as usize + Self::size(runs, living) - runs.len();
+        let mut at = base;
         for (n, run) in runs.iter().enumerate() {
-            if run.child == 0 && Self::is_plain(run.value) {
-                self.store(base + n, run.value as u16);
-                continue;
+            let mut slot = Self::shape(run, living);
+            at -= Self::extra(slot);
+            if slot >= ESCAPE {
+                slot |= ((base - at) / 2) as u16;
+                self.store_long(at, run.child);
+                self.store_long(at + 2, shown(run.value));
+            } else if slot >= MARK {
+                self.store_long(at, run.value & !EXPIRES);
             }
-            self.store(base + n, ESCAPE + escapes as u16);
-            escapes += 1;
-            let at = base - ESCAPE_SLOTS * escapes;
-            for (n, long) in [run.child, run.value].into_iter().enumerate() {
-                self.store(at + 2 * n, long as u16);
-                self.store(at + 2 * n + 1, (long >> 16) as u16);
-            }
+            self.store(base + n, u32::from(slot));
         }
         base as u32
+    }
+
+    fn store(&self, at: usize, slot: u32) {
+        if let Some(place) = self.0.get(at) {
+            place.store(slot as u16, Relaxed);
+        }
     }
 }
 
 /// A 32-bit slot with this bit names a child's line.
 pub(super) const CHILD: u32 = 1 << 31;
+/// A child's slot with this bit has an entry; a value's slot with it can expire.
+const MARKED: u32 = 1 << 30;
+/// A value's slot that can expire and has this bit has its own entry: the others inherit it.
+const OWN: u32 = 1 << 29;
 
-/// Slots of 32 bits. What a child falls back to stands with the child's line.
+/// Slots of 32 bits. What a child falls back to stands in its own slots.
 #[derive(Debug)]
 pub struct Wide(Box<[AtomicU32]>);
 
 impl Wide {
     #[inline(always)]
     pub(super) fn slot(&self, at: usize) -> u32 {
-        self.0.get(at).map_or(0, |slot| slot.load(Relaxed))
+        self.0.get(at).map_or(0, |slot| slot.load(Acquire))
+    }
+
+    /// The value of a slot that names no child.
+    #[inline(always)]
+    pub(super) const fn value(slot: u32) -> u32 {
+        slot & (MARKED - 1) & !(slot >> 1 & OWN)
+    }
+
+    #[inline(always)]
+    pub(super) const fn can_expire(slot: u32) -> bool {
+        slot & (CHILD | MARKED) == MARKED
+    }
+
+    const fn has_entry(slot: u32) -> bool {
+        slot & (CHILD | MARKED) == CHILD | MARKED || slot & (CHILD | MARKED | OWN) == MARKED | OWN
+    }
+
+    /// The line of a child's slot.
+    #[inline(always)]
+    pub(super) const fn line(slot: u32) -> u32 {
+        if slot & CHILD == 0 { 0 } else { slot & (MARKED - 1) }
+    }
+
+    /// The entry of the slot `at` in the block that begins at `base`, if it has its own.
+    pub(super) fn entry(&self, base: usize, at: usize) -> Option<u32> {
+        if !Self::has_entry(self.slot(at)) {
+            return None;
+        }
+        let before = (base..=at).filter(|at| Self::has_entry(self.slot(*at))).count();
+        Some(self.slot(base.saturating_sub(before)))
+    }
+
+    fn shape(run: &Run, living: &Living) -> u32 {
+        let marked = run.value & EXPIRES != 0;
+        if run.child != 0 {
+            return CHILD | run.child | if marked { MARKED } else { 0 };
+        }
+        if !marked {
+            return run.value;
+        }
+        let value = living.get((run.value & !EXPIRES) as usize).copied().unwrap_or(0);
+        value | MARKED | if run.inherited { 0 } else { OWN }
     }
 }
 
@@ -119,21 +222,89 @@ impl Slots for Wide {
         Self((0..capacity).map(|_| AtomicU32::new(0)).collect())
     }
 
-    fn is_plain(_: u32) -> bool {
-        true
+    fn plain(run: Run, living: &Living) -> Option<u32> {
+        let slot = Self::shape(&run, living);
+        Some(slot).filter(|slot| slot & CHILD == 0 && !Self::has_entry(*slot))
     }
 
-    fn size(runs: &[Run]) -> usize {
-        runs.len()
+    fn size(runs: &[Run], living: &Living) -> usize {
+        let entries = runs.iter().filter(|run| Self::has_entry(Self::shape(run, living)));
+        runs.len() + entries.count()
     }
 
-    fn write(&self, start: u32, runs: &[Run]) -> u32 {
+    fn write(&self, start: u32, runs: &[Run], living: &Living) -> u32 {
+        let base = start as usize + Self::size(runs, living) - runs.len();
+        let mut at = base;
         for (n, run) in runs.iter().enumerate() {
-            let slot = if run.child == 0 { run.value } else { CHILD | run.child };
-            if let Some(place) = self.0.get(start as usize + n) {
-                place.store(slot, Relaxed);
+            let slot = Self::shape(run, living);
+            self.store(base + n, slot);
+            if Self::has_entry(slot) {
+                at -= 1;
+                self.store(at, run.value & !EXPIRES);
             }
         }
-        start
+        base as u32
+    }
+
+    fn store(&self, at: usize, slot: u32) {
+        if let Some(place) = self.0.get(at) {
+            place.store(slot, Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIVING: &[u32] = &[7, 8, 1 << 20];
+
+    fn run(value: u32, child: u32, inherited: bool) -> Run {
+        Run { value, child, inherited }
+    }
+
+    #[test]
+    fn narrow_slots_keep_values_children_and_entries_apart() {
+        let slots = Narrow::new(100);
+        let runs = [
+            run(3, 0, false),
+            run(EXPIRES, 0, false),
+            run(1 << 20, 9, false),
+            run(EXPIRES | 1, 0, false),
+            run(EXPIRES | 2, 0, false),
+            run(EXPIRES | 1, 5, false),
+        ];
+        assert_eq!(Narrow::size(&runs, LIVING), 6 + 3 * 4 + 2 * 2);
+        let base = slots.write(10, &runs, LIVING) as usize;
+        assert_eq!(slots.slot(base), 3);
+        assert_eq!((slots.slot(base + 1), slots.entry(base, base + 1)), (MARK | 7, 0));
+        assert_eq!(slots.escape(base, slots.slot(base + 2)), (1 << 20, 9));
+        assert_eq!((slots.slot(base + 3), slots.entry(base, base + 3)), (MARK | 8, 1));
+        assert_eq!(slots.escape(base, slots.slot(base + 4)), (ENTRY | 2, 0));
+        assert_eq!(slots.escape(base, slots.slot(base + 5)), (ENTRY | 1, 5));
+        assert_eq!(Narrow::plain(run(3, 0, false), LIVING), Some(3));
+        assert_eq!(Narrow::plain(run(EXPIRES, 0, false), LIVING), None);
+    }
+
+    #[test]
+    fn wide_slots_keep_values_children_and_entries_apart() {
+        let slots = Wide::new(100);
+        let runs = [
+            run(ENTRY | 3, 0, false),
+            run(EXPIRES, 0, false),
+            run(0, 9, false),
+            run(EXPIRES | 1, 0, true),
+            run(EXPIRES | 2, 5, false),
+            run(EXPIRES | 1, 0, false),
+        ];
+        let base = slots.write(10, &runs, LIVING) as usize;
+        let values: Vec<u32> = [0, 1, 3, 5].map(|n| Wide::value(slots.slot(base + n))).into();
+        assert_eq!(values, [ENTRY | 3, 7, 8, 8]);
+        let entries: Vec<_> = (0..6).map(|n| slots.entry(base, base + n)).collect();
+        assert_eq!(entries, [None, Some(0), None, None, Some(2), Some(1)]);
+        let lines: Vec<u32> = (0..6).map(|n| Wide::line(slots.slot(base + n))).collect();
+        assert_eq!(lines, [0, 0, 9, 0, 5, 0]);
+        let expire: Vec<bool> = (0..6).map(|n| Wide::can_expire(slots.slot(base + n))).collect();
+        assert_eq!(expire, [false, true, false, true, false, true]);
     }
 }

@@ -87,10 +87,10 @@ fn equals<A: Family>(
 ) {
     let addrs = edges(list, random);
     let mut found = vec![u32::MAX; addrs.len()];
-    lpm.lookup_burst(view, &addrs, &mut found);
+    lpm.lookup_burst(view, &addrs, NOW, &mut found);
     for (addr, found) in addrs.iter().zip(found) {
         let want = oracle(list, *addr);
-        assert_eq!(lpm.lookup(view, *addr), want, "{addr}");
+        assert_eq!(lpm.lookup(view, *addr, NOW), want, "{addr}");
         assert_eq!(found, want, "{addr} in a burst");
     }
 }
@@ -209,7 +209,7 @@ fn a_worker_that_never_pauses_makes_the_writer_refuse_not_wait() {
     let refused = (1..1000).find_map(|n| change(n).err());
     assert_eq!(refused, Some(UpdateError::Pending));
     let last = writer.exact(Prefix::host(addr)).unwrap();
-    assert_eq!(writer.reader().lookup(stuck.view(), addr), last);
+    assert_eq!(writer.reader().lookup(stuck.view(), addr, NOW), last);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn answers_are_whole<A: Family>() {
             while ended.load(Acquire) != CHANGES || strict == 0 {
                 for (addrs, fits) in addrs.chunks(16).zip(fits.chunks(16)) {
                     let before = ended.load(Acquire);
-                    lpm.lookup_burst(reader.view(), addrs, &mut found);
+                    lpm.lookup_burst(reader.view(), addrs, NOW, &mut found);
                     let changes = begun.load(SeqCst) - before;
                     let allowed = if changes <= 1 { 2 } else { usize::MAX };
                     strict += u64::from(changes == 1);

@@ -1,0 +1,107 @@
+//! The walk of IPv4: two direct blocks, then lines with 16-bit slots.
+//!
+//! Called by `lpm.rs`. Nearly all prefixes end by bit 24, so the way there has no branch, and the
+//! rest is a cold one: prefixes of 25 to 32 bits, values that do not fit a slot, and with `CHECK`
+//! what can expire. Of a burst each loop makes one access of memory for every key, so that those
+//! of all keys are under way together.
+
+use core::net::Ipv4Addr;
+
+use floodwall_sync::shim::atomic::Ordering::Relaxed;
+
+use super::ENTRY;
+use super::slots::{ESCAPE, MARK, Narrow};
+use super::table::{Family, Table, or};
+
+/// Keys in flight at a time: enough to hide a memory access behind the others, few enough for
+/// their state to stay in the first cache level.
+const LANES: usize = 32;
+
+impl Family for Ipv4Addr {
+    type Slots = Narrow;
+    const LINES_FROM: u8 = 16;
+    const INHERITS: bool = false;
+
+    #[inline]
+    fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> u32 {
+        let bits = addr.to_bits();
+        let (line, above) = direct(table, bits);
+        let slot = table.slots.slot(table.slot_at(line, bits >> 8 & 255));
+        if is_unusual::<CHECK>(slot) {
+            return walk::<CHECK>(table, bits);
+        }
+        or(u32::from(slot & (MARK - 1)), above)
+    }
+
+    fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
+        for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
+            burst::<CHECK>(table, addrs, found);
+        }
+    }
+}
+
+#[inline(always)]
+const fn is_unusual<const CHECK: bool>(slot: u16) -> bool {
+    if CHECK { slot >= MARK } else { slot >= ESCAPE }
+}
+
+/// The line below the direct blocks, and the longest match among them.
+#[inline(always)]
+fn direct(table: &Table<Ipv4Addr>, bits: u32) -> (u32, u32) {
+    let (block, first) = table.top((bits >> 24) as u8);
+    let (line, second) = table.entry(block, (bits >> 16) as u8);
+    (line, or(second, or(first, table.default.load(Relaxed))))
+}
+
+#[inline]
+fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: &mut [u32]) {
+    let mut at = [0_usize; LANES];
+    for ((addr, at), found) in addrs.iter().zip(&mut at).zip(found.iter_mut()) {
+        let bits = addr.to_bits();
+        let (line, above) = direct(table, bits);
+        *found = above;
+        // The finished index: half-done arithmetic would be done for several keys at once and
+        // taken apart again.
+        *at = line as usize * 8 + (bits >> 13 & 7) as usize;
+    }
+    for (addr, at) in addrs.iter().zip(&mut at) {
+        let position = addr.to_bits() >> 8;
+        *at = table.lines.get(*at / 8).map_or(0, |line| line.word(*at % 8).slot(position));
+    }
+    let mut unusual = 0_u32;
+    for ((at, found), lane) in at.iter().zip(found.iter_mut()).zip(0..) {
+        let slot = table.slots.slot(*at);
+        *found = or(u32::from(slot & (MARK - 1)), *found);
+        unusual |= u32::from(is_unusual::<CHECK>(slot)) << (lane & 31);
+    }
+    while unusual != 0 {
+        let lane = unusual.trailing_zeros() as usize;
+        unusual &= unusual - 1;
+        if let (Some(addr), Some(found)) = (addrs.get(lane), found.get_mut(lane)) {
+            *found = walk::<CHECK>(table, addr.to_bits());
+        }
+    }
+}
+
+/// The whole walk of one key.
+#[cold]
+#[inline(never)]
+fn walk<const CHECK: bool>(table: &Table<Ipv4Addr>, bits: u32) -> u32 {
+    let (mut line, mut best) = direct(table, bits);
+    for position in [bits >> 8 & 255, bits & 255] {
+        let word = table.word_at(line, position);
+        let at = word.slot(position);
+        let slot = table.slots.slot(at);
+        let (value, child) = match slot {
+            ESCAPE.. => table.slots.escape(word.base(), slot),
+            MARK.. if CHECK => (ENTRY | table.slots.entry(word.base(), at), 0),
+            _ => (u32::from(slot & (MARK - 1)), 0),
+        };
+        best = or(value, best);
+        if child == 0 {
+            break;
+        }
+        line = child;
+    }
+    best
+}

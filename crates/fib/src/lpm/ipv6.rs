@@ -1,0 +1,133 @@
+//! The walk of IPv6: three direct blocks, then lines with 32-bit slots.
+//!
+//! Called by `lpm.rs`. What a node's empty positions inherit from the nodes above stands in its
+//! own slots, so that the last slot of a walk is the answer, and only one that is empty up to bit
+//! 24 leads to what the direct blocks said.
+
+use core::net::Ipv6Addr;
+
+use floodwall_sync::shim::atomic::Ordering::Relaxed;
+
+use super::ENTRY;
+use super::slots::Wide;
+use super::table::{Family, Table, or};
+
+/// Keys in flight at a time.
+const LANES: usize = 32;
+
+/// Levels that every key goes through, whether it needs them or not: leaving early costs more than
+/// a walk through line 0. All but a few prefixes of the Internet end by bit 48.
+const LEVELS: u32 = 3;
+
+impl Family for Ipv6Addr {
+    type Slots = Wide;
+    const LINES_FROM: u8 = 24;
+    const INHERITS: bool = true;
+
+    #[inline]
+    fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> u32 {
+        let upper = (addr.to_bits() >> 64) as u64;
+        let (mut line, above) = direct(table, upper);
+        // A branch of the space, not of the table.
+        if line == 0 {
+            return above;
+        }
+        let mut slot = 0;
+        for level in 0..LEVELS {
+            let here = table.slots.slot(table.slot_at(line, (upper >> (32 - 8 * level)) as u32));
+            line = Wide::line(here);
+            slot |= if line == 0 { here } else { 0 };
+        }
+        if line != 0 || (CHECK && Wide::can_expire(slot)) {
+            return walk::<CHECK>(table, addr.to_bits());
+        }
+        or(Wide::value(slot), above)
+    }
+
+    fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
+        for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
+            burst::<CHECK>(table, addrs, found);
+        }
+    }
+}
+
+/// The line below the direct blocks, and the longest match among them.
+#[inline(always)]
+fn direct(table: &Table<Ipv6Addr>, upper: u64) -> (u32, u32) {
+    let (block, first) = table.top((upper >> 56) as u8);
+    let (block, second) = table.entry(block, (upper >> 48) as u8);
+    let (line, third) = table.entry(block, (upper >> 40) as u8);
+    (line, or(third, or(second, or(first, table.default.load(Relaxed)))))
+}
+
+#[inline]
+fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: &mut [u32]) {
+    let mut upper = [0_u64; LANES];
+    let mut line = [0_u32; LANES];
+    let mut slot = [0_u32; LANES];
+    for (addr, upper) in addrs.iter().zip(&mut upper) {
+        *upper = (addr.to_bits() >> 64) as u64;
+    }
+    let mut lines = 0;
+    for ((upper, line), found) in upper.iter().zip(&mut line).zip(found.iter_mut()) {
+        (*line, *found) = direct(table, *upper);
+        lines |= *line;
+    }
+    for level in 0..LEVELS {
+        if lines == 0 {
+            break;
+        }
+        lines = 0;
+        let mut at = [0_usize; LANES];
+        for ((upper, line), at) in upper.iter().zip(&line).zip(&mut at) {
+            *at = table.slot_at(*line, (upper >> (32 - 8 * level)) as u32);
+        }
+        for ((at, line), slot) in at.iter().zip(&mut line).zip(&mut slot) {
+            let here = table.slots.slot(*at);
+            *line = Wide::line(here);
+            *slot |= if *line == 0 { here } else { 0 };
+            lines |= *line;
+        }
+    }
+    let mut unusual = 0_u32;
+    for (((line, slot), found), lane) in line.iter().zip(&slot).zip(found.iter_mut()).zip(0..) {
+        *found = or(Wide::value(*slot), *found);
+        let is_unusual = *line != 0 || (CHECK && Wide::can_expire(*slot));
+        unusual |= u32::from(is_unusual) << (lane & 31);
+    }
+    while unusual != 0 {
+        let lane = unusual.trailing_zeros() as usize;
+        unusual &= unusual - 1;
+        if let (Some(addr), Some(found)) = (addrs.get(lane), found.get_mut(lane)) {
+            *found = walk::<CHECK>(table, addr.to_bits());
+        }
+    }
+}
+
+/// The whole walk of one key.
+#[cold]
+#[inline(never)]
+fn walk<const CHECK: bool>(table: &Table<Ipv6Addr>, bits: u128) -> u32 {
+    let (mut line, above) = direct(table, (bits >> 64) as u64);
+    // The entry of what the slots further down inherit, if that can expire.
+    let mut inherited = 0;
+    for shift in (0..=96).rev().step_by(8) {
+        let position = (bits >> shift) as u32 & 255;
+        let word = table.word_at(line, position);
+        let at = word.slot(position);
+        let slot = table.slots.slot(at);
+        let child = Wide::line(slot);
+        if child != 0 {
+            if CHECK && let Some(entry) = table.slots.entry(word.base(), at) {
+                inherited = entry;
+            }
+            line = child;
+            continue;
+        }
+        if CHECK && Wide::can_expire(slot) {
+            return ENTRY | table.slots.entry(word.base(), at).unwrap_or(inherited);
+        }
+        return or(Wide::value(slot), above);
+    }
+    above
+}

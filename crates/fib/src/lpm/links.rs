@@ -1,0 +1,148 @@
+//! Which node leads to which: how a prefix's node is found, made, and taken away.
+//!
+//! Part of [`LpmWriter`]: called by `writer.rs`. A chain of new nodes is complete before one store
+//! leads to it; nodes that have become empty are unlinked by one store, then retired.
+
+use floodwall_base::{Instant, Prefix};
+use floodwall_sync::qsbr::Policy;
+
+use super::capacity::UpdateError;
+use super::heap::STRIDE;
+use super::node::{Id, Node, heap_index, level, position};
+use super::table::{Family, TOP};
+use super::word::{POSITIONS, WORDS, Word};
+use super::writer::LpmWriter;
+
+/// Nodes from the top to the end of an address.
+const CHAIN: usize = 16;
+
+impl<A: Family, P: Policy> LpmWriter<A, P> {
+    pub(super) fn node(&self, id: Id) -> Option<&Node> {
+        match id {
+            Id::Direct(block) => self.directs.get(block),
+            Id::Line(line) => self.lines.get(line),
+        }
+    }
+
+    pub(super) fn node_mut(&mut self, id: Id) -> Option<&mut Node> {
+        match id {
+            Id::Direct(block) => self.directs.get_mut(block),
+            Id::Line(line) => self.lines.get_mut(line),
+        }
+    }
+
+    const fn id(level: u8, number: u32) -> Id {
+        if level < A::LINES_FROM { Id::Direct(number) } else { Id::Line(number) }
+    }
+
+    /// The node in which `prefix` ends; else the lowest above it, and its level.
+    pub(super) fn find(&self, prefix: Prefix<A>) -> Result<Id, (Id, u8)> {
+        let (mut id, mut at) = (Id::Direct(TOP), 0);
+        while at < level(prefix) {
+            match self.node(id).map_or(0, |node| node.child(position(prefix, at))) {
+                0 => return Err((id, at)),
+                below => id = Self::id(at + STRIDE, below),
+            }
+            at += STRIDE;
+        }
+        Ok(id)
+    }
+
+    /// Makes the node for `prefix`, with `value` in it, and those between it and `above`.
+    pub(super) fn build(
+        &mut self,
+        prefix: Prefix<A>,
+        value: u32,
+        (above, from): (Id, u8),
+        now: Instant,
+    ) -> Result<(), UpdateError> {
+        let last = level(prefix);
+        let direct = |level: &u8| *level < A::LINES_FROM;
+        let directs = (from + STRIDE..=last).step_by(usize::from(STRIDE)).filter(direct).count();
+        if self.directs.room() < directs {
+            return Err(UpdateError::Full);
+        }
+        let fallback = self.inherited_below(above, position(prefix, from));
+        let mut below = self.new_node(last, fallback)?;
+        if let Some(node) = self.node_mut(below) {
+            node.heap.insert(heap_index(prefix), value);
+        }
+        self.paint_all(below, now)?;
+        for level in (from + STRIDE..last).step_by(usize::from(STRIDE)).rev() {
+            let up = self.new_node(level, fallback)?;
+            if let Some(node) = self.node_mut(up) {
+                node.set_child(position(prefix, level), below.number());
+            }
+            self.paint_all(up, now)?;
+            below = up;
+        }
+        self.link(above, position(prefix, from), below.number(), now)
+    }
+
+    /// Lets a position of a node lead to a node below; to none with number 0.
+    fn link(&mut self, id: Id, at: u8, number: u32, now: Instant) -> Result<(), UpdateError> {
+        if let Some(node) = self.node_mut(id) {
+            node.set_child(at, number);
+        }
+        self.paint(id, usize::from(at) / POSITIONS, now)
+    }
+
+    /// Takes away the node in which `prefix` ended, which is empty, and those above that are empty
+    /// without it.
+    pub(super) fn unlink(&mut self, prefix: Prefix<A>, now: Instant) -> Result<(), UpdateError> {
+        let mut chain = [(Id::Direct(TOP), 0_u8); CHAIN];
+        let mut len = 0_usize;
+        let (mut id, mut at) = (Id::Direct(TOP), 0);
+        for place in &mut chain {
+            *place = (id, position(prefix, at));
+            if at == level(prefix) {
+                break;
+            }
+            len += 1;
+            let below = self.node(id).map_or(0, |node| node.child(position(prefix, at)));
+            at += STRIDE;
+            id = Self::id(at, below);
+        }
+        // The lowest node that stays: the top one always does.
+        let mut stays = len;
+        while let Some((up, at)) = stays.checked_sub(1).and_then(|up| chain.get(up)).copied() {
+            stays -= 1;
+            let Some(node) = self.node_mut(up) else { break };
+            node.set_child(at, 0);
+            if !node.is_empty() {
+                break;
+            }
+        }
+        let Some((id, at)) = chain.get(stays).copied() else { return Ok(()) };
+        self.paint(id, usize::from(at) / POSITIONS, now)?;
+        for (gone, _) in chain.get(stays + 1..=len).unwrap_or_default() {
+            self.bury(*gone, now);
+        }
+        Ok(())
+    }
+
+    fn new_node(&mut self, level: u8, fallback: u32) -> Result<Id, UpdateError> {
+        if level < A::LINES_FROM {
+            return self.directs.take().map(Id::Direct).ok_or(UpdateError::Full);
+        }
+        let line = self.lines.take().ok_or(UpdateError::Full)?;
+        if let Some(node) = self.lines.get_mut(line) {
+            node.fallback = fallback;
+        }
+        if let Some(words) = self.table.lines.get(line as usize) {
+            (0..WORDS).for_each(|q| words.publish(q, Word::EMPTY));
+        }
+        Ok(Id::Line(line))
+    }
+
+    /// What a node inherits that is to hang at a position of `above`.
+    fn inherited_below(&self, above: Id, at: u8) -> u32 {
+        match above {
+            Id::Line(line) if A::INHERITS => self
+                .lines
+                .get(line)
+                .map_or(0, |node| node.heap.longest(at).unwrap_or(node.fallback)),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The writer's record of a node, and where a prefix lies among nodes.
+//!
+//! Called by the writer's files; readers never see it. Every node serves eight bits; those of the
+//! first levels are direct blocks, the others lines. A prefix ends in the node of its last bit.
+
+use floodwall_base::{Address, Prefix};
+
+use super::heap::{self, Heap, STRIDE};
+use super::word::{POSITIONS, WORDS};
+
+/// What readers see of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Id {
+    /// A direct block.
+    Direct(u32),
+    /// A line.
+    Line(u32),
+}
+
+impl Id {
+    pub(super) const fn number(self) -> u32 {
+        match self {
+            Self::Direct(number) | Self::Line(number) => number,
+        }
+    }
+}
+
+/// What a word of a line holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// One own value at all 32 positions: a slot that all such words share.
+    Shared(u32),
+    /// The same, of what the node inherits; of slot 0 there is no need to keep count.
+    Inherited(u32),
+    /// A block of its own: start and size.
+    Block(u32, u16),
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self::Inherited(0)
+    }
+}
+
+/// See the file's head.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    pub(super) heap: Heap,
+    /// Position and number of what lies below, by position.
+    pub(super) children: Vec<(u8, u32)>,
+    pub(super) held: [Held; WORDS],
+    /// What it inherits from the lines above.
+    pub(super) fallback: u32,
+}
+
+impl Node {
+    pub(super) fn is_empty(&self) -> bool {
+        self.heap.is_empty() && self.children.is_empty()
+    }
+
+    /// What lies below a position; 0 for nothing.
+    pub(super) fn child(&self, position: u8) -> u32 {
+        let found = self.children.binary_search_by_key(&position, |(at, _)| *at);
+        found.ok().and_then(|n| self.children.get(n)).map_or(0, |(_, number)| *number)
+    }
+
+    pub(super) fn set_child(&mut self, position: u8, number: u32) {
+        match (self.children.binary_search_by_key(&position, |(at, _)| *at), number) {
+            (Ok(n), 0) => _ = self.children.remove(n),
+            (Ok(n), number) => {
+                if let Some(child) = self.children.get_mut(n) {
+                    child.1 = number;
+                }
+            }
+            (Err(_), 0) => {}
+            (Err(n), number) => self.children.insert(n, (position, number)),
+        }
+    }
+
+    /// The place in `children` of the first at `position` or behind it.
+    pub(super) fn children_from(&self, position: u8) -> usize {
+        self.children.partition_point(|(at, _)| *at < position)
+    }
+
+    /// What lies below each of the 32 positions of a word; `None` where nothing does.
+    pub(super) fn children_of(&self, q: usize) -> Option<[u32; POSITIONS]> {
+        let first = q * POSITIONS;
+        let here = self.children.get(self.children_from(first as u8)..).unwrap_or_default();
+        let mut found = None;
+        for (at, number) in here {
+            let found_here = usize::from(*at) - first;
+            if found_here >= POSITIONS {
+                break;
+            }
+            let found = found.get_or_insert([0; POSITIONS]);
+            if let Some(slot) = found.get_mut(found_here) {
+                *slot = *number;
+            }
+        }
+        found
+    }
+
+    /// Bytes of the writer's memory.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() - size_of::<Heap>() + self.heap.bytes() + 8 * self.children.capacity()
+    }
+}
+
+/// The nodes of one kind, by number.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    all: Vec<Node>,
+    free: Vec<u32>,
+    max: usize,
+    reserved: usize,
+}
+
+impl Nodes {
+    /// At most `max`, of which the first `reserved` are never handed out.
+    pub(super) fn new(max: usize, reserved: usize) -> Self {
+        let all = (0..reserved).map(|_| Node::default()).collect();
+        Self { all, free: Vec::new(), max, reserved }
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&Node> {
+        self.all.get(number as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Node> {
+        self.all.get_mut(number as usize)
+    }
+
+    /// How many more there may be.
+    pub(super) fn room(&self) -> usize {
+        self.free.len() + self.max.saturating_sub(self.all.len())
+    }
+
+    pub(super) fn take(&mut self) -> Option<u32> {
+        if let Some(number) = self.free.pop() {
+            return Some(number);
+        }
+        if self.all.len() >= self.max {
+            return None;
+        }
+        self.all.push(Node::default());
+        Some(self.all.len() as u32 - 1)
+    }
+
+    /// Gives a number back that nobody leads to any more.
+    pub(super) fn give(&mut self, number: u32) {
+        self.free.push(number);
+    }
+
+    /// How many are in use or wait for a grace period, and how many ever were.
+    pub(super) fn used(&self) -> (usize, usize) {
+        let ever = self.all.len() - self.reserved;
+        (ever - self.free.len(), ever)
+    }
+
+    pub(super) fn numbers(&self) -> core::ops::Range<u32> {
+        self.reserved as u32..self.all.len() as u32
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.all.iter().map(Node::bytes).sum()
+    }
+}
+
+/// The first bit that the node serves in which a prefix ends.
+pub(super) fn level<A: Address>(prefix: Prefix<A>) -> u8 {
+    prefix.len().saturating_sub(1) / STRIDE * STRIDE
+}
+
+/// The byte of a prefix that a node of this level looks at.
+pub(super) fn position<A: Address>(prefix: Prefix<A>, level: u8) -> u8 {
+    (prefix.addr().to_bits_aligned() >> (120 - level)) as u8
+}
+
+/// Where it stands in the heap of its node.
+pub(super) fn heap_index<A: Address>(prefix: Prefix<A>) -> usize {
+    let level = level(prefix);
+    heap::index(prefix.len() - level, position(prefix, level))
+}
+
+/// The first and the last position of its node that it covers.
+pub(super) fn span<A: Address>(prefix: Prefix<A>) -> (u8, u8) {
+    let level = level(prefix);
+    let (first, bits) = (position(prefix, level), prefix.len() - level);
+    (first, first | (255_u16 >> bits) as u8)
+}
+
+/// The words of its node that it covers, in part or whole.
+pub(super) fn touched<A: Address>(prefix: Prefix<A>) -> core::ops::RangeInclusive<usize> {
+    let (first, last) = span(prefix);
+    usize::from(first) / POSITIONS..=usize::from(last) / POSITIONS
+}

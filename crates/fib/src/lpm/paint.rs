@@ -1,0 +1,188 @@
+//! From the writer's record of a node to what readers see of it.
+//!
+//! Part of [`LpmWriter`]: called by `links.rs`, `push.rs` and `writer.rs`. Order of each word: the
+//! block is written, one store shows it, what it replaces waits for its grace period.
+
+use floodwall_base::Instant;
+use floodwall_sync::qsbr::Policy;
+use floodwall_sync::shim::atomic::Ordering::{Relaxed, Release};
+
+use super::capacity::UpdateError;
+use super::node::{Held, Id, Node};
+use super::slots::{Run, Slots, shown};
+use super::table::Family;
+use super::word::{POSITIONS, WORDS, Word};
+use super::writer::{Gone, LpmWriter};
+
+impl<A: Family, P: Policy> LpmWriter<A, P> {
+    /// Shows every word of a node anew.
+    pub(super) fn paint_all(&mut self, id: Id, now: Instant) -> Result<(), UpdateError> {
+        (0..WORDS).try_for_each(|q| self.paint(id, q, now))
+    }
+
+    /// Shows one word of a node anew.
+    pub(super) fn paint(&mut self, id: Id, q: usize, now: Instant) -> Result<(), UpdateError> {
+        match id {
+            Id::Direct(block) => self.paint_direct(block, q),
+            Id::Line(_) if self.loading => {}
+            Id::Line(line) => self.paint_line(line, q, now)?,
+        }
+        Ok(())
+    }
+
+    fn paint_direct(&self, block: u32, q: usize) {
+        let Some(node) = self.directs.get(block) else { return };
+        let children = node.children_of(q).unwrap_or([0; POSITIONS]);
+        for (n, (value, child)) in node.heap.paint(q).into_iter().zip(children).enumerate() {
+            let entry = u64::from(child) | u64::from(shown(value)) << 32;
+            if let Some(cell) = self.table.cell(block, q * POSITIONS + n)
+                && cell.load(Relaxed) != entry
+            {
+                cell.store(entry, Release);
+            }
+        }
+    }
+
+    fn paint_line(&mut self, line: u32, q: usize, now: Instant) -> Result<(), UpdateError> {
+        let Some(node) = self.lines.get(line) else { return Ok(()) };
+        let old = node.held.get(q).copied().unwrap_or_default();
+        let Runs { runs, len, starts } = runs(node, q);
+        let (word, held) = self.write(runs.get(..len).unwrap_or_default(), starts)?;
+        let Some(words) = self.table.lines.get(line as usize) else { return Ok(()) };
+        if words.own(q) != word {
+            words.publish(q, word);
+        }
+        if let Some(place) = self.lines.get_mut(line).and_then(|n| n.held.get_mut(q)) {
+            *place = held;
+        }
+        self.let_go(old, now);
+        Ok(())
+    }
+
+    /// A word for these runs.
+    fn write(&mut self, runs: &[Run], starts: u32) -> Result<(Word, Held), UpdateError> {
+        if let [run] = *runs
+            && let Some(slot) = A::Slots::plain(run, &self.living)
+        {
+            let at = self.share(slot)?;
+            let held = if run.inherited { Held::Inherited(slot) } else { Held::Shared(slot) };
+            return Ok((Word::new(0, at), held));
+        }
+        let size = A::Slots::size(runs, &self.living);
+        let start = self.blocks.take(size).ok_or(UpdateError::Full)?;
+        let base = self.table.slots.write(start, runs, &self.living);
+        Ok((Word::new(starts, base), Held::Block(start, size as u16)))
+    }
+
+    /// Where one more word finds this slot.
+    fn share(&mut self, slot: u32) -> Result<u32, UpdateError> {
+        if slot == 0 {
+            return Ok(0);
+        }
+        if let Some(found) = self.shared.find(slot) {
+            found.words += 1;
+            return Ok(found.at);
+        }
+        let at = self.blocks.take(1).ok_or(UpdateError::Full)?;
+        self.table.slots.store(at as usize, slot);
+        self.shared.add(slot, at);
+        Ok(at)
+    }
+
+    /// What a word held is no longer led to by it.
+    pub(super) fn let_go(&mut self, held: Held, now: Instant) {
+        match held {
+            Held::Block(start, size) => self.retire(Gone::Block(start, size), now),
+            Held::Shared(slot) | Held::Inherited(slot) => {
+                if let Some(at) = self.shared.release(slot) {
+                    self.retire(Gone::Block(at, 1), now);
+                }
+            }
+        }
+    }
+
+    /// A line inherits something else: its empty positions are stored over, one slot at a time.
+    pub(super) fn inherit(&mut self, line: u32, value: u32, now: Instant) {
+        let Some(node) = self.lines.get_mut(line) else { return };
+        node.fallback = value;
+        if self.loading {
+            return;
+        }
+        let heir = Run { value, child: 0, inherited: true };
+        let Some(slot) = A::Slots::plain(heir, &self.living) else { return };
+        for q in 0..WORDS {
+            let Some(node) = self.lines.get(line) else { return };
+            match node.held.get(q).copied().unwrap_or_default() {
+                // There is room for one slot: it was made sure of before.
+                Held::Inherited(_) => _ = self.paint_line(line, q, now),
+                Held::Shared(_) => {}
+                Held::Block(..) => {
+                    let base = self.table.lines.get(line as usize).map_or(0, |l| l.own(q).base());
+                    let Runs { runs, len, .. } = runs(node, q);
+                    for (n, run) in runs.iter().enumerate().take(len) {
+                        if run.inherited && run.child == 0 {
+                            self.table.slots.store(base + n, slot);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn retire(&mut self, gone: Gone, now: Instant) {
+        // Room for all that a change retires was made sure of before.
+        if let Ok(slot) = self.limbo.reserve(0) {
+            slot.retire(gone, now);
+        }
+    }
+
+    /// Retires a node that nothing leads to any more.
+    pub(super) fn bury(&mut self, id: Id, now: Instant) {
+        match id {
+            Id::Direct(block) => {
+                if let Some(node) = self.directs.get_mut(block) {
+                    *node = Node::default();
+                }
+                self.retire(Gone::Direct(block), now);
+            }
+            Id::Line(line) => {
+                let node = self.lines.get_mut(line).map(core::mem::take);
+                for held in node.into_iter().flat_map(|node| node.held) {
+                    self.let_go(held, now);
+                }
+                self.retire(Gone::Line(line), now);
+            }
+        }
+    }
+}
+
+/// The runs of 32 positions, how many there are, and where they begin.
+struct Runs {
+    runs: [Run; POSITIONS],
+    len: usize,
+    starts: u32,
+}
+
+/// A child is a run by itself, and so is what was inherited, whatever stands beside it.
+fn runs(node: &Node, q: usize) -> Runs {
+    let (painted, children) = (node.heap.paint(q), node.children_of(q));
+    let mut found = Runs { runs: [Run::default(); POSITIONS], len: 0, starts: 0 };
+    let mut last = None;
+    for (j, value) in painted.into_iter().enumerate() {
+        let child = children.as_ref().and_then(|c| c.get(j)).copied().unwrap_or(0);
+        // What a child falls back to is its own affair.
+        let inherited = value == 0 && child == 0;
+        let value = if inherited { node.fallback } else { value };
+        let run = Run { value, child, inherited };
+        if last == Some(run) && child == 0 {
+            continue;
+        }
+        found.starts |= u32::from(j != 0) << (j & 31);
+        last = Some(run);
+        if let Some(place) = found.runs.get_mut(found.len) {
+            *place = run;
+        }
+        found.len += 1;
+    }
+    found
+}

@@ -1,0 +1,134 @@
+//! What nodes inherit from those above, in steps of bounded work.
+//!
+//! Part of [`LpmWriter`]: called by `writer.rs`. A change of a prefix that has lines below it
+//! reaches every line that has nothing of its own in between. That may be many: so the way through
+//! them is kept, and goes on when asked. At each moment a look-up finds, for its address, what was
+//! there before or what will be there after.
+//!
+//! The prefix's own words are shown after all lines below; only where the new value can expire
+//! they are shown first, as its entry stands there.
+
+use floodwall_base::{Instant, Prefix};
+use floodwall_sync::qsbr::Policy;
+
+use super::capacity::UpdateError;
+use super::node::{Id, heap_index, span, touched};
+use super::slots::EXPIRES;
+use super::table::Family;
+use super::writer::LpmWriter;
+
+/// Levels of lines at most.
+const DEPTH: usize = 16;
+
+/// Whether a change is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Progress {
+    /// Everything that readers see is as the writer has it.
+    Done,
+    /// Some addresses still find what was there before.
+    More,
+}
+
+/// A change that is not complete.
+#[derive(Debug)]
+pub(super) struct Owed<A: Family> {
+    prefix: Prefix<A>,
+    line: u32,
+    /// The lines on the way down, each with the next of its children.
+    way: [(u32, usize); DEPTH],
+    depth: usize,
+    /// Whether the prefix's own words are still to be shown.
+    to_show: bool,
+    /// Whether a value may be another though its number is the same.
+    all: bool,
+}
+
+impl<A: Family, P: Policy> LpmWriter<A, P> {
+    /// Shows a change of `prefix`, which ends in the node `id`. What is below is owed.
+    pub(super) fn show(
+        &mut self,
+        id: Id,
+        prefix: Prefix<A>,
+        all: bool,
+        now: Instant,
+    ) -> Result<(), UpdateError> {
+        let below = match id {
+            Id::Line(line) if A::INHERITS => self.begin_push(line, prefix, all),
+            _ => None,
+        };
+        let to_show = below.as_ref().is_some_and(|owed| owed.to_show);
+        self.owed = below;
+        if to_show {
+            return Ok(());
+        }
+        touched(prefix).try_for_each(|q| self.paint(id, q, now))
+    }
+
+    fn begin_push(&self, line: u32, prefix: Prefix<A>, all: bool) -> Option<Owed<A>> {
+        let node = self.lines.get(line)?;
+        let (first, last) = span(prefix);
+        let from = node.children_from(first);
+        node.children.get(from).filter(|(at, _)| *at <= last)?;
+        let value = node.heap.covering(heap_index(prefix)).unwrap_or(node.fallback);
+        let mut way = [(0, 0); DEPTH];
+        if let Some(first) = way.first_mut() {
+            *first = (line, from);
+        }
+        Some(Owed { prefix, line, way, depth: 1, to_show: value & EXPIRES == 0, all })
+    }
+
+    /// Goes on with what is owed: at most so many units, of about 20 ns each.
+    pub fn step(&mut self, units: usize, now: Instant) -> Progress {
+        let Some(mut owed) = self.owed.take() else { return Progress::Done };
+        let mut left = units.max(1);
+        while owed.depth > 0 {
+            if left == 0 {
+                self.owed = Some(owed);
+                return Progress::More;
+            }
+            left = left.saturating_sub(self.push_one(&mut owed, now));
+        }
+        if owed.to_show {
+            for q in touched(owed.prefix) {
+                // There is room for it: it was made sure of before.
+                let _ = self.paint(Id::Line(owed.line), q, now);
+            }
+        }
+        Progress::Done
+    }
+
+    /// One child of the line that the way has come to. Returns the units that it took.
+    fn push_one(&mut self, owed: &mut Owed<A>, now: Instant) -> usize {
+        const LOOK: usize = 1;
+        const CHANGE: usize = 16;
+        let is_first = owed.depth == 1;
+        let last = if is_first { span(owed.prefix).1 } else { u8::MAX };
+        let Some((line, next)) = owed.way.get_mut(owed.depth - 1) else { return LOOK };
+        let found = self.lines.get(*line).and_then(|node| {
+            let (at, child) = node.children.get(*next).filter(|(at, _)| *at <= last)?;
+            Some((node.heap.longest(*at), node.fallback, *child))
+        });
+        let Some((own, fallback, child)) = found else {
+            owed.depth -= 1;
+            return LOOK;
+        };
+        *next += 1;
+        let value = own.unwrap_or(fallback);
+        let known = self.lines.get(child).map_or(value, |node| node.fallback);
+        if (own.is_some() && !is_first) || (known == value && !owed.all) {
+            return LOOK;
+        }
+        self.inherit(child, value, now);
+        if let Some(place) = owed.way.get_mut(owed.depth) {
+            *place = (child, 0);
+            owed.depth += 1;
+        }
+        CHANGE
+    }
+
+    /// Completes what is owed.
+    pub(super) fn finish(&mut self, now: Instant) {
+        while self.step(usize::MAX, now) == Progress::More {}
+    }
+}
