@@ -129,6 +129,10 @@ pub(crate) struct RunArgs {
     /// Do not let super-frames and unfinished checksums cross the device
     #[arg(long)]
     pub(crate) no_offload: bool,
+    /// Where the kernel's half of a packet:INTERFACE runs: auto (the best that can be had),
+    /// busy-poll (within the worker), napi-thread (beside it, behind in rank) or leave
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) kernel_half: Option<String>,
     /// A service to offer: udp-echo:PORT, udp-discard:PORT or udp-chargen:PORT, with @GROUP,GROUP
     /// for the multicast groups that it joins on every interface; repeat for more
     #[arg(long, value_name = "KIND:PORT[@GROUP]")]

@@ -4,7 +4,8 @@
 
 use floodwall_base::{IfIndex, MacAddr, Randomness};
 use floodwall_device::{
-    Device, DeviceError, DeviceInfo, Medium, OpenConfig, OpenedDevice, station_address,
+    Device, DeviceError, DeviceInfo, Medium, OpenConfig, OpenedDevice, PlacementReport,
+    station_address,
 };
 
 use crate::settings::InterfaceSettings;
@@ -18,26 +19,32 @@ pub(crate) struct Opened {
     pub(crate) queues: Vec<Box<dyn Device>>,
     /// What the operator should know besides.
     pub(crate) notes: Vec<String>,
+    /// Where the kernel's half runs.
+    pub(crate) placement: PlacementReport,
 }
 
 /// Queues of a TUN or TAP where nobody says how many: one a worker, as far as there can be so many.
 const QUEUES_MAX: usize = 8;
 
-/// Opens an interface's device as wanted, for so many workers, with the most that it and our
-/// privilege allow.
+/// Opens an interface's device as wanted, for the workers on these cores, with the most that it
+/// and our privilege allow.
 pub(crate) fn open(
     index: usize,
     wanted: &InterfaceSettings,
-    workers: usize,
+    cores: &[Option<usize>],
     random: &mut Randomness,
 ) -> Result<Opened, DeviceError> {
     let name = &wanted.device.value.name;
+    let workers = cores.len();
     let config = OpenConfig {
         queues: wanted.queues.as_ref().map_or(workers.min(QUEUES_MAX), |queues| queues.value),
         offload: wanted.offload.value,
         mtu: wanted.mtu.as_ref().map(|mtu| mtu.value),
+        kernel_half: wanted.kernel_half.as_ref().map(|half| half.value).unwrap_or_default(),
+        // A device of one queue goes to the first worker.
+        core: cores.first().copied().flatten(),
     };
-    let OpenedDevice { queues, mut notes } = wanted.device.value.open(&config)?;
+    let OpenedDevice { queues, mut notes, placement } = wanted.device.value.open(&config)?;
     let Some(first) = queues.first() else {
         let device = name.clone();
         let (missing, remedy) = ("a device without queues", "ask for at least one");
@@ -51,7 +58,7 @@ pub(crate) fn open(
         wanted.mac.as_ref().map_or_else(|| station_address(name, random), |mac| mac.value)
     });
     let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
-    Ok(Opened { iface, info, mac, queues, notes })
+    Ok(Opened { iface, info, mac, queues, notes, placement })
 }
 
 /// What it costs that some workers have no queue of their own.
@@ -95,6 +102,9 @@ impl Opened {
         }
         let device = &wanted.device.value;
         lines.extend(self.notes.iter().map(|note| format!("{device}: note: {note}")));
+        lines.push(format!("{device}: the kernel's half: {}", self.placement.words));
+        let lacks = self.placement.lacks.iter();
+        lines.extend(lacks.map(|lack| format!("{device}: warning: {lack}")));
         lines
     }
 }

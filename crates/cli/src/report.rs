@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use floodwall_base::{Counter, DropCounts, Instant};
+use floodwall_base::{Counter, DropCounts, IfIndex, Instant};
+use floodwall_device::PlacementReport;
 use floodwall_dispatch::{Clock, CrewReader, Desk, Facts, PortReport, Published};
 use floodwall_stack::Stats;
 use serde::{Deserialize, Serialize};
@@ -115,6 +116,19 @@ pub(crate) struct DeviceReport {
     pub(crate) backlog: usize,
     /// Why it is out of service.
     pub(crate) error: Option<String>,
+    /// Where the kernel's half of it runs.
+    #[serde(default)]
+    pub(crate) kernel_half: KernelHalfReport,
+}
+
+/// Where the kernel's half of a device runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KernelHalfReport {
+    /// `busy-poll`, `napi-thread`, `left` or `none`.
+    pub(crate) place: String,
+    pub(crate) words: String,
+    /// What lacks for a better one, what that costs, and the remedy.
+    pub(crate) lacks: Vec<String>,
 }
 
 /// One neighbour, in the words of `ip -j neigh`.
@@ -177,6 +191,8 @@ pub(crate) struct Birth {
     pub(crate) started: Instant,
     /// Each worker's core.
     pub(crate) cores: Vec<Option<usize>>,
+    /// Where the kernel's half of each interface's device runs.
+    pub(crate) placements: Vec<(IfIndex, PlacementReport)>,
 }
 
 impl Asked {
@@ -211,7 +227,11 @@ impl Report {
                 .collect(),
             drops: drops(&stats),
             conservation: Law::new(&stats),
-            devices: asked.ports.into_iter().map(|port| device(&asked.network, port)).collect(),
+            devices: asked
+                .ports
+                .into_iter()
+                .map(|port| device(&asked.network, &birth.placements, port))
+                .collect(),
             neighbours,
             network: asked.network,
             worker: facts.named().map(named).collect(),
@@ -293,7 +313,17 @@ impl Law {
     }
 }
 
-fn device(network: &Network, port: PortReport) -> DeviceReport {
+fn device(
+    network: &Network,
+    placements: &[(IfIndex, PlacementReport)],
+    port: PortReport,
+) -> DeviceReport {
+    let placement = placements.iter().find(|(iface, _)| *iface == port.iface);
+    let kernel_half = placement.map(|(_, placement)| KernelHalfReport {
+        place: placement.place.to_owned(),
+        words: placement.words.clone(),
+        lacks: placement.lacks.iter().map(ToString::to_string).collect(),
+    });
     let link = network.links.iter().find(|link| link.ifindex == port.iface.0);
     DeviceReport {
         ifname: port.info.name,
@@ -306,5 +336,6 @@ fn device(network: &Network, port: PortReport) -> DeviceReport {
         stats: port.stats.named().map(|(name, n)| (name.to_owned(), n)).into(),
         backlog: port.backlog,
         error: port.error,
+        kernel_half: kernel_half.unwrap_or_default(),
     }
 }

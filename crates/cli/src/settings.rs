@@ -22,7 +22,7 @@ use floodwall_dispatch::OnPanic;
 
 pub(crate) use self::words::ServiceWord;
 use crate::args::RunArgs;
-pub(crate) use floodwall_device::{DeviceKind, DeviceWord};
+pub(crate) use floodwall_device::{DeviceKind, DeviceWord, KernelHalf};
 
 /// Where a value was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +50,8 @@ pub(crate) struct InterfaceSettings {
     pub(crate) mtu: Option<Given<u32>>,
     pub(crate) queues: Option<Given<usize>>,
     pub(crate) offload: Given<bool>,
+    /// Where the kernel's half of the device runs.
+    pub(crate) kernel_half: Option<Given<KernelHalf>>,
     pub(crate) addresses: Vec<Given<IpCidr>>,
     pub(crate) gateways: Vec<Given<IpAddr>>,
     pub(crate) dhcp: Option<Given<bool>>,
@@ -65,6 +67,7 @@ impl InterfaceSettings {
             mtu: None,
             queues: None,
             offload: Given { value: true, place: Place::Nowhere },
+            kernel_half: None,
             addresses: Vec::new(),
             gateways: Vec::new(),
             dhcp: None,

@@ -182,6 +182,15 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
         }
         out.push('\n');
     }
+    let half = &device.kernel_half;
+    if !matches!(half.place.as_str(), "" | "none") {
+        let lacks = half.lacks.len();
+        let lack = if lacks == 0 { "" } else { alarm };
+        let _ = writeln!(out, "    {lack}kernel's half {}{plain}: {}", half.place, half.words);
+        half.lacks.iter().for_each(|lack| {
+            let _ = writeln!(out, "      {lack}");
+        });
+    }
     let of = |name: &str| device.stats.get(name).copied().unwrap_or(0);
     for side in ["rx", "tx"] {
         let (packets, bytes) = (format!("{side}_packets"), format!("{side}_bytes"));

@@ -25,6 +25,7 @@ use crate::error::DeviceError;
 use crate::gather::Slices;
 use crate::interface::Interface;
 use crate::packet_ring::{PacketRing, RingFrame};
+use crate::placement::Placement;
 use crate::socket::{self, BATCH_MAX, Messages};
 use crate::stats::DeviceStats;
 use crate::vnet::{self, VNET_BYTES};
@@ -76,6 +77,8 @@ pub struct AfPacket {
     stats: DeviceStats,
     /// What the kernel says that it dropped, summed up.
     ring_full: Cell<u64>,
+    /// Where the kernel's half runs; given back when this is dropped.
+    placement: Option<Placement>,
 }
 
 impl AfPacket {
@@ -120,7 +123,13 @@ impl AfPacket {
                 .map_err(fail(name, "see frames for other addresses"))?;
         }
         let (stats, ring_full) = (DeviceStats::default(), Cell::new(0));
-        Ok(Self { info, socket, ring, stuck: 0, down: false, stats, ring_full })
+        let (stuck, down, placement) = (0, false, None);
+        Ok(Self { info, socket, ring, stuck, down, stats, ring_full, placement })
+    }
+
+    /// Keeps a place for the kernel's half, until the device closes.
+    pub fn place(&mut self, placement: Placement) {
+        self.placement = Some(placement);
     }
 
     /// Looks why nothing arrives: once the interface has been down, whether it still exists.

@@ -20,10 +20,14 @@ mod fault;
 mod gather;
 #[cfg(target_os = "linux")]
 mod interface;
+mod kernel_half;
 mod link_state;
 mod memory_wire;
 #[cfg(target_os = "linux")]
 mod packet_ring;
+#[cfg(target_os = "linux")]
+mod placement;
+mod placement_report;
 #[cfg(target_os = "linux")]
 mod socket;
 mod stats;
@@ -42,8 +46,12 @@ pub use capture::{
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
+pub use kernel_half::{KernelHalf, NoKernelHalf};
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
+#[cfg(target_os = "linux")]
+pub use placement::{Placement, PlacementConfig};
+pub use placement_report::{Lack, PlacementReport};
 pub use stats::DeviceStats;
 pub use switch::{Switch, SwitchConfig, SwitchCounts};
 #[cfg(target_os = "linux")]

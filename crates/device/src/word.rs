@@ -14,8 +14,10 @@ use thiserror::Error;
 
 use crate::device::Device;
 use crate::error::DeviceError;
+use crate::kernel_half::KernelHalf;
+use crate::placement_report::PlacementReport;
 #[cfg(target_os = "linux")]
-use crate::{AfPacket, AfPacketConfig, Tun, TunConfig, TunKind};
+use crate::{AfPacket, AfPacketConfig, Placement, PlacementConfig, Tun, TunConfig, TunKind};
 
 /// Kinds of devices that have a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,11 +109,21 @@ pub struct OpenConfig {
     pub offload: bool,
     /// The MTU that a TUN or TAP is given; `None` leaves it.
     pub mtu: Option<u32>,
+    /// Where the kernel's half of a packet socket's interface shall run.
+    pub kernel_half: KernelHalf,
+    /// The core of the worker that will have the device; `None` where it is not pinned.
+    pub core: Option<usize>,
 }
 
 impl Default for OpenConfig {
     fn default() -> Self {
-        Self { queues: 1, offload: false, mtu: None }
+        Self {
+            queues: 1,
+            offload: false,
+            mtu: None,
+            kernel_half: KernelHalf::default(),
+            core: None,
+        }
     }
 }
 
@@ -121,6 +133,8 @@ pub struct OpenedDevice {
     pub queues: Vec<Box<dyn Device>>,
     /// What the operator should know besides.
     pub notes: Vec<String>,
+    /// Where the kernel's half runs.
+    pub placement: PlacementReport,
 }
 
 impl fmt::Debug for OpenedDevice {
@@ -128,6 +142,7 @@ impl fmt::Debug for OpenedDevice {
         f.debug_struct("OpenedDevice")
             .field("queues", &self.queues.len())
             .field("notes", &self.notes)
+            .field("placement", &self.placement)
             .finish()
     }
 }
@@ -141,17 +156,15 @@ impl DeviceWord {
     /// See [`DeviceError`]: each names the device, what is missing and the remedy.
     #[cfg(target_os = "linux")]
     pub fn open(&self, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
-        let (name, mut notes) = (&self.name, Vec::new());
-        let queues = match self.kind {
-            DeviceKind::Tun => boxed(open_tun(name, TunKind::Tun, config, &mut notes)?),
-            DeviceKind::Tap => boxed(open_tun(name, TunKind::Tap, config, &mut notes)?),
-            DeviceKind::Packet => {
-                let config =
-                    AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
-                boxed(vec![AfPacket::open(name, &config)?])
-            }
+        let name = &self.name;
+        let kind = match self.kind {
+            DeviceKind::Tun => TunKind::Tun,
+            DeviceKind::Tap => TunKind::Tap,
+            DeviceKind::Packet => return open_packet(name, config),
         };
-        Ok(OpenedDevice { queues, notes })
+        let mut notes = Vec::new();
+        let queues = boxed(open_tun(name, kind, config, &mut notes)?);
+        Ok(OpenedDevice { queues, notes, placement: Placement::of_tun(name) })
     }
 
     /// No system but Linux has these devices.
@@ -170,6 +183,18 @@ fn boxed<D: Device + 'static>(devices: Vec<D>) -> Vec<Box<dyn Device>> {
     devices.into_iter().map(|device| Box::new(device) as Box<dyn Device>).collect()
 }
 
+/// A packet socket, and the place of the kernel's half behind it.
+#[cfg(target_os = "linux")]
+fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
+    let wanted = AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
+    let mut device = AfPacket::open(name, &wanted)?;
+    let wanted = PlacementConfig { half: config.kernel_half, core: config.core };
+    let placement = Placement::take(name, &wanted)?;
+    let report = placement.report().clone();
+    device.place(placement);
+    Ok(OpenedDevice { queues: boxed(vec![device]), notes: Vec::new(), placement: report })
+}
+
 #[cfg(target_os = "linux")]
 fn open_tun(
     name: &str,
@@ -177,7 +202,7 @@ fn open_tun(
     wanted: &OpenConfig,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Tun>, DeviceError> {
-    let OpenConfig { queues, offload, mtu } = *wanted;
+    let OpenConfig { queues, offload, mtu, .. } = *wanted;
     let config = TunConfig { kind, queues, vnet_header: offload, up: true, mtu };
     match Tun::open(name, &config) {
         Err(DeviceError::NoPrivilege { action: "bring the interface up", .. }) => {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use floodwall_base::{IfIndex, IpCidr, MacAddr};
 use floodwall_device::{
-    Device, DeviceInfo, DeviceWord, Medium, OpenConfig, OpenedDevice, stable_secret,
+    Device, DeviceInfo, DeviceWord, KernelHalf, Medium, OpenConfig, OpenedDevice, stable_secret,
     station_address,
 };
 use floodwall_dispatch::{Berth, CrewConfig, Port, WorkerConfig, entropy};
@@ -344,8 +344,11 @@ fn open(
         Source::Queues(queues) => queues,
         Source::Word(word) => {
             let word: DeviceWord = word.parse()?;
-            let OpenedDevice { queues, .. } =
-                word.open(&OpenConfig { queues: workers, offload, mtu })?;
+            // A library sets nothing of the system's unasked: see `device`'s placement.
+            let kernel_half = KernelHalf::Leave;
+            let config =
+                OpenConfig { queues: workers, offload, mtu, kernel_half, ..OpenConfig::default() };
+            let OpenedDevice { queues, .. } = word.open(&config)?;
             queues
         }
     };

@@ -76,13 +76,14 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     let farewell = Farewell::default();
     let signals = catch_signals(&stop, &farewell)?;
     let cores = cores(settings)?;
-    let mut opened = open_devices(settings, cores.len())?;
+    let mut opened = open_devices(settings, &cores)?;
     let config = stack_config(settings, &opened);
     floodwall_stack::check(&config).map_err(words)?;
     let taken = Taken::take(&socket).map_err(words)?;
     let recordings = record_devices(settings, &mut opened)?;
 
-    let birth = Birth { started: Clock::new().now(), cores: cores.clone() };
+    let placements = opened.iter().map(|o| (o.iface, o.placement.clone())).collect();
+    let birth = Birth { started: Clock::new().now(), cores: cores.clone(), placements };
     let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
     let crew = start_crew(settings, config, opened, &cores, &stop)?;
     let seats = Seats { each: crew.seats().to_vec(), reader: crew.reader() };
@@ -184,11 +185,11 @@ fn named<T: Send + 'static>(
 }
 
 /// Opens all devices and says what was got.
-fn open_devices(settings: &Settings, workers: usize) -> Result<Vec<Opened>, Failure> {
+fn open_devices(settings: &Settings, cores: &[Option<usize>]) -> Result<Vec<Opened>, Failure> {
     let mut random = entropy::randomness().map_err(words)?;
     let mut all = Vec::new();
     for (index, wanted) in settings.interfaces.iter().enumerate() {
-        let opened = devices::open(index, wanted, workers, &mut random).map_err(words)?;
+        let opened = devices::open(index, wanted, cores, &mut random).map_err(words)?;
         if let Some(mtu) = &wanted.mtu
             && mtu.value > opened.info.mtu
         {

@@ -23,6 +23,7 @@ const INTERFACE: &[&str] = &[
     "device",
     "dhcp",
     "gateway",
+    "kernel_half",
     "mac",
     "mtu",
     "offload",
@@ -201,6 +202,7 @@ impl Walk<'_> {
         let mtu = self.read(table, (HERE, "mtu"), number, words::mtu);
         let queues = self.read(table, (HERE, "queues"), number, words::queues);
         let offload = self.read(table, (HERE, "offload"), truth, Ok);
+        let kernel_half = self.read(table, (HERE, "kernel_half"), text, |t| words::kernel_half(&t));
         let dhcp = self.read(table, (HERE, "dhcp"), truth, Ok);
         let accept_ra = self.read(table, (HERE, "accept_ra"), truth, Ok);
         let autoconf = self.read(table, (HERE, "autoconf"), truth, Ok);
@@ -209,7 +211,7 @@ impl Walk<'_> {
         let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", words::gateway);
         let plain = InterfaceSettings::new(device?);
         let offload = offload.unwrap_or_else(|| plain.offload.clone());
-        let plain = InterfaceSettings { dhcp, accept_ra, autoconf, ..plain };
+        let plain = InterfaceSettings { kernel_half, dhcp, accept_ra, autoconf, ..plain };
         Some(InterfaceSettings { mac, mtu, queues, offload, addresses, gateways, ..plain })
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::words::{self, Wrong, wrong};
-use super::{DeviceWord, Given, InterfaceSettings, Place, Problem, Settings};
+use super::{DeviceWord, Given, InterfaceSettings, KernelHalf, Place, Problem, Settings};
 use crate::args::RunArgs;
 
 /// Lays the flags on what the file said. All complaints at once, in the order of the flags.
@@ -14,6 +14,7 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
         mac: read.one("--mac", args.mac.as_deref(), words::mac),
         mtu: read.one("--mtu", args.mtu, words::mtu),
         queues: read.one("--queues", args.queues, words::queues),
+        kernel_half: read.one("--kernel-half", args.kernel_half.as_deref(), words::kernel_half),
         offload: args.no_offload.then(|| given("--no-offload", false)),
         addresses: read.many("--address", &args.address, words::address),
         gateways: read.many("--gateway", &args.gateway, words::gateway),
@@ -80,6 +81,7 @@ struct InterfaceFlags {
     mtu: Option<Given<u32>>,
     queues: Option<Given<usize>>,
     offload: Option<Given<bool>>,
+    kernel_half: Option<Given<KernelHalf>>,
     addresses: Vec<Given<floodwall_base::IpCidr>>,
     gateways: Vec<Given<std::net::IpAddr>>,
     dhcp: Option<Given<bool>>,
@@ -95,6 +97,7 @@ impl InterfaceFlags {
             ("--mtu", args.mtu.is_some()),
             ("--queues", args.queues.is_some()),
             ("--no-offload", args.no_offload),
+            ("--kernel-half", args.kernel_half.is_some()),
             ("--address", !args.address.is_empty()),
             ("--gateway", !args.gateway.is_empty()),
             ("--dhcp", args.dhcp.is_some()),
@@ -108,6 +111,7 @@ impl InterfaceFlags {
         interface.mac = self.mac.or(interface.mac.take());
         interface.mtu = self.mtu.or(interface.mtu.take());
         interface.queues = self.queues.or(interface.queues.take());
+        interface.kernel_half = self.kernel_half.or(interface.kernel_half.take());
         if let Some(offload) = self.offload {
             interface.offload = offload;
         }

@@ -11,7 +11,7 @@ use floodwall_base::limits::{ADDRESSES_MAX, INTERFACES_MAX};
 use floodwall_base::{Family, IpCidr, ipv4_source_is_plausible, ipv6_source_is_plausible};
 use floodwall_dispatch::OnPanic;
 
-use super::{DeviceKind, Given, InterfaceSettings, Place, Problem, Settings};
+use super::{DeviceKind, Given, InterfaceSettings, KernelHalf, Place, Problem, Settings};
 
 /// Largest packet behind an Ethernet header of 14 bytes that a TAP takes.
 const MTU_ETHERNET_MAX: u32 = 65_521;
@@ -75,6 +75,14 @@ impl Problems {
         {
             let what = "a packet socket has no queues to choose";
             self.add(&queues.place, "interface.queues", what, "leave it out");
+        }
+        if let (DeviceKind::Tun | DeviceKind::Tap, Some(half)) =
+            (interface.device.value.kind, &interface.kernel_half)
+            && matches!(half.value, KernelHalf::BusyPoll | KernelHalf::NapiThread)
+        {
+            let what = format!("a TUN or TAP has no kernel's half that {} could be", half.value);
+            let remedy = "leave it out; only a packet:INTERFACE has one";
+            self.add(&half.place, "interface.kernel_half", what, remedy);
         }
         self.mtu(interface, is_ethernet);
         for family in [Family::V4, Family::V6] {

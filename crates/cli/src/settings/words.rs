@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use floodwall_base::{IpCidr, MacAddr};
-use floodwall_device::{DeviceWord, NoDeviceWord};
+use floodwall_device::{DeviceWord, KernelHalf, NoDeviceWord, NoKernelHalf};
 use floodwall_dispatch::{OnPanic, WORKERS_MAX};
 
 /// What is wrong, and the remedy.
@@ -23,6 +23,14 @@ pub(crate) fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong
 /// `tun:NAME`, `tap:NAME`, `packet:INTERFACE`.
 pub(crate) fn device(text: &str) -> Result<DeviceWord, Wrong> {
     text.parse().map_err(|NoDeviceWord { what, remedy }| wrong(what, remedy))
+}
+
+/// `auto`, `busy-poll`, `napi-thread`, `leave`.
+pub(crate) fn kernel_half(text: &str) -> Result<KernelHalf, Wrong> {
+    text.parse().map_err(|NoKernelHalf { text }| {
+        let what = format!("{text:?} is no place for the kernel's half");
+        wrong(what, NoKernelHalf::REMEDY)
+    })
 }
 
 /// Kinds of services.

@@ -1,0 +1,82 @@
+//! `KernelHalf`: where the kernel's half of a device shall run.
+//!
+//! Read from the configuration's words; obeyed by `placement.rs`. The comparison of the places is
+//! in `docs/design/placement.md`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// See the file's head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum KernelHalf {
+    /// The best place that this machine and our privileges allow.
+    #[default]
+    Auto,
+    /// Within the worker's own system calls.
+    BusyPoll,
+    /// In a thread of its own beside the worker, behind it in rank.
+    NapiThread,
+    /// Wherever the system runs it.
+    Leave,
+}
+
+impl KernelHalf {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::BusyPoll, Self::Leave, Self::NapiThread];
+
+    /// Its word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::BusyPoll => "busy-poll",
+            Self::Leave => "leave",
+            Self::NapiThread => "napi-thread",
+        }
+    }
+}
+
+/// Why a text names no place.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{text:?} is no place for the kernel's half; {}", Self::REMEDY)]
+pub struct NoKernelHalf {
+    /// The text.
+    pub text: String,
+}
+
+impl NoKernelHalf {
+    /// What to write instead.
+    pub const REMEDY: &str = "write auto, busy-poll, napi-thread or leave";
+}
+
+impl FromStr for KernelHalf {
+    type Err = NoKernelHalf;
+
+    fn from_str(text: &str) -> Result<Self, NoKernelHalf> {
+        let found = Self::ALL.into_iter().find(|half| half.word() == text);
+        found.ok_or_else(|| NoKernelHalf { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for KernelHalf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_and_written_back() {
+        for half in KernelHalf::ALL {
+            assert_eq!(half.to_string().parse(), Ok(half));
+        }
+        let refused = "softirq".parse::<KernelHalf>().unwrap_err().to_string();
+        assert!(refused.contains("busy-poll"), "{refused}");
+    }
+}

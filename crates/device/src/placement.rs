@@ -1,0 +1,387 @@
+//! `Placement`: where the kernel's half of a device runs, taken when it is opened, given back when
+//! it closes.
+//!
+//! Called by `word.rs` for packet sockets. Before we see a frame, the kernel has taken it from the
+//! card: as an interrupt on our core, before us in rank, that half alone can eat the core under
+//! flood while we answer nothing. A place of its own makes it wait for us instead, and what is too
+//! much is dropped in the card's ring. Which place is best, and what each costs, was measured:
+//! `docs/design/placement.md`.
+//!
+//! Invariants: what is set stands in a note before it is set, and is set back when this is
+//! dropped, by unwinding too; after a process that was killed, by the next one (`note.rs`); a
+//! place that cannot be had leaves nothing behind. Without any privilege everything stays as it
+//! is, and the report says what that costs. Not here: dropping frames behind the packet socket,
+//! before the host's own IP layer sees them, which would cut the host off from its interface.
+//!
+//! # Under flood
+//! Nothing here grows with packets. The place decides who loses under flood: in the worker's own
+//! calls, or in a thread of lower rank, the card's ring overflows first, friend and foe alike.
+
+mod joining;
+mod link;
+mod linux;
+mod napi;
+mod netlink;
+mod note;
+mod system;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod undo;
+
+use std::io;
+
+use self::link::Link;
+use self::linux::Linux;
+use self::napi::{Napi, NapiSetting};
+use self::note::{Note, Taken};
+use self::system::System;
+use self::undo::{UNDO_MAX, Undo};
+use crate::error::DeviceError;
+use crate::kernel_half::KernelHalf;
+use crate::placement_report::{Lack, PlacementReport};
+
+/// Empty looks in a row after which the card calls again.
+const DEFER: u32 = 200;
+/// After how many nanoseconds the thread looks by itself while the card does not call.
+const THREAD_FLUSH_NANOS: u64 = 500_000;
+/// The rank of the kernel's half behind the worker: the last.
+const NICE: i32 = 19;
+
+const COSTS_ALL: &str = "under flood the kernel's half runs before the worker and may leave it \
+                         nothing of the core";
+const COSTS_RANK: &str = "under flood the kernel's half takes as much of the core as the worker";
+const COSTS_NOTE: &str = "if this process is killed, the interface keeps our settings";
+
+/// How a device's kernel half is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlacementConfig {
+    /// Where.
+    pub half: KernelHalf,
+    /// The core of the worker that will have the device; `None` where it is not pinned.
+    pub core: Option<usize>,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Placement {
+    report: PlacementReport,
+    system: Option<Box<dyn System>>,
+    /// The interface's number: another one may have its name by the end.
+    index: u32,
+    undo: Vec<Undo>,
+    note: Option<Note>,
+}
+
+/// Why a place could not be had.
+#[derive(Debug)]
+enum Refusal {
+    /// The system refused something.
+    System(&'static str, io::Error),
+    /// The interface has no such thing.
+    Unfit { missing: &'static str, remedy: &'static str },
+}
+
+impl Placement {
+    /// Gives the kernel's half of the interface `name` its place. Costs some system calls.
+    ///
+    /// # Errors
+    /// A place was asked for by name, and cannot be had. With [`KernelHalf::Auto`] what cannot be
+    /// had is in the report only.
+    pub fn take(name: &str, config: &PlacementConfig) -> Result<Self, DeviceError> {
+        if config.half == KernelHalf::Leave {
+            return Ok(Self::left("where the system runs it, as wished".to_owned(), Vec::new()));
+        }
+        let system = match Linux::of(name) {
+            Ok(system) => Box::new(system),
+            Err(error) => {
+                let refusal = Refusal::System("look for the interface's receive halves", error);
+                return Self::refused(name, config.half, refusal, Vec::new());
+            }
+        };
+        let link = system.link().unwrap_or_default();
+        Self::take_by(name, config, system, Note::take(&link))
+    }
+
+    fn take_by(
+        name: &str,
+        config: &PlacementConfig,
+        system: Box<dyn System>,
+        note: Taken,
+    ) -> Result<Self, DeviceError> {
+        let mut lacks = Vec::new();
+        let note = match note {
+            Taken::Ours(note, left) => {
+                left.iter().rev().for_each(|undo| drop(undo.apply(&*system)));
+                Some(note)
+            }
+            Taken::Theirs => {
+                let words = "where another floodwall on this interface has put it";
+                return Ok(Self::left(words.to_owned(), lacks));
+            }
+            Taken::Nowhere(error) => {
+                lacks.push(Lack {
+                    missing: format!("no place to note the interface's settings ({error})"),
+                    costs: COSTS_NOTE,
+                    remedy: "make /run/floodwall writable for this user, or set XDG_RUNTIME_DIR \
+                             (RuntimeDirectory=floodwall in a systemd unit)"
+                        .to_owned(),
+                });
+                None
+            }
+        };
+        let report = PlacementReport { place: "left", words: String::new(), lacks };
+        let index = system.link().map_or(0, |link| link.index);
+        let mut placement = Self { report, system: Some(system), index, undo: Vec::new(), note };
+        match placement.settle(config) {
+            Ok(()) => Ok(placement),
+            Err(refusal) => {
+                let lacks = core::mem::take(&mut placement.report.lacks);
+                drop(placement);
+                Self::refused(name, config.half, refusal, lacks)
+            }
+        }
+    }
+
+    /// Where it is, and what lacks.
+    #[must_use]
+    pub const fn report(&self) -> &PlacementReport {
+        &self.report
+    }
+
+    /// What is to be said of a device without a card's ring: a TUN or TAP.
+    #[must_use]
+    pub fn of_tun(name: &str) -> PlacementReport {
+        let link = Link::of(name).unwrap_or_default();
+        let words = match link.part_of.as_str() {
+            "bridge" => {
+                "nothing to place here: it is the sender's own call and our read; but it is a \
+                 port of a bridge, and what comes from the bridge's cards runs where the system \
+                 runs those cards"
+            }
+            _ => "nothing to place: it is the sender's own call and our read",
+        };
+        PlacementReport { place: "none", words: words.to_owned(), lacks: Vec::new() }
+    }
+
+    fn left(words: String, lacks: Vec<Lack>) -> Self {
+        let report = PlacementReport { place: "left", words, lacks };
+        Self { report, system: None, index: 0, undo: Vec::new(), note: None }
+    }
+
+    /// Nothing was had: an error where it was asked for by name, else a report.
+    fn refused(
+        name: &str,
+        half: KernelHalf,
+        refusal: Refusal,
+        mut lacks: Vec<Lack>,
+    ) -> Result<Self, DeviceError> {
+        if half != KernelHalf::Auto {
+            return Err(refusal.into_error(name, half));
+        }
+        lacks.retain(|lack| lack.costs != COSTS_NOTE);
+        lacks.push(refusal.into_lack());
+        Ok(Self::left("where the system runs it".to_owned(), lacks))
+    }
+
+    fn system(&self) -> Result<&dyn System, Refusal> {
+        let none = || Refusal::System("set anything", io::ErrorKind::NotConnected.into());
+        self.system.as_deref().ok_or_else(none)
+    }
+
+    /// Looks at the interface and takes the place that is wanted.
+    fn settle(&mut self, config: &PlacementConfig) -> Result<(), Refusal> {
+        let napis = self.napis()?;
+        self.use_threads(&napis, config.core)
+    }
+
+    /// The interface's receive halves; a veth is made to have one.
+    fn napis(&mut self) -> Result<Vec<Napi>, Refusal> {
+        let look = |error| Refusal::System("list the interface's receive halves", error);
+        let link = self.system()?.link().map_err(look)?;
+        if !link.is_up {
+            return Err(Refusal::Unfit {
+                missing: "a receive half while the interface is down",
+                remedy: "bring it up first, with `ip link set dev INTERFACE up`",
+            });
+        }
+        let mut napis = self.system()?.napis().map_err(look)?;
+        if napis.is_empty() && link.kind == "veth" {
+            let set = |error| Refusal::System("switch on the joining of packets", error);
+            let joins = self.system()?.joins().map_err(set)?;
+            self.remember(Undo::Joining(joins));
+            self.system()?.set_joins(true).map_err(set)?;
+            napis = self.system()?.napis().map_err(look)?;
+        }
+        match napis.len() {
+            0 => Err(Refusal::Unfit {
+                missing: "a receive half of its own (NAPI)",
+                remedy: "use the card below it, or `leave`",
+            }),
+            n if n > UNDO_MAX / 2 => Err(Refusal::Unfit {
+                missing: "an interface with so many queues",
+                remedy: "give it fewer, with `ethtool -L`, or use `leave`",
+            }),
+            _ => Ok(napis),
+        }
+    }
+
+    /// Writes down what will be undone, before it is done.
+    fn remember(&mut self, undo: Undo) {
+        self.undo.push(undo);
+        let Some(note) = &mut self.note else { return };
+        if let Err(error) = note.write(&self.undo) {
+            self.report.lacks.push(Lack {
+                missing: format!(
+                    "the note of the interface's settings cannot be written ({error})"
+                ),
+                costs: COSTS_NOTE,
+                remedy: "make room in /run/floodwall".to_owned(),
+            });
+            self.note = None;
+        }
+    }
+
+    fn set(&mut self, napi: &Napi, wish: NapiSetting) -> Result<(), Refusal> {
+        self.remember(Undo::Napi(napi.id, napi.setting));
+        let done = self.system()?.set_napi(napi.id, &wish);
+        done.map_err(|error| Refusal::System("set the interface's receive half", error))
+    }
+
+    /// Threads of the kernel behind the worker in rank.
+    fn use_threads(&mut self, napis: &[Napi], core: Option<usize>) -> Result<(), Refusal> {
+        let wish =
+            NapiSetting { defer: DEFER, flush_nanos: THREAD_FLUSH_NANOS, threaded: Some(true) };
+        for napi in napis {
+            self.set(napi, wish)?;
+        }
+        let look = |error| Refusal::System("find the receive half's thread", error);
+        let threads = self.system()?.napis().map_err(look)?;
+        let mut behind = true;
+        let mut named = Vec::new();
+        for thread in threads.iter().filter_map(|napi| napi.thread) {
+            let was = napis.iter().any(|napi| napi.thread == Some(thread));
+            behind &= self.rank(thread, core, was)?;
+            named.push(thread.to_string());
+        }
+        if named.is_empty() {
+            return Err(Refusal::Unfit {
+                missing: "a thread for its receive half",
+                remedy: "it needs Linux 6.13 or newer with a driver that can; use `leave`",
+            });
+        }
+        let plural = if named.len() == 1 { "a thread" } else { "threads" };
+        let at = core.map_or_else(|| "any core".to_owned(), |core| format!("core {core}"));
+        let rank = if behind { "behind the worker in rank" } else { "equal to the worker in rank" };
+        self.report.place = KernelHalf::NapiThread.word();
+        self.report.words =
+            format!("in {plural} of its own ({}) on {at}, {rank}", named.join(", "));
+        Ok(())
+    }
+
+    /// Puts a thread beside the worker and behind it; whether all of that was granted.
+    fn rank(&mut self, thread: u32, core: Option<usize>, was: bool) -> Result<bool, Refusal> {
+        let look = |error| Refusal::System("look at the receive half's thread", error);
+        let standing = self.system()?.standing(thread).map_err(look)?;
+        let group = self.system()?.group(Some(thread)).unwrap_or_default();
+        let ours = self.system()?.group(None).unwrap_or_default();
+        if was {
+            // Threads that come with the place go with it.
+            self.remember(Undo::Thread(thread, standing, group.clone()));
+        }
+        let system = self.system()?;
+        let pinned = core.map_or(Ok(()), |core| system.pin(thread, &[core]));
+        // In another group it would compete with whole groups, and starve at the last rank.
+        let joined = if group == ours { Ok(()) } else { system.move_to(thread, &ours) };
+        let ranked = joined.is_ok().then(|| system.set_nice(thread, NICE));
+        let mut lacks = Vec::new();
+        if let Err(error) = &joined {
+            lacks.push(Lack {
+                missing: format!(
+                    "the kernel's thread may not be moved into our control group {ours} ({error})"
+                ),
+                costs: COSTS_RANK,
+                remedy: "run as root, or delegate the group (Delegate=cpu in a systemd unit)"
+                    .to_owned(),
+            });
+        }
+        let refused = [Some(pinned), ranked].into_iter().flatten().find_map(Result::err);
+        if let Some(error) = &refused {
+            lacks.push(Lack {
+                missing: format!("the kernel's thread may not be put behind the worker ({error})"),
+                costs: COSTS_RANK,
+                remedy: grant("CAP_SYS_NICE"),
+            });
+        }
+        let granted = lacks.is_empty();
+        for lack in lacks {
+            if !self.report.lacks.contains(&lack) {
+                self.report.lacks.push(lack);
+            }
+        }
+        Ok(granted)
+    }
+}
+
+impl Drop for Placement {
+    /// Everything as it was, the last change first.
+    fn drop(&mut self) {
+        let Some(system) = self.system.take() else { return };
+        let is_there = system.link().is_ok_and(|link| link.index == self.index);
+        let undone = |undo: &Undo| !is_there || undo.apply(&*system).is_ok();
+        let all = self.undo.iter().rev().map(undone).fold(true, |all, done| all & done);
+        // What could not be undone stays in the note, for the next one.
+        if let (Some(note), true) = (self.note.take(), all) {
+            note.remove();
+        }
+    }
+}
+
+/// How to get a capability.
+fn grant(capability: &str) -> String {
+    format!(
+        "run as root, or grant it with `setcap cap_net_admin,cap_net_raw,cap_sys_nice+ep \
+         <binary>`, or AmbientCapabilities={capability} in a systemd unit"
+    )
+}
+
+impl Refusal {
+    fn into_lack(self) -> Lack {
+        match self {
+            Self::System(action, error) => {
+                let denied = matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
+                let remedy = match denied {
+                    true => grant("CAP_NET_ADMIN"),
+                    false => "it needs Linux 6.8 or newer; 6.13 for all of it".to_owned(),
+                };
+                let missing = match denied {
+                    true => format!("CAP_NET_ADMIN is missing to {action}"),
+                    false => format!("cannot {action} ({error})"),
+                };
+                Lack { missing, costs: COSTS_ALL, remedy }
+            }
+            Self::Unfit { missing, remedy } => Lack {
+                missing: format!("{missing} is missing"),
+                costs: COSTS_ALL,
+                remedy: remedy.to_owned(),
+            },
+        }
+    }
+
+    fn into_error(self, name: &str, half: KernelHalf) -> DeviceError {
+        match self {
+            Self::System(action, error)
+                if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)) =>
+            {
+                let missing = "CAP_NET_ADMIN";
+                DeviceError::NoPrivilege { device: name.to_owned(), action, missing }
+            }
+            Self::System(action, source) => {
+                DeviceError::Io { device: format!("{name}: {half}"), action, source }
+            }
+            Self::Unfit { missing, remedy } => {
+                DeviceError::Unsupported { device: format!("{name}: {half}"), missing, remedy }
+            }
+        }
+    }
+}

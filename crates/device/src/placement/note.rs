@@ -1,0 +1,177 @@
+//! `Note`: what the system looked like before we set it, kept in a file while we hold it.
+//!
+//! Taken by `placement.rs` before the first change. A process that is killed restores nothing; the
+//! next one finds the note, restores, and begins anew, so that our settings are never taken for
+//! the user's. While its process lives the note is locked: a second process on the same interface
+//! leaves everything as it stands.
+//!
+//! Invariants: the file lies where only we, or root, may write; it is bound to this start of the
+//! system, this network namespace, and this interface's number, name and address; it is read to [`BYTES_MAX`] at most.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::link::Link;
+use super::undo::Undo;
+
+/// Longest note: an interface with many receive halves has some 100 bytes each.
+const BYTES_MAX: u64 = 1 << 18;
+/// How often it may be removed under our hands by one that ends.
+const TRIES: u32 = 8;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct Note {
+    file: File,
+    path: PathBuf,
+    /// The first line: which start of the system, and which interface.
+    head: String,
+}
+
+/// What became of taking a note.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// It is ours; and what a process that was killed has left to be undone.
+    Ours(Note, Vec<Undo>),
+    /// A living process holds it.
+    Theirs,
+    /// There is no place for it.
+    Nowhere(io::Error),
+}
+
+impl Note {
+    /// The note about this interface of the calling thread's namespace.
+    pub(super) fn take(link: &Link) -> Taken {
+        let Link { index, name, address, .. } = link;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let head = format!("{} {name} {address}", boot.trim());
+        let name = match std::fs::metadata("/proc/thread-self/ns/net") {
+            Ok(space) => format!("placement-{}-{index}", space.ino()),
+            Err(error) => return Taken::Nowhere(error),
+        };
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for folder in folders() {
+            match Self::take_in(&folder, &name, &head) {
+                Taken::Nowhere(error) => last = error,
+                taken => return taken,
+            }
+        }
+        Taken::Nowhere(last)
+    }
+
+    /// As [`Note::take`], in a folder. A note with another head is nobody's any more.
+    pub(super) fn take_in(folder: &Path, name: &str, head: &str) -> Taken {
+        let path = folder.join(name);
+        for _ in 0..TRIES {
+            let file = match open(folder, &path) {
+                Ok(file) => file,
+                Err(error) => return Taken::Nowhere(error),
+            };
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Taken::Theirs,
+                Err(error) => return Taken::Nowhere(error.into()),
+            }
+            // Whoever held it may have removed it meanwhile: then a lock on it is worth nothing.
+            let is_there = std::fs::metadata(&path).is_ok_and(|there| {
+                file.metadata()
+                    .is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
+            });
+            if !is_there {
+                continue;
+            }
+            let mut text = String::new();
+            let _ = (&file).take(BYTES_MAX).read_to_string(&mut text);
+            let left = match text.split_once('\n') {
+                Some((line, lines)) if line == head => Undo::read_all(lines),
+                _ => Vec::new(),
+            };
+            return Taken::Ours(Self { file, path, head: head.to_owned() }, left);
+        }
+        Taken::Theirs
+    }
+
+    /// Writes what is to be undone, before it is done.
+    pub(super) fn write(&mut self, undo: &[Undo]) -> io::Result<()> {
+        let mut text = format!("{}\n", self.head);
+        undo.iter().for_each(|undo| text.push_str(&format!("{undo}\n")));
+        self.file.set_len(0)?;
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(text.as_bytes())
+    }
+
+    /// Everything is undone: the note goes.
+    pub(super) fn remove(self) {
+        // Where it cannot be removed it says at least that nothing is left.
+        let _ = self.file.set_len(0);
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn folders() -> Vec<PathBuf> {
+    let mut folders = vec![PathBuf::from("/run/floodwall")];
+    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    folders.extend(own.map(|dir| PathBuf::from(dir).join("floodwall")));
+    folders
+}
+
+fn open(folder: &Path, path: &Path) -> io::Result<File> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("floodwall-note-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn a_note_of_a_process_that_was_killed_is_found_and_a_living_ones_is_respected() {
+        let folder = folder("killed");
+        let Taken::Ours(mut note, left) = Note::take_in(&folder, "n", "boot eth0") else {
+            panic!("free")
+        };
+        assert!(left.is_empty());
+        note.write(&[Undo::Joining(false)]).unwrap();
+        assert!(matches!(Note::take_in(&folder, "n", "boot eth0"), Taken::Theirs));
+        // As when it is killed: the lock goes with the descriptor, the file stays.
+        drop(note);
+        let Taken::Ours(note, left) = Note::take_in(&folder, "n", "boot eth0") else {
+            panic!("free again")
+        };
+        assert_eq!(left, [Undo::Joining(false)]);
+        note.remove();
+        let Taken::Ours(note, left) = Note::take_in(&folder, "n", "boot eth0") else {
+            panic!("and again")
+        };
+        assert!(left.is_empty());
+        note.remove();
+        std::fs::remove_dir(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_note_of_another_start_of_the_system_says_nothing() {
+        let folder = folder("boot");
+        std::fs::create_dir_all(&folder).unwrap();
+        for text in ["another eth0\njoining 0\n", "boot eth1\njoining 0\n", "\u{0}\u{1}", ""] {
+            std::fs::write(folder.join("n"), text).unwrap();
+            let Taken::Ours(note, left) = Note::take_in(&folder, "n", "boot eth0") else {
+                panic!("free")
+            };
+            assert!(left.is_empty(), "{text:?}");
+            note.remove();
+        }
+        std::fs::remove_dir(&folder).unwrap();
+        let nowhere = Note::take_in(Path::new("/proc/no/such"), "n", "");
+        assert!(matches!(nowhere, Taken::Nowhere(_)), "{nowhere:?}");
+    }
+}

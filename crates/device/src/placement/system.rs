@@ -1,0 +1,27 @@
+//! `System`: what a placement asks of the kernel, so that tests can answer in its stead.
+//!
+//! Implemented by `linux.rs`, and by the fake of `tests.rs`.
+
+use std::fmt::Debug;
+use std::io;
+
+use super::link::Link;
+use super::napi::{Napi, NapiSetting};
+use super::thread::Standing;
+
+/// See the file's head. One interface's; every error is the system's own.
+pub(super) trait System: Send + Debug {
+    fn link(&self) -> io::Result<Link>;
+    /// The interface's receive halves.
+    fn napis(&self) -> io::Result<Vec<Napi>>;
+    fn set_napi(&self, id: u32, wish: &NapiSetting) -> io::Result<()>;
+    /// Whether packets are joined on arrival.
+    fn joins(&self) -> io::Result<bool>;
+    fn set_joins(&self, on: bool) -> io::Result<()>;
+    fn standing(&self, thread: u32) -> io::Result<Standing>;
+    fn pin(&self, thread: u32, cores: &[usize]) -> io::Result<()>;
+    fn set_nice(&self, thread: u32, nice: i32) -> io::Result<()>;
+    /// The control group of a thread; our own where that is `None`.
+    fn group(&self, thread: Option<u32>) -> io::Result<String>;
+    fn move_to(&self, thread: u32, group: &str) -> io::Result<()>;
+}

@@ -1,0 +1,35 @@
+//! `PlacementReport`: where the kernel's half of a device runs, and what lacks, in words.
+//!
+//! Made by `placement.rs` when a device is opened; printed by `floodwall run` and shown by `stat`.
+
+use std::fmt;
+
+/// See the file's head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacementReport {
+    /// `busy-poll`, `napi-thread`, `left` (where the system runs it) or `none` (there is no such
+    /// half).
+    pub place: &'static str,
+    /// Where that is, in one sentence without its end.
+    pub words: String,
+    /// What would be better with more privileges or another system.
+    pub lacks: Vec<Lack>,
+}
+
+/// Something that the best place would need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// What is missing.
+    pub missing: String,
+    /// What that costs.
+    pub costs: &'static str,
+    /// How to get it.
+    pub remedy: String,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { missing, costs, remedy } = self;
+        write!(f, "{missing}: {costs}; {remedy}")
+    }
+}
