@@ -4,6 +4,7 @@
 
 mod answer;
 pub mod craft;
+mod fault;
 mod replay;
 mod rig;
 pub mod router;
@@ -11,6 +12,7 @@ mod shards;
 pub mod worst;
 
 pub use answer::{Icmp, Owed, Sent, bytes_of};
+pub use fault::Fault;
 pub use replay::{Aim, Arrival, Replay, Verdict, arrivals};
 pub use rig::{Deaths, Rig, deaths, ethernet_config};
 pub use shards::{Shards, Worker};

@@ -17,22 +17,30 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use floodwall_base::{
-    Counter, Family, HashKey, IfIndex, Instant, MacAddr, Randomness, Steering, Units,
+    Counter, DropReason, Family, HashKey, IfIndex, Instant, MacAddr, Randomness, Steering, Units,
+    WorkerId,
 };
 use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Region, Round, Triage};
-use floodwall_stack::remote::{Remote, RemoteConfig, UdpHandle};
+use floodwall_stack::remote::{Remote, RemoteConfig, RemoteShard, UdpHandle};
 use floodwall_stack::services::{ServiceKind, UdpService};
-use floodwall_stack::{AddAddress, Host, Stack, StackConfig, Stats, accounts_needed, seats};
+use floodwall_stack::{
+    AddAddress, Application, Host, Seats, Stack, StackConfig, Stats, accounts_needed,
+};
 use floodwall_sync::qsbr::Domain;
 use floodwall_tests::craft::{self, FAMILIES, HOST, addr, frame, mac};
-use floodwall_tests::{bytes_of, ethernet_config};
+use floodwall_tests::{Fault, bytes_of, ethernet_config};
 use floodwall_udp::SocketSettings;
 use floodwall_wire::ndp::NeighborAdvertisementFields;
+use floodwall_wire::steer;
 use floodwall_wire::{ArpOperation, ArpPacket, EtherType, IpProtocol, NdpOption, arp};
-use floodwall_world::{LaneConfig, LinkConfig, NodeConfig, NodeId, World};
+use floodwall_world::{LaneConfig, LinkConfig, NodeConfig, NodeId, Remaking, World};
 
 const WORKERS: u16 = 4;
 const ECHO: u16 = 7000;
+/// A datagram to this port makes its shard panic.
+const FAULT: u16 = 7666;
+/// A program on another thread listens here.
+const REMOTE: u16 = 7100;
 /// Stations of the link, by the last byte of their addresses.
 const STATIONS: std::ops::Range<u8> = 10..60;
 /// Between two frames of the link.
@@ -232,6 +240,9 @@ struct End {
     ponged: u64,
     wrong: u64,
     bound: u64,
+    panics: Vec<u64>,
+    /// What a program's socket, open from the beginning, got of each worker at the end.
+    told: usize,
 }
 
 /// The host, its workers' memory, and programs' sockets on it.
@@ -241,6 +252,24 @@ struct Bench {
     link: NodeId,
     remote: Remote,
     domain: Domain,
+    steering: Steering,
+}
+
+/// One worker's shard and its programs, the first or one after a panic.
+fn host(
+    config: &StackConfig,
+    seats: &Seats,
+    worker: WorkerId,
+    serving: Option<RemoteShard>,
+    with: &mut Remaking<'_>,
+) -> Host {
+    let Remaking { now, pool, random } = with;
+    let seat = seats.take(worker).expect("a place");
+    let mut stack = Stack::seated(config, seat, random, *now).expect("a stack");
+    serving.into_iter().for_each(|serving| stack.serve(serving));
+    let echo = Box::new(UdpService::new(ServiceKind::Echo, ECHO));
+    let programs: Vec<Box<dyn Application>> = vec![Box::new(Fault::new(FAULT)), echo];
+    Host::with_stack(stack, programs, pool, random, *now).expect("programs that start")
 }
 
 impl Bench {
@@ -259,27 +288,27 @@ impl Bench {
         let steering = Steering::new(HashKey::new(seed, 2), WORKERS);
         let remote = RemoteConfig { workers: count, sockets_max: 64, ..RemoteConfig::default() };
         let (remote, serving) = Remote::new(&remote).expect("memory");
-        let seated = seats(config, &domain, steering, &mut random.secret);
-        let make = |(seat, serving)| {
+        let seats = Seats::new(config, &domain, steering, &mut random.secret);
+        let make = |(worker, serving)| {
             let pool = region.attach().expect("a home");
-            let now = Instant::ORIGIN;
-            let mut stack = Stack::seated(config, seat, &mut random, now).expect("a stack");
-            stack.serve(serving);
-            let service = Box::new(UdpService::new(ServiceKind::Echo, ECHO));
-            let host = Host::with_stack(stack, vec![service], &pool, &mut random, now);
-            (host.expect("a service"), pool)
+            let mut with = Remaking { now: Instant::ORIGIN, pool: &pool, random: &mut random };
+            (host(config, &seats, WorkerId(worker), Some(serving), &mut with), pool)
         };
-        let engines = seated.into_iter().zip(serving).map(make).collect();
+        let engines = (0..WORKERS).zip(serving).map(make).collect();
         let mut world = World::new(seed);
         let node = NodeConfig::default();
         let workers = world.add_workers("host", engines, &domain, steering, node).expect("a host");
+        for (worker, id) in workers.iter().enumerate() {
+            let (config, seats, worker) = (config.clone(), seats.clone(), WorkerId(worker as u16));
+            world.set_remake(*id, move |with| host(&config, &seats, worker, None, with));
+        }
         let pool = PoolConfig { small: 8192, frames: 8192, ..PoolConfig::default() };
         let pool = Pool::new(&pool).expect("memory");
         let from = Instant::ORIGIN + Duration::from_secs(3);
         let link = world.add_node_with("link", Link::new(from), pool, NodeConfig::free());
         let lane = LinkConfig::both(LaneConfig::with_delay(Duration::from_micros(50)));
         world.connect((workers[0], IfIndex(1)), (link, IfIndex(1)), lane).expect("two ends");
-        Self { world, workers, link, remote, domain }
+        Self { world, workers, link, remote, domain, steering }
     }
 
     fn stats(&self, worker: usize) -> Stats {
@@ -301,6 +330,48 @@ impl Bench {
             between += self.world.handed_over(*id) as u64 + lost;
         }
         assert_eq!(handed, between);
+    }
+
+    /// The first fragment of a datagram of each family, which one worker is to put together.
+    fn begin(&mut self, worker: u16, id: u32) {
+        let steering = self.steering;
+        let begun = self.world.visit::<Link, _>(self.link, |link, round| {
+            for (family, ether_type) in FAMILIES.into_iter().zip([EtherType::IPV4, EtherType::IPV6])
+            {
+                let to = SocketAddr::new(addr(family, HOST), ECHO);
+                let first = |station| {
+                    let from = SocketAddr::new(addr(family, station), 20_000);
+                    let whole = craft::udp(from, to, &[7; 1200]);
+                    (station, craft::fragments(&whole, id, 600).swap_remove(0))
+                };
+                let is_his =
+                    |(_, first): &(u8, Vec<u8>)| steer::packet(&steering, first).0 == worker;
+                let (station, first) = STATIONS.map(first).find(is_his).expect("of 50 one");
+                let bytes = frame(mac(HOST), link.link_addr(station), ether_type, &first);
+                Link::send(round, &bytes);
+            }
+        });
+        begun.expect("the link");
+    }
+
+    /// A station's datagrams to a port, all of a flow that one worker owns.
+    fn tell(&mut self, worker: u16, port: u16, station: u8, count: usize) {
+        let steering = self.steering;
+        let told = self.world.visit::<Link, _>(self.link, |link, round| {
+            for family in FAMILIES {
+                let to = SocketAddr::new(addr(family, HOST), port);
+                let question =
+                    |from| craft::udp(SocketAddr::new(addr(family, station), from), to, b"told");
+                let owner = |packet: &Vec<u8>| steer::packet(&steering, packet).0;
+                let packet = (20_000..).map(question).find(|packet| owner(packet) == worker);
+                let packet = packet.expect("a flow of each worker's");
+                let v4 = family == Family::V4;
+                let ether_type = if v4 { EtherType::IPV4 } else { EtherType::IPV6 };
+                let bytes = frame(mac(HOST), link.link_addr(station), ether_type, &packet);
+                (0..count).for_each(|_| Link::send(round, &bytes));
+            }
+        });
+        told.expect("the link");
     }
 
     /// One change of addresses, and so of routes: every call, thousands a second.
@@ -332,6 +403,11 @@ fn poll<T>(asked: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
 }
 
 fn run(seed: u64) -> End {
+    run_with(seed, &[])
+}
+
+/// As [`run`]; in some steps one of the workers panics.
+fn run_with(seed: u64, panics: &[(u32, u16)]) -> End {
     let config = StackConfig { udp_shared_sockets_max: 64, ..ethernet_config(HOST) };
     let mut bench = Bench::new(seed, &config);
     let trace = Rc::new(RefCell::new((DefaultHasher::new(), 0_u64)));
@@ -350,8 +426,17 @@ fn run(seed: u64) -> End {
     let before = free(&bench);
     bench.world.run_for(Duration::from_millis(2990));
     let (mut asked, mut open, mut bound) = (None, Vec::<UdpHandle>::new(), 0);
+    let any = |port| SocketAddr::from(([0_u16; 8], port));
+    let mut opens = bench.remote.bind_udp(any(REMOTE), SocketSettings::new(Family::V6));
+    bench.world.run_for(Duration::from_millis(5));
+    let listener = poll(&mut opens).expect("every shard has answered").expect("a socket");
     for step in 0..420 {
         bench.world.run_for(Duration::from_micros(400));
+        for (_, worker) in panics.iter().filter(|(at, _)| *at == step) {
+            bench.begin(*worker, step);
+            bench.tell(*worker, ECHO, STATIONS.start, 20);
+            bench.tell(*worker, FAULT, STATIONS.start, 1);
+        }
         bench.churn(step);
         // A program: binds and closes, one after another.
         let answered = asked.as_mut().and_then(poll);
@@ -370,6 +455,12 @@ fn run(seed: u64) -> End {
         bench.assert_conserved();
     }
     drop((asked, open));
+    for worker in 0..WORKERS {
+        bench.tell(worker, REMOTE, STATIONS.start, 1);
+    }
+    bench.world.run_for(Duration::from_millis(5));
+    let told = std::iter::from_fn(|| listener.try_recv_from(&mut [0; 64]).ok()).count();
+    drop(listener);
     // Probes of neighbours that are used no more end.
     bench.world.run_for(Duration::from_secs(9));
     bench.assert_conserved();
@@ -380,7 +471,8 @@ fn run(seed: u64) -> End {
     let (hash, events) = (trace.borrow().0.finish(), trace.borrow().1);
     let link = bench.world.node_ref::<Link>(bench.link).expect("the link");
     let Link { asked, answered, pinged, ponged, wrong, .. } = *link;
-    End { trace: hash, events, stats, asked, answered, pinged, ponged, wrong, bound }
+    let panics = bench.workers.iter().map(|id| bench.world.node_stats(*id).panics).collect();
+    End { trace: hash, events, stats, asked, answered, pinged, ponged, wrong, bound, panics, told }
 }
 
 #[test]
@@ -415,4 +507,30 @@ fn four_shards_replay_exactly_by_their_seed() {
     assert_eq!(one, again);
     assert_ne!(one.trace, other.trace);
     assert!(one.events > 20_000 && one.wrong + other.wrong == 0);
+}
+
+#[test]
+fn a_shard_that_panics_again_and_again_costs_its_own_flows_only() {
+    let panics: Vec<(u32, u16)> = (20..400).step_by(20).map(|step| (step, 2)).collect();
+    let (calm, end) = (run(7), run_with(7, &panics));
+    let count = end.panics[2];
+    assert!(count >= panics.len() as u64 && end.panics == [0, 0, count, 0], "{:?}", end.panics);
+    assert_eq!(end.wrong, 0, "no wrong next hop after the grace period");
+    // What a dead shard held, and what its fresh tables do not know yet.
+    assert!(end.answered >= calm.answered * 95 / 100, "{} of {}", end.answered, calm.answered);
+    assert!(end.ponged >= calm.ponged * 97 / 100, "{} of {}", end.ponged, calm.ponged);
+    // Programs' sockets come and go all the while, and the one that was open hears all workers.
+    assert!(end.bound >= calm.bound * 9 / 10, "{} of {}", end.bound, calm.bound);
+    assert_eq!((calm.told, end.told), (8, 8), "both families of each worker");
+    let of = |worker: usize, counter| end.stats[worker].counters.of(counter);
+    assert!(of(2, Counter::FloodwallPanicDatagrams) > 0, "what waited in sockets is counted");
+    for (worker, stats) in end.stats.iter().enumerate() {
+        let died = stats.drops_in.of(DropReason::ShardPanicked);
+        let least = if worker == 2 { 2 * count } else { 0 };
+        assert!(died >= least && (died == 0) == (worker != 2), "worker {worker}: {died}");
+        assert!(stats.fates.delivered > 500, "it counts on: worker {worker}: {:?}", stats.fates);
+    }
+    let snapshots = |worker| of(worker, Counter::FloodwallSnapshotsTaken);
+    assert!(snapshots(2) * 10 > snapshots(1) * 9, "it follows the control shard again");
+    assert_eq!(end, run_with(7, &panics), "and all that replays by its seed");
 }

@@ -6,20 +6,25 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use floodwall_base::{Family, IfIndex, Instant, MacAddr, Units};
+use floodwall_base::{DropReason, Family, IfIndex, Instant, MacAddr, Steering, Units, WorkerId};
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
-use floodwall_dispatch::{Berth, Clock, Crew, CrewConfig, Fact, Port, Publish, Setting, Stop};
+use floodwall_dispatch::{
+    Berth, Clock, Crew, CrewConfig, CrewError, Fact, OnPanic, Port, Publish, Setting, Stop,
+    WorkerError,
+};
 use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Pool, PoolConfig, Round, Triage};
 use floodwall_stack::services::{ServiceKind, UdpService};
-use floodwall_stack::{Host, Seat, Stack, StackConfig, Stats, accounts_needed, seats};
+use floodwall_stack::{Application, Host, Seats, Stack, StackConfig, Stats, accounts_needed};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer, mac};
-use floodwall_tests::{bytes_of, ethernet_config};
+use floodwall_tests::{Fault, bytes_of, ethernet_config};
+use floodwall_wire::steer;
 
 const ECHO: u16 = 7000;
+/// A datagram to this port makes its shard panic.
+const FAULT: u16 = 7666;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A shard and its programs, under a worker.
@@ -53,20 +58,18 @@ impl Publish for Hosted {
     fn words(&self, _: &mut [u64]) {}
 }
 
-/// Makes the engine of each worker, from seats that were made together.
+/// Makes the engine of each worker, at the start and after a panic.
 fn maker(
     config: StackConfig,
-    seated: Vec<Seat>,
+    seats: Seats,
 ) -> impl Fn(&mut Setting<'_>) -> Result<Hosted, String> + Send + Sync {
-    let seated = Mutex::new(seated.into_iter().map(Some).collect::<Vec<_>>());
     move |setting| {
-        let at = usize::from(setting.worker.0);
-        let seat = seated.lock().ok().and_then(|mut all| all.get_mut(at)?.take());
-        let seat = seat.ok_or("a shard is made once")?;
+        let seat = seats.take(setting.worker).map_err(|e| e.to_string())?;
         let Setting { pool, random, now, .. } = setting;
         let stack = Stack::seated(&config, seat, random, *now).map_err(|e| e.to_string())?;
         let service = Box::new(UdpService::new(ServiceKind::Echo, ECHO));
-        let host = Host::with_stack(stack, vec![service], pool, random, *now);
+        let programs: Vec<Box<dyn Application>> = vec![Box::new(Fault::new(FAULT)), service];
+        let host = Host::with_stack(stack, programs, pool, random, *now);
         host.map(Hosted).map_err(|e| e.to_string())
     }
 }
@@ -78,6 +81,7 @@ struct Bench {
     far: Vec<MemoryWire>,
     pool: Pool,
     burst: Burst,
+    steering: Steering,
 }
 
 impl Bench {
@@ -88,13 +92,15 @@ impl Bench {
         let crew = CrewConfig::new(near.into_iter().map(berth).collect()).expect("randomness");
         let config = ethernet_config(HOST);
         let accounts = accounts_needed(&config);
-        let crew = CrewConfig { memory: PoolConfig { accounts, ..crew.memory }, ..crew };
+        let memory = PoolConfig { accounts, ..crew.memory };
+        let crew = CrewConfig { memory, on_panic: OnPanic::Isolate, ..crew };
         let mut random = floodwall_base::Randomness::from_number(1);
-        let seated = seats(&config, &crew.domain, crew.steering, &mut random.secret);
+        let seats = Seats::new(&config, &crew.domain, crew.steering, &mut random.secret);
+        let steering = crew.steering;
         let stop = Stop::new().expect("a descriptor");
-        let crew = Crew::start(crew, &stop, maker(config, seated)).expect("a crew");
+        let crew = Crew::start(crew, &stop, maker(config, seats)).expect("a crew");
         let pool = Pool::new(&PoolConfig::default()).expect("memory");
-        Self { crew, stop, far, pool, burst: Burst::new() }
+        Self { crew, stop, far, pool, burst: Burst::new(), steering }
     }
 
     /// Sends a frame to the device of one worker.
@@ -122,6 +128,14 @@ impl Bench {
             }
         }
         frames
+    }
+
+    /// The frame of the peer's datagram to a port, of a flow that one worker owns.
+    fn told(&self, worker: u16, family: Family, port: u16) -> Vec<u8> {
+        let to = SocketAddr::new(addr(family, HOST), port);
+        let one = |from| craft::udp((addr(family, PEER), from).into(), to, b"told");
+        let is_his = |packet: &Vec<u8>| steer::packet(&self.steering, packet).0 == worker;
+        from_peer(&(2000..).map(one).find(is_his).expect("a flow of each worker's"))
     }
 
     fn stats(&self) -> Vec<Stats> {
@@ -179,6 +193,12 @@ fn answer(frame: &[u8]) -> Option<u16> {
 
 fn echoes(workers: usize) {
     let mut bench = Bench::new(workers);
+    ask(&mut bench, workers);
+    bench.end();
+}
+
+/// Every question of a few hundred flows is answered.
+fn ask(bench: &mut Bench, workers: usize) {
     let clock = Clock::new();
     for family in FAMILIES {
         let mut missing: BTreeSet<u16> = (3000..3400).chain([0]).collect();
@@ -218,7 +238,6 @@ fn echoes(workers: usize) {
     for (worker, stats) in bench.stats().iter().enumerate() {
         assert!(stats.fates.delivered > 20, "worker {worker}: {:?}", stats.fates);
     }
-    bench.end();
 }
 
 #[test]
@@ -229,4 +248,53 @@ fn two_workers_answer_both_families_whichever_device_a_question_comes_by() {
 #[test]
 fn four_workers_answer_both_families_whichever_device_a_question_comes_by() {
     echoes(4);
+}
+
+#[test]
+fn a_follower_that_panics_begins_again_in_its_place_and_the_others_go_on() {
+    const WORKERS: usize = 3;
+    let mut bench = Bench::new(WORKERS);
+    ask(&mut bench, WORKERS);
+    let reader = bench.crew.reader();
+    for (round, family) in FAMILIES.into_iter().cycle().take(4).enumerate() {
+        let before = bench.stats();
+        // By the devices of others, too.
+        let fault = bench.told(2, family, FAULT);
+        bench.send(round % WORKERS, &fault);
+        let panics = || reader.read()[2].facts.of(Fact::Panics);
+        for _ in 0..10_000 {
+            if panics() > round as u64 {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(panics(), round as u64 + 1);
+        ask(&mut bench, WORKERS);
+        let after = bench.stats();
+        for (worker, (before, after)) in before.iter().zip(&after).enumerate() {
+            let grown = after.fates.received + after.fates.adopted_in;
+            assert!(grown > before.fates.received + before.fates.adopted_in, "worker {worker}");
+            assert!(after.fates.delivered > before.fates.delivered, "worker {worker} counts on");
+            assert!(after.conservation().holds(), "worker {worker}: {:?}", after.conservation());
+        }
+    }
+    let facts: Vec<_> = reader.read().into_iter().map(|published| published.facts).collect();
+    let of = |fact| facts.iter().map(|facts| facts.of(fact)).collect::<Vec<_>>();
+    assert_eq!((of(Fact::Panics), of(Fact::Restarts)), (vec![0, 0, 4], vec![0, 0, 4]));
+    let stats = bench.stats();
+    assert!(stats.iter().all(|stats| stats.drops_in.of(DropReason::ShardPanicked) == 0));
+    bench.end();
+}
+
+#[test]
+fn the_control_shards_panic_ends_the_crew_in_words() {
+    let mut bench = Bench::new(2);
+    let fault = bench.told(0, Family::V4, FAULT);
+    bench.send(0, &fault);
+    let error = bench.crew.join().expect_err("the crew has ended");
+    let CrewError::Worker { worker: WorkerId(0), error: WorkerError::NotMade(words) } = &error
+    else {
+        panic!("{error}");
+    };
+    assert!(words.contains("the control shard cannot begin again"), "{words}");
 }

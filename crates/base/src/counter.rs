@@ -161,6 +161,7 @@ counters! {
     FloodwallSnapshotsTaken = "Snapshots taken over from the control shard.",
     FloodwallNeighborsPublished = "Neighbours shown to the other workers, changed or taken back.",
     FloodwallNeighborsRefused = "Neighbours not shown yet because too many waited for readers.",
+    FloodwallPanicDatagrams = "Datagrams that sockets had not been asked for when a worker panicked.",
     FloodwallSocketCommands = "Commands to sockets that all workers have, done or repeated.",
     FloodwallDadConflicts = "Addresses given up because somebody else has them.",
 }

@@ -108,6 +108,7 @@ drop_reasons! {
     InterfaceDown = "The interface is down.",
     DeviceFull = "The device's transmit ring was full.",
     DeviceGone = "The device vanished.",
+    ShardPanicked = "A shard of the host panicked and began again; it held the packet.",
     HandoffFull = "The packet is another worker's, and the list of what is handed over was full.",
     LoopbackFull = "The loopback queue was full.",
 }

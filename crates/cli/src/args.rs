@@ -147,7 +147,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "CORES")]
     pub(crate) cores: Option<String>,
     /// What a worker that panics does: end (everything) or isolate (close its flows, begin it
-    /// again)
+    /// again, the others go on; of several the first cannot begin again, and its panic ends all)
     #[arg(long, value_name = "POLICY")]
     pub(crate) panic: Option<String>,
     /// Record every packet to a pcapng file; several devices or queues get one each, named after

@@ -174,7 +174,7 @@ fn two_workers_share_one_tap_and_every_packet_has_one_fate() {
         eprintln!("skipped: needs two cores");
         return;
     }
-    let running = start_with("two", &["--workers=2"]);
+    let running = start_with("two", &["--workers=2", "--panic=isolate"]);
     let script = "ip address add 10.0.0.1/24 dev fw0; ip address add fd00::1/64 dev fw0 nodad
         for n in $(seq 40); do
             echo hello > /dev/udp/10.0.0.2/7001

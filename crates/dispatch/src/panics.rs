@@ -10,7 +10,9 @@
 //!
 //! # Under flood
 //! Anyone who knows of such a packet, were there one. Bound: as above. Honest traffic of that shard
-//! loses its flows, and all service while it is down; that of the other shards nothing.
+//! loses its flows, and all service while it is down; that of the other shards nothing. Where an
+//! engine cannot be made again (the control shard of a host), the crew ends with the words that say
+//! why.
 
 use std::any::Any;
 use std::cell::RefCell;

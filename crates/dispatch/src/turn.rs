@@ -66,7 +66,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         call: impl FnOnce(&mut E, &mut Round<'_>) -> Units,
     ) {
         let Some(engine) = &mut self.engine else { return self.bury() };
-        let before = self.departing.len();
+        self.sent_before = self.departing.len();
         let mut round = Round {
             now,
             pool: &self.pool,
@@ -78,7 +78,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         };
         let spent = call(engine, &mut round);
         self.facts.add(Fact::Units, u64::from(spent.0));
-        self.facts.add(Fact::SentPackets, self.departing.len().saturating_sub(before) as u64);
+        let sent = self.departing.len().saturating_sub(self.sent_before);
+        self.sent_before = self.departing.len();
+        self.facts.add(Fact::SentPackets, sent as u64);
         if let Some(crew) = &mut self.crew {
             crew.exchange.take_offered(&mut self.facts);
             crew.reader.pass(moment, now);
@@ -96,6 +98,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     fn adopt(&mut self, now: Instant) -> usize {
         let Some(crew) = &mut self.crew else { return 0 };
         let taken = crew.exchange.collect(&mut self.departing, &mut self.facts);
+        self.sent_before = self.departing.len();
         if crew.exchange.handed.is_empty() {
             return taken;
         }

@@ -138,6 +138,8 @@ pub struct Worker<E: 'static> {
     pub(crate) port_of: Vec<Option<usize>>,
     pub(crate) burst: Burst,
     pub(crate) departing: PacketList,
+    /// How many of them there were before the call of the engine that runs.
+    pub(crate) sent_before: usize,
     pub(crate) random: Randomness,
     /// The port that gets the first word in the next turn.
     pub(crate) first: usize,
@@ -200,6 +202,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             ports,
             burst: Burst::new(),
             departing: PacketList::new(),
+            sent_before: 0,
             random,
             first: 0,
             facts,
@@ -429,19 +432,36 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             restarts,
             bells: &crew.bells,
         };
-        self.engine = Some((crew.make)(&mut setting).map_err(WorkerError::NotMade)?);
+        // Nobody's reclamation waits while a shard is made, which takes its time.
+        let parked = crew.reader.park();
+        let made = (crew.make)(&mut setting).map_err(WorkerError::NotMade);
+        parked.wake(now);
+        self.engine = Some(made?);
         Ok(())
     }
 
     /// After a panic: the engine is dropped, and with it its flows and its packets; so is what it
-    /// was working on. What others handed over, and what is to leave, is whole and goes on.
+    /// was working on. What others handed over, and what is to leave, is whole and goes on. Until
+    /// all that is done the worker is no reader of what the others share.
     #[cold]
     pub(crate) fn leave_behind(&mut self, report: PanicReport) {
         self.facts.add(Fact::Panics, 1);
+        // The call did not come to its end, but what it sent is to leave.
+        let sent = self.departing.len().saturating_sub(self.sent_before);
+        self.sent_before = self.departing.len();
+        self.facts.add(Fact::SentPackets, sent as u64);
         let engine = self.engine.take();
         // What is left of it may be in no state to be dropped; then the rest of it stays for ever.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(engine)));
-        self.burst.drain().for_each(drop);
+        let dropped = || catch_unwind(AssertUnwindSafe(|| drop(engine)));
+        let _ = match &mut self.crew {
+            Some(crew) => {
+                let _parked = crew.reader.park();
+                dropped()
+            }
+            None => dropped(),
+        };
+        let untouched = self.burst.drain().count();
+        self.facts.add(Fact::DropsShardDown, untouched as u64);
         if let Some(crew) = &mut self.crew {
             crew.exchange.restore(&mut self.facts);
         }

@@ -83,6 +83,11 @@ impl HandoffList {
         self.list.drain(..)
     }
 
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Handoff> {
+        self.list.iter()
+    }
+
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -23,7 +23,6 @@ use crate::paths::Paths;
 use crate::router::Routers;
 use crate::shard::Stack;
 use crate::shards::{Role, Seat};
-use crate::stats::Stats;
 
 /// How long the first probe of an address waits at most (RFC 4862 section 5.4.2 allows less where
 /// the interface was not just brought up by many hosts at once).
@@ -120,7 +119,7 @@ pub(crate) fn stack(
     now: Instant,
 ) -> Result<Stack, ConfigError> {
     check(config)?;
-    let Seat { worker, steering, role } = seat;
+    let Seat { worker, steering, role, inherited, remote, place } = seat;
     let (follows, workers) = (matches!(role, Role::Follower(_)), steering.workers());
     let neighbors_v4 = neighbors::<Ipv4Addr>(config, follows, random, now);
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
@@ -148,7 +147,7 @@ pub(crate) fn stack(
         groups: Groups::new(config.interfaces.len() + 1),
         paths: Paths::new(sockets_max + shared_max),
         loopback: PacketList::new(),
-        stats: Stats::default(),
+        stats: inherited,
         redirects_v4: Redirects::new(random.secret.hash_key()),
         redirects_v6: Redirects::new(random.secret.hash_key()),
         follows_redirects: config.accept_redirects,
@@ -159,11 +158,16 @@ pub(crate) fn stack(
         remote: None,
         restless: false,
         role,
+        place: None,
         worker,
         steering,
         answered: Answered::new(&mut random.secret),
     };
     routes(&mut stack, config)?;
+    stack.place = place;
+    if let Some(remote) = remote {
+        stack.serve(*remote);
+    }
     if workers > 1 {
         stack.udp.set_home(steering, worker);
     }

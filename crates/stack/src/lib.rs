@@ -57,6 +57,6 @@ pub use ping::PingSendError;
 pub use raw::RawSendError;
 pub use router::Dns;
 pub use shard::{Stack, accounts_needed};
-pub use shards::{Seat, seats};
+pub use shards::{NoSeat, Seat, Seats, seats};
 pub use sockets::{SendError, Sockets, StartError};
 pub use stats::{Conservation, Fates, Stats};

@@ -22,6 +22,7 @@ mod control;
 mod envelope;
 mod errno;
 mod handle;
+mod history;
 mod request;
 mod sender;
 mod shard;

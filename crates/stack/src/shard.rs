@@ -5,6 +5,8 @@
 //! arrived and every packet that we made has exactly one fate ([`Stats::conservation`]); no
 //! allocation per packet; nothing here looks outside.
 
+use std::sync::Arc;
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::answered::Answered;
@@ -27,7 +29,7 @@ use crate::cx::Cx;
 use crate::echo::EchoRefusals;
 use crate::multicast::Groups;
 use crate::router::Routers;
-use crate::shards::{Role, Seat};
+use crate::shards::{Place, Role, Seat};
 use crate::sockets::Sockets;
 use crate::stats::Stats;
 
@@ -71,6 +73,8 @@ pub struct Stack {
     pub(crate) remote: Option<Box<crate::remote::RemoteShard>>,
     /// What this stack is among the shards of its host.
     pub(crate) role: Role,
+    /// Where the next one finds what it needs, if this one is dropped.
+    pub(crate) place: Option<Arc<Place>>,
     pub(crate) worker: WorkerId,
     /// Whose a flow is.
     pub(crate) steering: Steering,
@@ -197,8 +201,10 @@ impl Stack {
         self.stats.counters.count(Counter::FloodwallRounds);
         self.answered.begin(cx.now);
         let before = self.marks();
+        // Before the first: whatever ends this loop, all have arrived.
+        self.stats.fates.received += arrived.len() as u64;
         for packet in arrived.drain() {
-            self.input(cx, packet);
+            self.take_in(cx, packet);
         }
         let looped = self.loopback.len().min(limits::BURST_MAX);
         for _ in 0..looped {
@@ -248,6 +254,12 @@ impl Stack {
         self.paths.forget();
         self.stats.pending -= waited.len() as u64;
         self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        self.leave_place();
     }
 }
 

@@ -13,7 +13,8 @@
 //!      └───────── repeated in one order: socket commands (commands.rs) ► followers
 //! ```
 //!
-//! Made by [`seats`], one seat for each stack, before the workers' threads start. Invariants: a
+//! Made by [`Seats`], a place for each shard, before the workers' threads start; a follower that
+//! panics is followed by another stack in the same place (`places.rs`). Invariants: a
 //! follower decides nothing by tables older than the last round in which its status word was news;
 //! what the control shard cannot publish for want of room it withholds, and then followers hand it
 //! what they would have decided themselves; every packet handed over is counted by both ends
@@ -35,6 +36,7 @@ mod control;
 mod follower;
 mod handover;
 mod neighbor_sets;
+mod places;
 mod snapshot;
 
 use std::sync::Arc;
@@ -49,8 +51,12 @@ use floodwall_sync::{snapshot as latch, spsc};
 pub(crate) use self::control::Control;
 pub(crate) use self::follower::{Follower, Seen};
 use self::neighbor_sets::NeighborSets;
+pub(crate) use self::places::Place;
+pub use self::places::{NoSeat, Seats};
 use self::snapshot::Snapshot;
 use crate::config::StackConfig;
+use crate::remote::RemoteShard;
+use crate::stats::Stats;
 
 /// Words of the status that followers read once a round.
 const STATUS_WORDS: usize = 3;
@@ -82,19 +88,29 @@ pub(crate) enum Role {
     Follower(Box<Follower>),
 }
 
-/// A stack's place among the shards of its host: made by [`seats`], used up by
+/// A stack's place among the shards of its host: given by [`Seats::take`], used up by
 /// [`crate::Stack::seated`].
 pub struct Seat {
     pub(crate) worker: WorkerId,
     pub(crate) steering: Steering,
     pub(crate) role: Role,
+    /// What was counted in this place before.
+    pub(crate) inherited: Stats,
+    /// What programs have with the shard since before.
+    pub(crate) remote: Option<Box<RemoteShard>>,
+    /// Where the stack leaves what its next one needs.
+    pub(crate) place: Option<Arc<Place>>,
 }
 
 impl Seat {
     /// The place of a host's only worker.
     #[must_use]
     pub fn alone(steering: Steering) -> Self {
-        Self { worker: WorkerId::CONTROL, steering, role: Role::Alone }
+        Self::first(WorkerId::CONTROL, steering, Role::Alone)
+    }
+
+    fn first(worker: WorkerId, steering: Steering, role: Role) -> Self {
+        Self { worker, steering, role, inherited: Stats::default(), remote: None, place: None }
     }
 
     /// Whose place it is.
@@ -110,11 +126,20 @@ impl core::fmt::Debug for Seat {
     }
 }
 
-/// The places of all shards of one host, in order of their workers: as many as `steering` has. The
-/// stacks must be made of one configuration. `domain` is the host's, with a reader for each worker.
-/// Allocates everything that will ever be published.
+/// The places of all shards of one host, in order of their workers, each for one stack and no next
+/// one: see [`Seats`], which has places that are taken again after a panic.
 #[must_use]
 pub fn seats(
+    config: &StackConfig,
+    domain: &Domain,
+    steering: Steering,
+    random: &mut SecretRandom,
+) -> Vec<Seat> {
+    first_seats(config, domain, steering, random)
+}
+
+/// The seats of the first stacks.
+fn first_seats(
     config: &StackConfig,
     domain: &Domain,
     steering: Steering,
@@ -136,12 +161,12 @@ pub fn seats(
         let (log, repeats) = spsc::ring(limits::SOCKET_COMMANDS_WAITING);
         logs.push(log);
         let follower = Follower::new(Arc::clone(&published), reader.clone(), repeats);
-        let (worker, role) = (WorkerId(worker), Role::Follower(Box::new(follower)));
-        followers.push(Seat { worker, steering, role });
+        let role = Role::Follower(Box::new(follower));
+        followers.push(Seat::first(WorkerId(worker), steering, role));
     }
     let control = Control::new(domain, published, status, logs);
     let role = Role::Control(Box::new(control));
-    let mut all = vec![Seat { worker: WorkerId::CONTROL, steering, role }];
+    let mut all = vec![Seat::first(WorkerId::CONTROL, steering, role)];
     all.append(&mut followers);
     all
 }

@@ -483,6 +483,13 @@ impl<I: Intake> Udp<I> {
         Ok(())
     }
 
+    /// Datagrams that wait in all sockets together. Visits all places.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let bodies = self.sockets.iter().filter_map(|socket| socket.body.as_ref());
+        bodies.map(|body| body.intake.len() as u64).sum()
+    }
+
     /// Datagrams that wait, true bytes charged to the receive limit, and datagrams dropped for
     /// want of room since the socket was opened.
     ///

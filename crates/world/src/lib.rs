@@ -24,6 +24,7 @@ mod frame;
 mod lane;
 mod link;
 mod node;
+mod remake;
 mod trace;
 mod world;
 
@@ -33,5 +34,6 @@ pub use error::WorldError;
 pub use lane::{LaneConfig, LaneDrop, LaneStats};
 pub use link::{LinkConfig, LinkId, LinkStats, Side};
 pub use node::{NodeConfig, NodeId, NodeStats};
+pub use remake::Remaking;
 pub use trace::{TraceEvent, TraceKind};
 pub use world::{RunEnd, World};

@@ -27,6 +27,7 @@ use crate::error::WorldError;
 use crate::frame;
 use crate::lane::LaneDrop;
 use crate::link::{LinkId, Side};
+use crate::remake::Remake;
 
 /// How long an engine must wait that asks to be called at once and then does nothing.
 const FRUITLESS_PAUSE: Duration = Duration::from_micros(1);
@@ -105,6 +106,10 @@ pub struct NodeStats {
     pub adopted: u64,
     /// Packets that they handed over and that found no room.
     pub handoff_lost: u64,
+    /// Times that the engine panicked and was made again.
+    pub panics: u64,
+    /// Packets that were in its hands then and that it had not touched.
+    pub untouched: u64,
     /// Packets that the gate looked at.
     pub looked_at: u64,
     /// Of these, how many were refusable, and died (`TriageRefusable`).
@@ -131,17 +136,19 @@ impl<E: Engine + Any> AnyEngine for E {}
 /// See the file's head.
 pub(crate) struct Node {
     pub(crate) name: String,
-    engine: Box<dyn AnyEngine>,
-    random: Randomness,
+    pub(crate) engine: Box<dyn AnyEngine>,
+    pub(crate) random: Randomness,
     config: NodeConfig,
     share: CoreShare,
     /// The link of each interface; index 0 stays empty.
     ports: Vec<Option<(LinkId, Side)>>,
     ring: PacketList,
-    arrived: Burst,
+    pub(crate) arrived: Burst,
     departing: PacketList,
     /// What ties it to the other workers of its host.
     pub(crate) membership: Option<Membership>,
+    /// How its engine is made again after a panic.
+    pub(crate) remake: Option<Remake>,
     busy_until: Instant,
     /// Earliest next call of `work` for its deadline's sake.
     work_from: Instant,
@@ -176,6 +183,7 @@ impl Node {
             arrived: Burst::new(),
             departing: PacketList::new(),
             membership: None,
+            remake: None,
             busy_until: Instant::ORIGIN,
             work_from: Instant::ORIGIN,
             poll_from: Instant::ORIGIN,
@@ -305,8 +313,8 @@ impl Node {
         packet
     }
 
-    /// One turn, where something waits or is due.
-    pub(crate) fn turn(&mut self, now: Instant) {
+    /// As [`Node::turn`], without a net.
+    pub(crate) fn take_turn(&mut self, now: Instant) {
         let due = self.engine.deadline().is_some_and(|at| at <= now) && self.work_from <= now;
         let waits = self.has_input() && self.poll_from <= now;
         let blocked = self.busy_until.max(self.share.rest_until()) > now || self.is_stuck();

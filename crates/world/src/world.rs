@@ -21,6 +21,7 @@ use crate::frame;
 use crate::lane::{Fate, LaneConfig, LaneDrop};
 use crate::link::{Link, LinkConfig, LinkId, LinkStats, Side};
 use crate::node::{Node, NodeConfig, NodeId, NodeStats};
+use crate::remake::Remaking;
 use crate::trace::{TraceEvent, TraceKind};
 
 /// Why a run came to its end.
@@ -184,6 +185,18 @@ impl World {
             membership.stuck = stuck;
         }
         self.note_turn(id);
+    }
+
+    /// From now on a panic of this node's engine costs no more than the engine: `make` makes its
+    /// next one. Whatever the engine shares with others must bear that.
+    pub fn set_remake<E: Engine + 'static>(
+        &mut self,
+        id: NodeId,
+        mut make: impl FnMut(&mut Remaking<'_>) -> E + 'static,
+    ) {
+        if let Some(node) = self.nodes.get_mut(id.0) {
+            node.remake = Some(Box::new(move |with| Box::new(make(with))));
+        }
     }
 
     /// Packets that were handed over to a worker and that it has not yet adopted.

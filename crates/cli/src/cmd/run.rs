@@ -7,19 +7,18 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use floodwall_base::WorkerId;
 use floodwall_dispatch::{
     Berth, Clock, Control, ControlError, Crew, CrewConfig, CrewError, CrewReader, Event, OnPanic,
     Port, Seat, Setting, Stop, WorkerConfig, WorkerError, entropy, pin,
 };
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
-use floodwall_stack::{
-    Application, Host, InterfaceConfig, LinkMedium, Seat as ShardSeat, Stack, StackConfig,
-};
+use floodwall_stack::{Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -86,7 +85,7 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     let birth = Birth { started: Clock::new().now(), cores: cores.clone(), placements };
     let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
     let crew = start_crew(settings, config, opened, &cores, &stop)?;
-    let seats = Seats { each: crew.seats().to_vec(), reader: crew.reader() };
+    let seats = Crewed { each: crew.seats().to_vec(), reader: crew.reader() };
     // Nobody else sets it.
     let _ = farewell.set(crew.control());
     let watch = Watch {
@@ -243,7 +242,7 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
 type Farewell = Arc<OnceLock<Control<Hosted>>>;
 
 /// What other threads need of the workers.
-struct Seats {
+struct Crewed {
     each: Vec<Seat<Hosted>>,
     reader: CrewReader,
 }
@@ -257,8 +256,8 @@ fn start_crew(
     stop: &Stop,
 ) -> Result<Crew<Hosted>, Failure> {
     let (events, happened) = mpsc::sync_channel(64);
-    tell_events(happened)?;
     let workers = cores.len();
+    tell_events(happened, workers)?;
     let supers = if opened.iter().any(|opened| opened.info.offload) { SUPERS } else { 0 };
     let crew = CrewConfig::new(berths(opened, cores)).map_err(words)?;
     let plain = PoolConfig::default();
@@ -286,17 +285,10 @@ fn maker(
     crew: &CrewConfig,
 ) -> Result<impl Fn(&mut Setting<'_>) -> Result<Hosted, String> + Send + Sync + use<>, Failure> {
     let mut random = entropy::randomness().map_err(words)?;
-    let seats = floodwall_stack::seats(&config, &crew.domain, crew.steering, &mut random.secret);
-    // Each is taken once, when its worker starts, and by nobody else.
-    let seats: Vec<_> = seats.into_iter().map(|seat| Mutex::new(Some(seat))).collect();
+    let seats = Seats::new(&config, &crew.domain, crew.steering, &mut random.secret);
     let wanted = settings.services.clone();
     Ok(move |setting: &mut Setting<'_>| {
-        let alone = setting.workers == 1;
-        let taken = seats.get(usize::from(setting.worker.0));
-        let taken = taken.and_then(|seat| seat.lock().ok()?.take());
-        let seat = taken
-            .or_else(|| alone.then(|| ShardSeat::alone(setting.steering)))
-            .ok_or("a shard among several cannot begin again yet: the process ends")?;
+        let seat = seats.take(setting.worker).map_err(words)?;
         let Setting { pool, random, now, .. } = setting;
         let stack = Stack::seated(&config, seat, random, *now).map_err(words)?;
         let host = Host::with_stack(stack, services(&wanted), pool, random, *now);
@@ -331,15 +323,14 @@ fn services(wanted: &[settings::Given<settings::ServiceWord>]) -> Vec<Box<dyn Ap
 }
 
 /// Says what happens to devices and workers, until the workers are gone.
-fn tell_events(happened: Receiver<Event>) -> Result<(), Failure> {
+fn tell_events(happened: Receiver<Event>, workers: usize) -> Result<(), Failure> {
     named("events", move || {
         for event in happened {
             match event {
                 Event::DeviceLost { error, .. } => eprintln!("floodwall: {error}"),
-                Event::Panicked(report) => eprintln!(
-                    "floodwall: {report}. Its flows are closed, and it begins again; the other \
-                     workers go on"
-                ),
+                Event::Panicked(report) => {
+                    eprintln!("floodwall: {report}. {}", outlook(report.worker, workers))
+                }
                 other => eprintln!("floodwall: {other:?}"),
             }
         }
@@ -347,8 +338,17 @@ fn tell_events(happened: Receiver<Event>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What comes after a panic that is isolated, in words.
+fn outlook(worker: WorkerId, workers: usize) -> &'static str {
+    if worker == WorkerId::CONTROL && workers > 1 {
+        return "This worker learns and decides for all: the others cannot go on without it, and \
+                the process ends";
+    }
+    "Its flows are closed, and it begins again; the other workers go on"
+}
+
 /// One line of JSON for one request of the control socket.
-fn answer(request: &str, birth: &Birth, seats: &Seats) -> String {
+fn answer(request: &str, birth: &Birth, seats: &Crewed) -> String {
     let refusal = |why: String| serde_json::json!({ "error": why }).to_string();
     let Some(request) = Request::read(request) else {
         return refusal(format!("unknown request {request:?}: it is of another version"));
@@ -373,7 +373,7 @@ fn answer(request: &str, birth: &Birth, seats: &Seats) -> String {
 
 /// What the control shard knows, and every worker's devices. A worker that does not answer, as one
 /// whose shard is down, is left out: its counters are shown all the same.
-fn ask_all(seats: &Seats) -> Result<report::Asked, ControlError> {
+fn ask_all(seats: &Crewed) -> Result<report::Asked, ControlError> {
     let (control, others) = seats.each.split_first().ok_or(ControlError::Ended)?;
     let mut asked = control.control.ask(PATIENCE, report::ask)?;
     for other in others {

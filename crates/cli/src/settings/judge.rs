@@ -9,7 +9,6 @@ use std::net::IpAddr;
 
 use floodwall_base::limits::{ADDRESSES_MAX, INTERFACES_MAX};
 use floodwall_base::{Family, IpCidr, ipv4_source_is_plausible, ipv6_source_is_plausible};
-use floodwall_dispatch::OnPanic;
 
 use super::{DeviceKind, Given, InterfaceSettings, KernelHalf, Place, Problem, Settings};
 
@@ -239,12 +238,6 @@ impl Problems {
         {
             let what = "this is the core of an only worker";
             self.add(&cpu.place, "cpu", what, "leave it out, or name all cores with cores");
-        }
-        if let Some(Given { value: OnPanic::Isolate, place }) = &settings.on_panic
-            && count > 1
-        {
-            let what = "a shard among several cannot begin again yet";
-            self.add(place, "panic", what, "leave it out, or run one worker");
         }
     }
 }

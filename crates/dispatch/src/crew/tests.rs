@@ -307,9 +307,12 @@ fn a_shard_that_panics_is_made_again_alone_and_its_packets_are_home() {
         // Kept by the engine; a frame of the far side's pool, which comes home there.
         let before = outside.pool.available();
         let bad = owned_by(&steering, 1, KEEP_AND_PANIC);
-        assert_eq!(outside.send(1, [bad.as_slice()].into_iter()), 1);
+        // What was sent before it, in the same call, leaves and is counted.
+        let good = owned_by(&steering, 1, 7);
+        assert_eq!(outside.send(1, [good.as_slice(), bad.as_slice()].into_iter()), 2);
         let (worker, restarts, available) = told.recv_timeout(PATIENCE).unwrap();
         assert_eq!((worker, restarts, available), (1, restart, firsts[1].2));
+        wait_until(|| outside.receive(1) == 1);
         wait_until(|| outside.pool.available() == before);
     }
     for worker in 0..2 {

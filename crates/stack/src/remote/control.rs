@@ -43,6 +43,10 @@ impl Stack {
     /// Serves programs on other threads: this stack is the worker that the shard was made for.
     pub fn serve(&mut self, mut shard: RemoteShard) {
         shard.prepare(self.paths.len());
+        if self.is_follower() {
+            // Another stack may take its place.
+            shard.home = self.place.clone();
+        }
         self.remote = Some(Box::new(shard));
     }
 
@@ -67,6 +71,16 @@ impl Stack {
         let Some(mut remote) = self.remote.take() else { return };
         follow(&mut Sockets::new(self, cx.again()), &mut remote, command);
         self.remote = Some(remote);
+    }
+
+    /// After a panic: programs' sockets are opened again as they were, once. Costs as much as
+    /// opening them did.
+    #[cold]
+    pub(crate) fn open_again(&mut self, cx: &mut Cx<'_>) {
+        let Some(remote) = &mut self.remote else { return };
+        for command in remote.take_histories() {
+            self.carry_out_here(cx, &command);
+        }
     }
 
     /// Takes what programs sent and asked; bounded. Part of timed work.
@@ -333,6 +347,7 @@ fn configure(
 /// where the shards are equal; where it does (a pool without accounts), this shard does not hear
 /// the socket, and the others do.
 fn follow(sockets: &mut Sockets<'_>, remote: &mut RemoteShard, command: &Command) {
+    remote.note(command);
     let Command { socket, slot, .. } = *command;
     match &command.change {
         Change::Open { settings, local } => {

@@ -8,7 +8,8 @@
 //! Invariants: the doorbell's list is moved whole into a queue of the worker's own, of which a
 //! round serves a bounded number of slots and bytes, and who is not done goes to the tail; nothing
 //! here waits or allocates per datagram; when the shard is dropped, a worker's panic included,
-//! whoever rings is told and whoever waits is woken.
+//! whoever rings is told and whoever waits is woken; but a follower's whose place another stack may
+//! take is kept there, sockets and all, until that one comes or nobody can.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -20,12 +21,14 @@ use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::mailbox::Bits;
 use floodwall_udp::SocketId;
 
-use super::command::Command;
+use super::command::{Change, Command};
 use super::errno::Errno;
+use super::history::History;
 use super::request::Request;
 use super::shared::Shared;
 use super::slot::{ERROR, SlotId};
 use super::wake::Wakes;
+use crate::shards::Place;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -52,6 +55,8 @@ pub(super) struct Local {
     pub(super) dropped: bool,
     /// The control shard has been asked to close it.
     pub(super) closing: bool,
+    /// A follower's: how its socket came to be what it is.
+    pub(super) history: History,
 }
 
 /// See the file's head.
@@ -80,6 +85,12 @@ pub struct RemoteShard {
     /// Slots never used, and slots free again.
     fresh: u32,
     free: Vec<u32>,
+    /// Where it waits for the next stack, if the one that it serves is dropped.
+    pub(crate) home: Option<Arc<Place>>,
+    /// Sockets that were opened here so far.
+    pub(super) opened: u64,
+    /// The stack is a new one: it has none of the sockets yet.
+    pub(crate) begins_again: bool,
 }
 
 impl RemoteShard {
@@ -106,6 +117,9 @@ impl RemoteShard {
             decided: Vec::new(),
             fresh: 0,
             free: Vec::with_capacity(free),
+            home: None,
+            opened: 0,
+            begins_again: false,
             shared,
         }
     }
@@ -180,6 +194,80 @@ impl RemoteShard {
         if let Some(local) = self.locals.get_mut(slot.index as usize) {
             let Local { next, queued, .. } = *local;
             *local = Local { next, queued, ..Local::default() };
+        }
+    }
+
+    /// The stack that it served is no more, and the next one is to have the sockets again. Returns
+    /// how many datagrams of programs have died with it. Visits all slots.
+    pub(crate) fn begin_again(&mut self) -> u64 {
+        self.begins_again = true;
+        self.slot_of.clear();
+        let mut unsent = 0;
+        for index in 0..self.locals.len() as u32 {
+            let Some(local) = self.locals.get_mut(index as usize) else { break };
+            (local.socket, local.closing) = (None, false);
+            let dropped = local.dropped;
+            let mut pending = local.pending.take();
+            while let Some(packet) = pending.pop_front() {
+                unsent += 1;
+                self.owe(index, envelope_of(&packet).map_or(0, |envelope| envelope.paid));
+            }
+            if dropped {
+                self.queue(index);
+            }
+        }
+        unsent
+    }
+
+    /// What the next stack repeats, in the order in which the sockets were opened. Once.
+    pub(super) fn take_histories(&mut self) -> Vec<Command> {
+        self.begins_again = false;
+        let mut slots: Vec<u32> = (0..self.locals.len() as u32).collect();
+        slots.sort_by_key(|index| self.locals.get(*index as usize).map(|l| l.history.opened));
+        let mut all = Vec::new();
+        for index in slots {
+            let slot = self.slot_id(index);
+            let history = self.locals.get_mut(index as usize).and_then(|l| l.history.take());
+            let Some((socket, changes)) = history else { continue };
+            let command = |change| Command { socket, change, slot, done: None };
+            all.extend(changes.into_iter().map(command));
+        }
+        all
+    }
+
+    /// Notes a command that is carried out here, for a stack that begins again.
+    pub(super) fn note(&mut self, command: &Command) {
+        let opens = matches!(command.change, Change::Open { .. });
+        self.opened += u64::from(opens);
+        let opened = self.opened;
+        if let Some(local) = self.locals.get_mut(command.slot.index as usize) {
+            local.history.note(command, opened);
+        }
+    }
+
+    /// All of it, whole, where a panic has taken its stack: each step of it leaves it so.
+    fn salvage(&mut self) -> Self {
+        use core::mem::take;
+        Self {
+            shared: Arc::clone(&self.shared),
+            worker: self.worker,
+            requests: self.requests.take(),
+            locals: take(&mut self.locals),
+            slot_of: take(&mut self.slot_of),
+            first: self.first.take(),
+            last: self.last.take(),
+            owed: take(&mut self.owed),
+            wakes: core::mem::replace(&mut self.wakes, Wakes::new(self.worker, 0)),
+            asked: self.asked,
+            put_off: take(&mut self.put_off),
+            dry_at: self.dry_at,
+            dry_due: self.dry_due,
+            decided: take(&mut self.decided),
+            fresh: self.fresh,
+            free: take(&mut self.free),
+            home: None,
+            opened: self.opened,
+            begins_again: self.begins_again,
         }
     }
 
@@ -372,7 +460,10 @@ pub(super) fn envelope_of(packet: &PacketBuf) -> Option<super::envelope::Envelop
 
 impl Drop for RemoteShard {
     fn drop(&mut self) {
-        self.shared.stop();
+        match self.home.take() {
+            Some(home) => home.keep(Box::new(self.salvage())),
+            None => self.shared.stop(),
+        }
     }
 }
 

@@ -53,6 +53,9 @@ impl Stack {
 
     /// Carries out what the control shard has decided, all of it: at most as much as a log holds.
     pub(super) fn repeat_commands(&mut self, cx: &mut Cx<'_>) {
+        if self.remote.as_ref().is_some_and(|remote| remote.begins_again) {
+            self.open_again(cx);
+        }
         while let Role::Follower(follower) = &mut self.role
             && let Some(command) = follower.log.pop()
         {

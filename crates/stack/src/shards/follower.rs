@@ -74,6 +74,12 @@ impl Follower {
         }
     }
 
+    /// The stack that it belonged to is no more: the next one has taken over nothing yet.
+    pub(super) fn forget(&mut self) {
+        (self.seen, self.generation, self.interfaces_revision) = (0, 0, 0);
+        (self.withheld, self.dhcp_asks) = (0, false);
+    }
+
     /// The link address of a neighbour that may be sent to; `None` where the control shard must do
     /// it.
     fn neighbor<A: Seen>(

@@ -23,25 +23,19 @@ use crate::tx::Path;
 impl Stack {
     /// Takes all that was handed over: a unit each.
     pub(crate) fn adopt_all(&mut self, cx: &mut Cx<'_>, handed: &mut HandoffList) -> Units {
-        let mut spent = 0;
+        let spent = handed.len();
+        let out = handed.iter().filter(|handoff| handoff.kind == HandoffKind::Outgoing).count();
+        // Before the first: whatever ends this loop, all have been taken over.
+        self.stats.fates.adopted_in += (spent - out) as u64;
+        self.stats.fates.adopted_out += out as u64;
         for Handoff { kind, packet, .. } in handed.drain() {
-            spent += 1;
             match kind {
-                HandoffKind::Frame => {
-                    self.stats.fates.adopted_in += 1;
-                    self.take_in(cx, packet);
-                }
-                HandoffKind::Reassembled => {
-                    self.stats.fates.adopted_in += 1;
-                    self.adopt_whole(cx, packet);
-                }
-                HandoffKind::Outgoing => {
-                    self.stats.fates.adopted_out += 1;
-                    self.adopt_outgoing(cx, packet);
-                }
+                HandoffKind::Frame => self.take_in(cx, packet),
+                HandoffKind::Reassembled => self.adopt_whole(cx, packet),
+                HandoffKind::Outgoing => self.adopt_outgoing(cx, packet),
             }
         }
-        Units(spent)
+        Units(u32::try_from(spent).unwrap_or(u32::MAX))
     }
 
     fn adopt_whole(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {

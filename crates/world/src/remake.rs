@@ -1,0 +1,61 @@
+//! What happens in the world when a worker's engine panics (decision D19): it is dropped and made
+//! again, as `dispatch` does with a real one.
+//!
+//! Called by `node.rs` around each turn of a node that was told how
+//! ([`World::set_remake`](crate::World::set_remake)). Without, a panic is the test's end.
+//! Invariant: what the engine had sent leaves, what others handed over to it later is its
+//! successor's, what it had not touched is counted ([`crate::NodeStats::untouched`]).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use floodwall_base::{Instant, Randomness, Units};
+use floodwall_packet::{Burst, Engine, Pool, Round, Triage};
+
+use crate::node::{AnyEngine, Node};
+
+/// What an engine is made again with.
+#[derive(Debug)]
+pub struct Remaking<'a> {
+    /// The time.
+    pub now: Instant,
+    /// The node's memory.
+    pub pool: &'a Pool,
+    /// The node's randomness.
+    pub random: &'a mut Randomness,
+}
+
+/// How a node's engine is made again.
+pub(crate) type Remake = Box<dyn FnMut(&mut Remaking<'_>) -> Box<dyn AnyEngine>>;
+
+/// Stands in while there is no engine.
+struct Nobody;
+
+impl Engine for Nobody {
+    fn round(&mut self, _: &mut Round<'_>) -> Units {
+        Units(0)
+    }
+    fn work(&mut self, _: &mut Round<'_>) -> Units {
+        Units(0)
+    }
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+    fn classify(&self, _: &Burst, _: &mut [Triage]) {}
+}
+
+impl Node {
+    /// One turn, where something waits or is due. A panic in it costs the engine.
+    pub(crate) fn turn(&mut self, now: Instant) {
+        let Some(mut remake) = self.remake.take() else { return self.take_turn(now) };
+        let panicked = catch_unwind(AssertUnwindSafe(|| self.take_turn(now))).is_err();
+        if panicked {
+            self.stats.panics += 1;
+            let dead = core::mem::replace(&mut self.engine, Box::new(Nobody));
+            drop(dead);
+            self.stats.untouched += self.arrived.drain().count() as u64;
+            let Self { pool, random, .. } = self;
+            self.engine = remake(&mut Remaking { now, pool, random });
+        }
+        self.remake = Some(remake);
+    }
+}
