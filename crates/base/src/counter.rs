@@ -163,6 +163,12 @@ counters! {
     FloodwallNeighborsRefused = "Neighbours not shown yet because too many waited for readers.",
     FloodwallPanicDatagrams = "Datagrams that sockets had not been asked for when a worker panicked.",
     FloodwallSocketCommands = "Commands to sockets that all workers have, done or repeated.",
+    FloodwallExceptionsLearnt = "Path MTUs and redirects that were believed.",
+    FloodwallExceptionsNoFlow = "The same, not believed: they quote no live flow of ours.",
+    FloodwallExceptionsBelowFloor = "Path MTUs below their family's least.",
+    FloodwallExceptionsNotLower = "Path MTUs that lower nothing.",
+    FloodwallExceptionsLimited = "Path MTUs and redirects beyond the rate of belief.",
+    FloodwallExceptionsNoRoute = "Path MTUs and redirects of destinations without a route.",
     FloodwallDadConflicts = "Addresses given up because somebody else has them.",
 }
 

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod addr;
+mod bucket;
 mod counter;
 mod drop_reason;
 mod flow;
@@ -23,6 +24,7 @@ pub use addr::{
     Address, Family, IpCidr, ParsePrefixError, Prefix, ipv4_source_is_plausible,
     ipv6_source_is_plausible, solicited_node,
 };
+pub use bucket::{Bucket, Price};
 pub use counter::{Counter, Counters};
 pub use drop_reason::{DropCounts, DropReason};
 pub use flow::{Endpoint, FlowKey, ResolvedRoute};

@@ -91,8 +91,24 @@ pub const ROUTER_NEWCOMER_RATE: u32 = 4;
 /// Advertisements at once of all who are not known as routers: as many routers answer a host that
 /// starts as links have, and some.
 pub const ROUTER_NEWCOMER_BURST: u32 = 8;
-/// Redirects of each family that are remembered.
-pub const REDIRECTS_MAX: usize = 64;
+/// Destinations of each family of which a path MTU or a redirect is remembered, in all: 256 buckets
+/// of [`EXCEPTION_DEPTH_MAX`]; Linux has 2048 buckets (IPv4) or 1024 (IPv6) of as many, for each
+/// next hop.
+pub const EXCEPTIONS_MAX: usize = 256 * EXCEPTION_DEPTH_MAX;
+/// Of these, how many may be of one next hop: no router takes what others have learnt.
+pub const EXCEPTIONS_HOP_MAX: usize = 1024;
+/// Entries of one bucket: a newcomer finds at least 5 and at most 9 places, drawn anew each time, so
+/// that nobody learns by filling a bucket where a stranger's destination lies (CVE-2021-20322).
+pub const EXCEPTION_DEPTH_MAX: usize = 9;
+/// The least that a newcomer's bucket may hold.
+pub const EXCEPTION_DEPTH_MIN: usize = 5;
+/// Path MTUs and redirects a second that one host believes, all its workers together: a busy
+/// server's flows behind one new tunnel are known within seconds.
+pub const EXCEPTION_RATE: u32 = 256;
+/// As many at once, after a silence.
+pub const EXCEPTION_BURST: u32 = 256;
+/// Destinations that raw sockets sent to lately, of which an ICMP message is believed.
+pub const RAW_SENT_MAX: usize = 64;
 /// Packets that wait for one neighbour's link address.
 pub const NEIGHBOR_PENDING_MAX: usize = 3;
 /// IPv6 extension headers of one packet.

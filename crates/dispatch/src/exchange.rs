@@ -205,7 +205,9 @@ impl Exchange {
 /// Under which fact the loss of such a packet is counted.
 const fn lost(errand: Errand) -> Fact {
     match errand {
-        Errand::Engine(HandoffKind::Frame) => Fact::DropsHandoffFrame,
+        Errand::Engine(HandoffKind::Frame | HandoffKind::Quoting | HandoffKind::Believed) => {
+            Fact::DropsHandoffFrame
+        }
         Errand::Engine(HandoffKind::Outgoing) => Fact::DropsHandoffOutgoing,
         Errand::Engine(HandoffKind::Reassembled) => Fact::DropsHandoffReassembled,
         Errand::Departure => Fact::DropsHandoffDeparture,

@@ -15,6 +15,7 @@ mod collect;
 mod config;
 mod dump;
 mod error;
+pub mod exceptions;
 mod expiry;
 mod fib;
 mod hop_writer;

@@ -1,7 +1,7 @@
 //! How many ICMP answers may leave: per peer, and for errors in all.
 //!
 //! Called by `stack` before it makes an error or an echo reply. Each share is a bucket of credit
-//! that refills with time (`bucket.rs`). Invariants: the peer is asked first, and an answer that
+//! that refills with time (`floodwall_base::Bucket`). Invariants: the peer is asked first, and an answer that
 //! the peer's share withholds costs the others nothing; what an answer costs is random, so that
 //! counting answers does not tell how many were spent for somebody else. Read first: RFC 4443
 //! section 2.4 (f), RFC 1812 section 4.3.2.8; Man and others, "DNS Cache Poisoning Attack Reloaded"
@@ -22,9 +22,7 @@ use floodwall_base::limits::{
     ICMP_ECHO_PEER_BURST, ICMP_ECHO_PEER_RATE, ICMP_ERROR_BURST, ICMP_ERROR_RATE, ICMP_PEER_BURST,
     ICMP_PEER_RATE, ICMP_PEERS,
 };
-use floodwall_base::{HashKey, Instant, SecretRandom};
-
-use crate::bucket::{Bucket, Price};
+use floodwall_base::{Bucket, HashKey, Instant, Price, SecretRandom};
 
 /// Answers a second, and at once. Zero answers a second are none ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,6 @@
 
 mod action;
 pub mod arp;
-mod bucket;
 mod chain;
 pub mod dad;
 pub mod fragment;
@@ -25,7 +24,6 @@ pub mod output;
 pub mod ping;
 pub mod raw;
 pub mod reassembly;
-pub mod redirects;
 pub mod router_discovery;
 pub mod source_address;
 

@@ -8,7 +8,7 @@
 //! own addresses. Read first: RFC 4861 sections 6.1, 7.1, 7.2 and 8.1, RFC 4862 section 5.4, RFC
 //! 6980, RFC 7527. Not here: the states (`neighbor.rs`), what is done about a duplicate (`dad.rs`),
 //! what routers say of routes and prefixes (`router_discovery.rs`) and of better ways
-//! (`redirects.rs`): checked messages of theirs are handed to the caller as they are.
+//! (`floodwall_fib::exceptions`): checked messages of theirs are handed to the caller as they are.
 //!
 //! # Under flood
 //! Reachable by anyone on the link; what comes from further is dropped by its hop limit. It keeps

@@ -356,6 +356,15 @@ impl PingSockets {
         }
     }
 
+    /// Whether somebody here asks under this identifier and remembers having asked `peer`. A socket
+    /// that asked more peers than it remembers does not.
+    #[must_use]
+    pub fn has_asked(&self, quote: &PingQuote, peer: IpAddr) -> bool {
+        let place = self.find(quote.family, quote.identifier).and_then(|at| self.places.get(at));
+        let socket = place.and_then(|(_, socket)| socket.as_ref());
+        socket.is_some_and(|socket| socket.asked.peers.contains(&Some(peer)))
+    }
+
     /// Copies the oldest reply into `out`.
     ///
     /// # Errors

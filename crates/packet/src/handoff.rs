@@ -19,6 +19,12 @@ pub enum HandoffKind {
     Outgoing,
     /// A datagram put together from fragments, from its IP header on: take it in.
     Reassembled,
+    /// An ICMP message from its ICMP header on, which may be about a packet that the other sent:
+    /// tell whether it did.
+    Quoting,
+    /// An ICMP message from its ICMP header on, about a flow of who hands it over: what it says of
+    /// the path is believed.
+    Believed,
 }
 
 /// One packet on its way to another worker.

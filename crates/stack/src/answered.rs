@@ -1,5 +1,5 @@
 //! The peers that programs here have lately talked with, for triage: friends beside those of
-//! connected sockets.
+//! connected sockets. ICMP messages about what was sent to them are believed (`exceptions.rs`).
 //!
 //! Written where a socket that is not connected sends along a path that it looks up (a socket that
 //! sends to one peer again and again does that every 100 ms), read by triage. A peer is an address
@@ -159,6 +159,15 @@ impl Answered {
             set.friends |= bit;
         }
         (*print, *sent_at) = (place.print, now);
+    }
+
+    /// Whether we sent to this peer lately, be it once.
+    pub(crate) fn has_sent(&self, peer: &Peer, now: Instant) -> bool {
+        let (place, now) = (self.place(peer), ticks(now));
+        let mask = self.sets.len() - 1;
+        let Some(set) = self.sets.get(place.set as usize & mask) else { return false };
+        let way = set.prints.iter().position(|print| *print == place.print);
+        way.and_then(|way| set.sent_at.get(way)).is_some_and(|sent| is_fresh(*sent, now))
     }
 
     /// Entries in use, and friends among them: for tests.

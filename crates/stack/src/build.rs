@@ -4,8 +4,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, limits};
-use floodwall_fib::{RouteList as Fib, Route, RouteProtocol};
-use floodwall_ip::redirects::Redirects;
+use floodwall_fib::exceptions::{Exceptions, Judge};
+use floodwall_fib::{Route, RouteList as Fib, RouteProtocol};
 use floodwall_ip::{
     AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
     LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets, Reassembly,
@@ -18,6 +18,7 @@ use crate::answered::Answered;
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
+use crate::exceptions::RawSent;
 use crate::multicast::Groups;
 use crate::paths::Paths;
 use crate::router::Routers;
@@ -148,8 +149,10 @@ pub(crate) fn stack(
         paths: Paths::new(sockets_max + shared_max),
         loopback: PacketList::new(),
         stats: inherited,
-        redirects_v4: Redirects::new(random.secret.hash_key()),
-        redirects_v6: Redirects::new(random.secret.hash_key()),
+        exceptions_v4: Exceptions::new(random.secret.hash_key()),
+        exceptions_v6: Exceptions::new(random.secret.hash_key()),
+        judge: Judge::new(workers),
+        raw_sent: RawSent::new(config.raw_sockets_max),
         follows_redirects: config.accept_redirects,
         routers: Routers::new(config, random, now),
         detects: config.duplicate_address_detection,

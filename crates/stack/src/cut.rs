@@ -1,12 +1,14 @@
-//! Packets of ours that are larger than their link: cut at the last moment, all or nothing.
+//! Packets of ours that are larger than their link, or their path: cut all or nothing.
 //!
-//! Called by `tx.rs` for a packet that has its IP header and a link address to go to. Invariants:
+//! Called by `tx.rs` at the last moment for a packet that has its IP header and a link address to
+//! go to; and earlier where the path carries less than its link, since what waits for a neighbour
+//! knows of links only. Invariants:
 //! each fragment is a packet that we made, in the ledger too; identifications come from the secret
 //! source, one draw a packet. Not here: how a packet is cut (`floodwall_ip::fragment`).
 
-use floodwall_base::MacAddr;
+use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::fragment;
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{PacketBuf, PacketList};
 
 use crate::cx::Cx;
 use crate::shard::Stack;
@@ -23,24 +25,57 @@ impl Stack {
         mtu: u32,
         stations: Option<(MacAddr, MacAddr)>,
     ) {
-        let id = cx.random.secret.next_u32();
-        let counters = &mut self.stats.counters;
-        let mut fragments = match fragment::cut::<A>(cx.pool, packet, mtu as usize, id) {
-            Ok(fragments) => fragments,
-            Err((packet, reason)) => {
-                counters.count(A::FRAG_FAILS);
-                return self.die_out::<A>(packet, reason);
-            }
-        };
-        let count = fragments.len() as u64;
-        counters.count(A::FRAG_OKS);
-        counters.add(A::FRAG_CREATES, count);
-        self.stats.fates.originated += count.saturating_sub(1);
+        let Some(mut fragments) = self.cut::<A>(cx, packet, mtu) else { return };
         while let Some(fragment) = fragments.pop_front() {
             match stations {
                 Some((from, to)) => self.frame::<A>(cx, fragment, from, to, None),
                 None => self.depart(cx, fragment),
             }
         }
+    }
+
+    /// Transmits an IP packet along a path that carries `mtu` bytes, whatever its link does: what
+    /// is larger is cut before it asks for its neighbour, if it is the path that wants that.
+    pub(crate) fn transmit_within<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut packet: PacketBuf,
+        iface: IfIndex,
+        next_hop: A,
+        mtu: u32,
+    ) {
+        let link = self.interfaces.get(usize::from(iface.0)).map_or(mtu, |i| i.mtu);
+        if packet.len() <= mtu as usize || link <= mtu {
+            return self.transmit(cx, packet, iface, next_hop, None);
+        }
+        packet.uncharge();
+        let Some(mut fragments) = self.cut::<A>(cx, packet, mtu) else { return };
+        while let Some(fragment) = fragments.pop_front() {
+            self.transmit(cx, fragment, iface, next_hop, None);
+        }
+    }
+
+    /// The fragments of an IP packet; `None` where it could not be cut, and died.
+    fn cut<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        mtu: u32,
+    ) -> Option<PacketList> {
+        let id = cx.random.secret.next_u32();
+        let counters = &mut self.stats.counters;
+        let fragments = match fragment::cut::<A>(cx.pool, packet, mtu as usize, id) {
+            Ok(fragments) => fragments,
+            Err((packet, reason)) => {
+                counters.count(A::FRAG_FAILS);
+                self.die_out::<A>(packet, reason);
+                return None;
+            }
+        };
+        let count = fragments.len() as u64;
+        counters.count(A::FRAG_OKS);
+        counters.add(A::FRAG_CREATES, count);
+        self.stats.fates.originated += count.saturating_sub(1);
+        Some(fragments)
     }
 }

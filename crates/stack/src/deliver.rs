@@ -181,10 +181,10 @@ impl Stack {
             message @ (Icmpv4Message::DestinationUnreachable { .. }
             | Icmpv4Message::TimeExceeded { .. }
             | Icmpv4Message::ParameterProblem { .. }) => {
-                self.error_v4(packet, ascent, l4, message);
+                self.error_v4(cx, packet, ascent, l4, message);
             }
-            Icmpv4Message::Redirect { code: 0..=3, gateway } => {
-                self.redirect_v4(cx, packet, ascent, l4, gateway);
+            Icmpv4Message::Redirect { code: 0..=3, .. } => {
+                self.redirect_v4(cx, packet, ascent, l4);
             }
             Icmpv4Message::Unknown { kind: Icmpv4Type::SOURCE_QUENCH, .. } => {
                 self.stats.counters.count(Counter::IcmpInSrcQuenchs);
@@ -233,7 +233,7 @@ impl Stack {
                 self.echo_replied(packet, ascent, l4, id);
             }
             // Unknown ones too: they are for the upper layer (RFC 4443 section 2.4 (a)).
-            message if kind.is_error() => self.error_v6(packet, ascent, l4, message),
+            message if kind.is_error() => self.error_v6(cx, packet, ascent, l4, message),
             _ if self.is_follower()
                 && (kind.is_group_membership() || kind.is_neighbor_discovery()) =>
             {

@@ -15,6 +15,8 @@ use floodwall_wire::{
     IcmpReport, Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext,
 };
 
+use crate::cx::Cx;
+use crate::exceptions::States;
 use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::tables::Tables;
@@ -67,6 +69,7 @@ pub(crate) fn of_icmpv6(message: Icmpv6Message) -> IcmpError {
 impl Stack {
     pub(crate) fn error_v4(
         &mut self,
+        cx: &mut Cx<'_>,
         packet: PacketBuf,
         ascent: Ascent<Ipv4Addr>,
         l4: usize,
@@ -79,11 +82,12 @@ impl Stack {
         });
         let (offender, iface) = (ascent.heading.src_addr.into(), ascent.iface);
         let report = IcmpReport::of_v4(offender, iface, offender, &message);
-        self.quoted::<Ipv4Addr>(packet, l4 + icmpv4::HEADER_LEN, of_icmpv4(message), report);
+        self.quoted::<Ipv4Addr>(cx, packet, l4, of_icmpv4(message), report);
     }
 
     pub(crate) fn error_v6(
         &mut self,
+        cx: &mut Cx<'_>,
         packet: PacketBuf,
         ascent: Ascent<Ipv6Addr>,
         l4: usize,
@@ -101,24 +105,29 @@ impl Stack {
         }
         let (offender, iface) = (ascent.heading.src_addr.into(), ascent.iface);
         let report = IcmpReport::of_v6(offender, iface, offender, &message);
-        self.quoted::<Ipv6Addr>(packet, l4 + icmpv6::HEADER_LEN, of_icmpv6(message), report);
+        self.quoted::<Ipv6Addr>(cx, packet, l4, of_icmpv6(message), report);
     }
 
     /// An error about a packet of ours: told to the sockets that can have sent it, by the headers
-    /// that it quotes.
-    fn quoted<A: Tables>(
+    /// that it quotes, and remembered where it is about the path.
+    fn quoted<A: States>(
         &mut self,
+        cx: &mut Cx<'_>,
         packet: PacketBuf,
-        at: usize,
+        l4: usize,
         error: IcmpError,
         report: IcmpReport,
     ) {
+        // Both families' headers are as long.
+        let at = l4 + icmpv6::HEADER_LEN;
         let quote = Quoted::<A>::of(&packet, at, &mut self.stats.access);
         let told = quote.is_some_and(|quote| {
             let report = IcmpReport { dst_addr: quote.dst_addr.to_ip(), ..report };
             self.owns(quote.src_addr) && self.tell(&packet, &quote, error, report)
         });
-        if told {
+        if matches!(error, IcmpError::PacketTooBig { .. }) {
+            self.exception_message::<A>(cx, packet, l4, told);
+        } else if told {
             self.stats.fates.delivered += 1;
         } else {
             self.die(packet, DropReason::IcmpNoFlow);
@@ -173,12 +182,14 @@ impl Stack {
 
 /// The headers of a packet that an error quotes, as we would have sent it: its source is our end.
 #[derive(Clone, Copy)]
-struct Quoted<A> {
-    src_addr: A,
-    dst_addr: A,
-    protocol: IpProtocol,
+pub(crate) struct Quoted<A> {
+    pub(crate) src_addr: A,
+    pub(crate) dst_addr: A,
+    pub(crate) protocol: IpProtocol,
     /// Where the upper layer starts in the packet that quotes.
-    l4: usize,
+    pub(crate) l4: usize,
+    /// Bytes of the whole packet, as its header says.
+    pub(crate) len: u32,
 }
 
 impl<A: Tables> Quoted<A> {
@@ -186,7 +197,7 @@ impl<A: Tables> Quoted<A> {
     /// ends before its upper layer. What RFC 4884 appends to a quote lies behind its 128th byte,
     /// beyond all that is looked at but the longest chains; those are read no further than the
     /// limit of headers.
-    fn of(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
+    pub(crate) fn of(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
         if A::BITS == 32 {
             Self::of_v4(packet, at, access)
         } else {
@@ -203,7 +214,9 @@ impl<A: Tables> Quoted<A> {
             A::from_ip(IpAddr::from(*fixed.get(from..)?.first_chunk::<4>()?))
         };
         let protocol = IpProtocol(fixed[9]);
-        Some(Self { src_addr: addr(12)?, dst_addr: addr(16)?, protocol, l4: at + len })
+        let total = u16::from_be_bytes([fixed[2], fixed[3]]).into();
+        let (src_addr, dst_addr) = (addr(12)?, addr(16)?);
+        Some(Self { src_addr, dst_addr, protocol, l4: at + len, len: total })
     }
 
     /// Extension headers are stepped over by their lengths: of ours, a fragment header may be
@@ -218,10 +231,11 @@ impl<A: Tables> Quoted<A> {
             A::from_ip(IpAddr::from(*fixed.get(from..)?.first_chunk::<16>()?))
         };
         let (src_addr, dst_addr) = (addr(8)?, addr(24)?);
+        let len = u32::from(u16::from_be_bytes([fixed[4], fixed[5]])) + ipv6::HEADER_LEN as u32;
         let (mut protocol, mut l4) = (IpProtocol(fixed[6]), at + ipv6::HEADER_LEN);
         for _ in 0..=limits::EXTENSION_HEADERS_MAX {
             if !protocol.is_extension() {
-                return Some(Self { src_addr, dst_addr, protocol, l4 });
+                return Some(Self { src_addr, dst_addr, protocol, l4, len });
             }
             let mut scratch = [0; ipv6_ext::HEADER_LEN_MIN];
             let first = packet.header_array(l4, &mut scratch, access)?;

@@ -19,6 +19,7 @@ mod dhcp;
 mod echo;
 mod effort;
 mod errors;
+mod exceptions;
 mod fate;
 mod host;
 mod link;

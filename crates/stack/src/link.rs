@@ -50,7 +50,7 @@ impl Stack {
         self.routes_v6.set_usable(iface, up);
         self.paths.forget();
         self.routers_link_changed(iface, up, now, random);
-        self.forget_redirects_on(iface);
+        self.forget_exceptions_on(iface);
         if up {
             self.verify_all(iface, now, random);
         } else {

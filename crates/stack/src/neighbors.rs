@@ -20,7 +20,7 @@ use crate::shard::Stack;
 use crate::tables::Tables;
 
 /// The longest neighbour discovery message: a minimum MTU's worth and some.
-const NDP_MESSAGE_MAX: usize = 1500;
+pub(crate) const NDP_MESSAGE_MAX: usize = 1500;
 /// Timed events that one look at a table brings.
 const EVENTS: usize = 16;
 /// Units that one kind of timed work gets before the next has its turn: a slice has room for a turn
@@ -158,10 +158,7 @@ impl Stack {
                 Ok(()) => self.stats.fates.delivered += 1,
                 Err(reason) => self.die(packet, reason),
             },
-            NdpVerdict::Redirect(said) => match self.redirect_v6(cx, ascent.iface, &said) {
-                Ok(()) => self.stats.fates.delivered += 1,
-                Err(reason) => self.die(packet, reason),
-            },
+            NdpVerdict::Redirect(_) => self.redirect_v6(cx, packet, ascent, l4),
             NdpVerdict::Drop(reason) => {
                 if kind != Icmpv6Type::REDIRECT && reason == DropReason::NdpMalformed {
                     self.stats.counters.count(Counter::Icmp6InErrors);

@@ -107,6 +107,7 @@ impl Sockets<'_> {
         let hop_limit = settings.hop_limit.unwrap_or(usual);
         let ends = Ends { src_addr, dst_addr };
         let outgoing = Outgoing { packet, ends, protocol: settings.protocol, hop_limit, zone };
+        stack.raw_sent.note(to, settings.protocol, cx.now);
         stack.output_on(cx, outgoing, path, None);
         Ok(())
     }

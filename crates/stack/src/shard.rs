@@ -15,7 +15,7 @@ use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
 };
 use floodwall_fib::RouteList as Fib;
-use floodwall_ip::redirects::Redirects;
+use floodwall_fib::exceptions::{Exceptions, Judge};
 use floodwall_ip::{
     Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, Reassembly,
     neighbor::NeighborTableFull,
@@ -27,6 +27,7 @@ use floodwall_wire::ExtensionLimits;
 use crate::config::{ConfigError, StackConfig};
 use crate::cx::Cx;
 use crate::echo::EchoRefusals;
+use crate::exceptions::RawSent;
 use crate::multicast::Groups;
 use crate::router::Routers;
 use crate::shards::{Place, Role, Seat};
@@ -41,8 +42,13 @@ pub struct Stack {
     pub(crate) neighbors_v4: NeighborCache<Ipv4Addr>,
     pub(crate) neighbors_v6: NeighborCache<Ipv6Addr>,
     pub(crate) dad: Dad,
-    pub(crate) redirects_v4: Redirects<Ipv4Addr>,
-    pub(crate) redirects_v6: Redirects<Ipv6Addr>,
+    /// What the network told of single destinations.
+    pub(crate) exceptions_v4: Exceptions<Ipv4Addr>,
+    pub(crate) exceptions_v6: Exceptions<Ipv6Addr>,
+    /// What of that is believed, of this shard's flows.
+    pub(crate) judge: Judge,
+    /// Whom raw sockets lately sent to.
+    pub(crate) raw_sent: RawSent,
     pub(crate) follows_redirects: bool,
     /// What routers said, of the interfaces that believe them.
     pub(crate) routers: Routers,

@@ -1,12 +1,12 @@
 //! The shards of one host: what one of them publishes, what they hand over, what all repeat.
 //!
 //! A host with N workers is N stacks. Shard 0 is the *control shard*: it alone learns (ARP,
-//! neighbour discovery, router advertisements, redirects, DHCP, groups, address detection) and runs
+//! neighbour discovery, router advertisements, exceptions, DHCP, groups, address detection) and runs
 //! the timers of interfaces. The others, its *followers*, never write what all share:
 //!
 //! ```text
 //!                 published under one reclamation domain
-//!   control ───── interfaces, routes, redirects (snapshot.rs) ────► followers: a copy of each part
+//!   control ───── interfaces, routes, exceptions (snapshot.rs) ───► followers: a copy of each part
 //!      │  └────── neighbours (neighbor_sets.rs) ──────────────────► followers: read in place
 //!      │  ◄────── handed over: packets without a neighbour, ──────── followers
 //!      │          control frames, wholes for another owner (handover.rs)
@@ -66,7 +66,7 @@ const GENERATION: usize = 0;
 const WITHHELD: usize = 1;
 /// Changes with every neighbour that is published.
 const NEIGHBORS: usize = 2;
-/// Bit of [`WITHHELD`]: interfaces, routes or redirects have changed and could not be published.
+/// Bit of [`WITHHELD`]: interfaces, routes or exceptions have changed and could not be published.
 const SNAPSHOT_WITHHELD: u64 = 1;
 /// Bit of [`WITHHELD`]: neighbours have.
 const NEIGHBORS_WITHHELD: u64 = 2;

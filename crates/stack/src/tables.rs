@@ -4,8 +4,8 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter};
 use floodwall_fib::RouteList as Fib;
+use floodwall_fib::exceptions::Exceptions;
 use floodwall_ip::output::{self, HeaderError};
-use floodwall_ip::redirects::Redirects;
 use floodwall_ip::{IcmpError, NeighborCache, icmp};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
@@ -32,8 +32,8 @@ pub(crate) trait Tables: Address + Seen {
 
     fn fib(stack: &Stack) -> &Fib<Self>;
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self>;
-    fn redirects(stack: &Stack) -> &Redirects<Self>;
-    fn redirects_mut(stack: &mut Stack) -> &mut Redirects<Self>;
+    fn exceptions(stack: &Stack) -> &Exceptions<Self>;
+    fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self>;
 
     /// Puts the IP header before the upper layer's bytes.
     fn header(
@@ -86,11 +86,11 @@ impl Tables for Ipv4Addr {
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
         &mut stack.neighbors_v4
     }
-    fn redirects(stack: &Stack) -> &Redirects<Self> {
-        &stack.redirects_v4
+    fn exceptions(stack: &Stack) -> &Exceptions<Self> {
+        &stack.exceptions_v4
     }
-    fn redirects_mut(stack: &mut Stack) -> &mut Redirects<Self> {
-        &mut stack.redirects_v4
+    fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
+        &mut stack.exceptions_v4
     }
     fn header(
         pool: &Pool,
@@ -145,11 +145,11 @@ impl Tables for Ipv6Addr {
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
         &mut stack.neighbors_v6
     }
-    fn redirects(stack: &Stack) -> &Redirects<Self> {
-        &stack.redirects_v6
+    fn exceptions(stack: &Stack) -> &Exceptions<Self> {
+        &stack.exceptions_v6
     }
-    fn redirects_mut(stack: &mut Stack) -> &mut Redirects<Self> {
-        &mut stack.redirects_v6
+    fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
+        &mut stack.exceptions_v6
     }
     fn header(
         pool: &Pool,

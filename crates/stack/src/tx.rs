@@ -7,6 +7,7 @@ use core::net::IpAddr;
 
 use floodwall_base::{Address, DropReason, Family, IfIndex, Instant, MacAddr, limits};
 use floodwall_fib::RouteKind;
+use floodwall_fib::exceptions::FirstHop;
 use floodwall_ip::output::HeaderError;
 use floodwall_ip::{LinkMedium, Resolution, source_address};
 use floodwall_packet::{PacketBuf, PacketList};
@@ -35,6 +36,18 @@ pub(crate) enum Path<A> {
         /// The largest packet in bytes.
         mtu: u32,
     },
+}
+
+impl<A> Path<A> {
+    /// The same with a known path MTU, which never exceeds its link's.
+    fn at_most(self, path_mtu: Option<u32>) -> Self {
+        match (self, path_mtu) {
+            (Self::Via { iface, next_hop, mtu }, Some(known)) => {
+                Self::Via { iface, next_hop, mtu: mtu.min(known) }
+            }
+            (path, _) => path,
+        }
+    }
 }
 
 /// One packet to be sent, without its IP header.
@@ -74,14 +87,18 @@ impl Stack {
         if route.kind != RouteKind::Unicast {
             return Err(DropReason::NoRoute);
         }
-        let next_hop = match route.gateway {
-            None => dst_addr,
-            Some(via) => {
-                let better = A::redirects(self).lookup(dst_addr, route.iface, via, now);
-                better.unwrap_or(via)
-            }
-        };
-        self.via(route.iface, next_hop)
+        let hop = FirstHop { iface: route.iface, via: route.gateway };
+        let known = A::exceptions(self).lookup(dst_addr, hop, now);
+        let next_hop = known.target_addr.or(hop.via).unwrap_or(dst_addr);
+        let path = self.via(route.iface, next_hop)?;
+        Ok(path.at_most(known.mtu))
+    }
+
+    /// Where the route to a destination hands packets to: what was learnt of it counts for that.
+    pub(crate) fn hop_of<A: Tables>(&self, dst_addr: A, now: Instant) -> Option<FirstHop<A>> {
+        let of = |addr: A| addr.is_group() || addr.is_link_scope();
+        let route = A::fib(self).lookup(dst_addr, now).filter(|_| !of(dst_addr))?;
+        Some(FirstHop { iface: route.iface, via: route.gateway })
     }
 
     /// The hop limit of what leaves on a path, unless somebody wants another: what a router says,
@@ -196,7 +213,9 @@ impl Stack {
             Path::Via { iface, next_hop, mtu } => {
                 let v4 = A::FAMILY == Family::V4;
                 // The headers of a packet that will be cut serve no other.
-                let query = query.filter(|_| len <= mtu as usize);
+                if len > mtu as usize {
+                    return self.transmit_within(cx, packet, iface, next_hop, mtu);
+                }
                 let learn = query.map(|(q, flow)| (q, Learnt { v4, flow, iface, mtu }));
                 self.transmit(cx, packet, iface, next_hop, learn);
             }

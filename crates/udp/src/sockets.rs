@@ -513,14 +513,7 @@ impl<I: Intake> Udp<I> {
     /// 5.2). Connected sockets hear hard errors, others only with `recv_errors`. A later error
     /// replaces one that nobody has read.
     pub fn icmp_error(&mut self, quote: &Quote, error: IcmpError) -> IcmpVerdict {
-        let probe = Probe {
-            local: bits(canonical(quote.local).ip()),
-            remote: bits(canonical(quote.remote).ip()),
-            iface: zone_of(quote.iface),
-            local_port: quote.local.port(),
-            remote_port: quote.remote.port(),
-        };
-        let Some(index) = self.demux.lookup(&probe) else { return IcmpVerdict::NoFlow };
+        let Some(index) = self.quoted(quote) else { return IcmpVerdict::NoFlow };
         let connected = self.demux.key(index).kind == Kind::Connected;
         let Some(socket) = self.sockets.get_mut(index as usize) else { return IcmpVerdict::NoFlow };
         let id = SocketId { index, generation: socket.generation };
@@ -531,6 +524,27 @@ impl<I: Intake> Udp<I> {
         body.error = Some(error);
         self.ready.mark(index);
         IcmpVerdict::Delivered(id)
+    }
+
+    /// The socket that can have sent a quoted datagram, and whether it is connected to where that
+    /// went: if not, whether it did send there is for its stack to know.
+    #[must_use]
+    pub fn sender_of(&self, quote: &Quote) -> Option<(SocketId, bool)> {
+        let index = self.quoted(quote)?;
+        let connected = self.demux.key(index).kind == Kind::Connected;
+        let generation = self.sockets.get(index as usize)?.generation;
+        Some((SocketId { index, generation }, connected))
+    }
+
+    fn quoted(&self, quote: &Quote) -> Option<u32> {
+        let probe = Probe {
+            local: bits(canonical(quote.local).ip()),
+            remote: bits(canonical(quote.remote).ip()),
+            iface: zone_of(quote.iface),
+            local_port: quote.local.port(),
+            remote_port: quote.remote.port(),
+        };
+        self.demux.lookup(&probe)
     }
 
     /// Keeps the message behind the error that [`Udp::icmp_error`] has just delivered.

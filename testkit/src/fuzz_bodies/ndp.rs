@@ -242,7 +242,7 @@ impl World<'_> {
         assert!(engine.prefixes().count() <= limits::PREFIXES_MAX);
         assert!(engine.dns().servers(now).count() <= limits::DNS_SERVERS_MAX);
         assert!(engine.dns().search(now).count() <= limits::DNS_SEARCH_MAX);
-        assert!(stack.redirects_v6().iter(now).count() <= limits::REDIRECTS_MAX);
+        assert!(stack.exceptions_v6().len() <= limits::EXCEPTIONS_MAX);
         assert!(self.autoconf() <= limits::AUTOCONF_ADDRESSES_MAX);
         let configured = 3;
         let most = limits::ROUTERS_MAX + limits::ADVERTISED_ROUTES_MAX + limits::PREFIXES_MAX;
@@ -264,7 +264,7 @@ impl World<'_> {
         let (_, engine) = self.stack.routers().next().expect("the interface believes routers");
         assert_eq!((engine.routers().count(), engine.routes().count()), (0, 0));
         assert_eq!((engine.prefixes().count(), self.autoconf()), (0, 0));
-        assert_eq!(self.stack.redirects_v6().iter(self.now).count(), 0);
+        assert_eq!(self.stack.exceptions_v6().iter(self.now).count(), 0);
         assert_eq!(self.stack.dns(self.now).servers, []);
         let interface = &self.stack.interfaces()[1];
         assert_eq!((interface.mtu_v6, interface.hop_limit), (MTU, 64));

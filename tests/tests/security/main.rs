@@ -12,6 +12,7 @@ mod groups;
 mod headers;
 mod icmp;
 mod neighbors;
+mod path_mtu;
 mod ports;
 mod redirects;
 mod routers;

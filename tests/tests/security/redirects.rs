@@ -42,7 +42,7 @@ fn config(accept_redirects: bool) -> StackConfig {
     let base = ethernet_config(HOST);
     let gateways = FAMILIES.map(|family| places(family).gateway).into();
     let interface = InterfaceConfig { gateways, ..base.interfaces[0].clone() };
-    StackConfig { interfaces: vec![interface], accept_redirects, ..base }
+    StackConfig { interfaces: vec![interface], accept_redirects, udp_sockets_max: 2048, ..base }
 }
 
 /// A host whose neighbours are all known: the last byte of a station tells who it is.
@@ -56,6 +56,16 @@ fn rig(accept_redirects: bool) -> Rig {
         }
     }
     rig
+}
+
+/// A program has a flow to `to`, as [`ours`] quotes it.
+fn live(rig: &mut Rig, to: IpAddr) {
+    let own = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0x1234);
+    let settings = SocketSettings { reuse_address: true, ..SocketSettings::new(Family::V6) };
+    rig.sockets(|s| {
+        let id = s.udp_bind(own, settings).expect("a socket");
+        s.udp_connect(id, SocketAddr::new(to, 9)).expect("a route");
+    });
 }
 
 /// The packet that a redirect quotes: a datagram of ours.
@@ -101,8 +111,8 @@ fn next_station(rig: &mut Rig, to: IpAddr) -> Option<MacAddr> {
 
 fn followed(rig: &Rig, family: Family) -> usize {
     match family {
-        Family::V4 => rig.stack.redirects_v4().iter(rig.now).count(),
-        Family::V6 => rig.stack.redirects_v6().iter(rig.now).count(),
+        Family::V4 => rig.stack.exceptions_v4().iter(rig.now).count(),
+        Family::V6 => rig.stack.exceptions_v6().iter(rig.now).count(),
     }
 }
 
@@ -111,6 +121,7 @@ fn a_redirect_from_the_first_hop_about_our_own_packet_is_followed_for_ten_minute
     for family in FAMILIES {
         let mut rig = rig(true);
         let far = places(family).far;
+        live(&mut rig, far);
         assert_eq!(next_station(&mut rig, far), Some(router_mac(1)));
         rig.lives("a redirect", &good(family, far));
         assert_eq!(next_station(&mut rig, far), Some(router_mac(2)), "{family:?}");
@@ -150,6 +161,13 @@ fn a_redirect_that_breaks_a_rule_changes_nothing_and_says_which() {
         rig.dies("no quote", &redirect(gateway, better, far, &[]), reason, None);
         rig.dies("another's", &redirect(gateway, better, far, &foreign), reason, None);
         rig.dies("cut", &redirect(gateway, better, far, &quote[..18]), reason, None);
+        rig.dies("no flow", &redirect(gateway, better, far, &quote), reason, None);
+        live(&mut rig, far);
+        if family == Family::V4 {
+            // The option of the other family is padded to eight.
+            let cut = &quote[..quote.len() - 2];
+            rig.dies("seven bytes", &redirect(gateway, better, far, cut), reason, None);
+        }
         if family == Family::V6 {
             rig.dies("another way", &redirect(gateway, better, far, &elsewhere), reason, None);
         }
@@ -189,16 +207,16 @@ fn a_destination_that_is_on_the_link_after_all_is_sent_to_directly() {
     let mut rig = rig(true);
     let Places { gateway, far, .. } = places(Family::V6);
     rig.stack.add_neighbor(ONE, far, router_mac(3), rig.now).expect("room");
+    live(&mut rig, far);
     rig.lives("a redirect", &redirect(gateway, far, far, &ours(Family::V6, far)));
     assert_eq!(next_station(&mut rig, far), Some(router_mac(3)));
 }
 
-/// Whoever speaks as the router can make us remember so many and no more; the newest stay.
+/// Whoever speaks as the router can redirect what programs send, at a rate, and nothing else.
 #[test]
-fn a_flood_of_redirects_leaves_sixty_four() {
+fn a_flood_of_redirects_is_believed_of_live_flows_and_at_a_rate() {
     for family in FAMILIES {
         let mut rig = rig(true);
-        let free = rig.pool.available();
         let nth = |n: u32| -> IpAddr {
             let [_, a, b, c] = n.to_be_bytes();
             match family {
@@ -206,12 +224,21 @@ fn a_flood_of_redirects_leaves_sixty_four() {
                 Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 0, 0, 0, n as u16).into(),
             }
         };
-        for n in 1..=20_000 {
+        (1..=1000).for_each(|n| live(&mut rig, nth(n)));
+        let free = rig.pool.available();
+        for n in 1001..=20_000 {
             rig.frame(&good(family, nth(n)));
         }
-        assert_eq!(followed(&rig, family), limits::REDIRECTS_MAX);
-        assert_eq!(next_station(&mut rig, nth(20_000)), Some(router_mac(2)));
-        assert_eq!(next_station(&mut rig, nth(1)), Some(router_mac(1)));
+        assert_eq!(followed(&rig, family), 0);
+        assert_eq!(rig.stats().drops_in.of(DropReason::RedirectNotQuoted), 19_000);
+        for n in 1..=1000 {
+            rig.frame(&good(family, nth(n)));
+        }
+        let limited = rig.stats().drops_in.of(DropReason::ExceptionLimited);
+        assert!(limited > 1000 - 2 * u64::from(limits::EXCEPTION_BURST), "{limited}");
+        assert_eq!(followed(&rig, family) as u64 + limited, 1000);
+        assert_eq!(next_station(&mut rig, nth(1)), Some(router_mac(2)));
+        assert_eq!(next_station(&mut rig, nth(20_000)), Some(router_mac(1)));
         assert_eq!(rig.pool.available(), free);
         assert!(rig.conservation().holds());
     }
@@ -227,6 +254,7 @@ fn a_redirect_to_who_does_not_answer_is_forgotten() {
             Family::V4 => v4(99).into(),
             Family::V6 => router_addr(99).into(),
         };
+        live(&mut rig, far);
         rig.lives("a redirect", &redirect(gateway, silent, far, &ours(family, far)));
         assert!(next_station(&mut rig, far).is_none_or(|mac| mac != router_mac(1)));
         rig.run_for(Duration::from_secs(5));
@@ -240,6 +268,7 @@ fn a_redirect_to_who_does_not_answer_is_forgotten() {
 fn a_link_that_goes_down_takes_its_redirects_along() {
     for family in FAMILIES {
         let mut rig = rig(true);
+        live(&mut rig, places(family).far);
         rig.lives("a redirect", &good(family, places(family).far));
         for up in [false, true] {
             let Rig { stack, now, random, .. } = &mut rig;

@@ -30,11 +30,6 @@ impl Index {
         Self { cells: vec![Cell { hash: 0, entry: FREE }; cells].into() }
     }
 
-    /// Becomes a copy of an index of the same size.
-    pub(crate) fn copy_from(&mut self, other: &Self) {
-        self.cells.clone_from(&other.cells);
-    }
-
     /// The entry of this hash that `is_it` says it is.
     #[inline]
     pub(crate) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {

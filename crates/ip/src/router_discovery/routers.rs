@@ -18,14 +18,12 @@
 use core::net::Ipv6Addr;
 use core::time::Duration;
 
-use floodwall_base::Instant;
 use floodwall_base::limits::{
     ROUTER_ADVERTISEMENT_BURST, ROUTER_ADVERTISEMENT_RATE, ROUTER_NEWCOMER_BURST,
     ROUTER_NEWCOMER_RATE, ROUTERS_MAX,
 };
+use floodwall_base::{Bucket, Instant, Price};
 use floodwall_wire::ndp::Preference;
-
-use crate::bucket::{Bucket, Price};
 
 /// The metric of a router that is liked as others are: Linux's for learnt routes.
 pub const METRIC: u32 = 1024;

@@ -365,6 +365,12 @@ impl RemoteShard {
         self.slot_of.get(socket.index()).is_some_and(|slot| *slot != NONE)
     }
 
+    /// The worker that sends for a program's socket.
+    pub(crate) fn home_of(&self, socket: SocketId) -> Option<usize> {
+        let slot = self.slot_of.get(socket.index()).filter(|slot| **slot != NONE)?;
+        Some(self.shared.home(*slot))
+    }
+
     /// The packets of the last calls have left: gives credit back, and wakes.
     pub(crate) fn departed(&mut self) {
         let sent = !self.owed.is_empty();

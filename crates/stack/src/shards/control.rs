@@ -39,7 +39,7 @@ const RECLAIM_EVERY: Duration = Duration::from_millis(5);
 struct Marks {
     paths: u32,
     routes: (u32, u32),
-    redirects: (u32, u32),
+    exceptions: (u32, u32),
     changes: u64,
     dhcp_asks: bool,
 }
@@ -49,7 +49,7 @@ impl Marks {
         Self {
             paths: stack.paths.generation(),
             routes: (stack.routes_v4.revision(), stack.routes_v6.revision()),
-            redirects: (stack.redirects_v4.revision(), stack.redirects_v6.revision()),
+            exceptions: (stack.exceptions_v4.revision(), stack.exceptions_v6.revision()),
             changes: stack.stats.counters.of(Counter::FloodwallChanges),
             dhcp_asks: stack.dhcp.asks(),
         }
@@ -146,7 +146,7 @@ impl Control {
         while limbo.reclaim(|| now, |old| spare.push(old.into_box())) > 0 {}
     }
 
-    /// Shows interfaces, routes and redirects, where they are others now.
+    /// Shows interfaces, routes and exceptions, where they are others now.
     fn show(&mut self, stack: &Stack, now: Instant) {
         let marks = Marks::of(stack);
         if self.marks == Some(marks) || now < self.next_look {

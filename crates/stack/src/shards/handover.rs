@@ -33,6 +33,8 @@ impl Stack {
                 HandoffKind::Frame => self.take_in(cx, packet),
                 HandoffKind::Reassembled => self.adopt_whole(cx, packet),
                 HandoffKind::Outgoing => self.adopt_outgoing(cx, packet),
+                HandoffKind::Quoting => self.adopt_quoting(cx, packet),
+                HandoffKind::Believed => self.adopt_believed(cx, packet),
             }
         }
         Units(u32::try_from(spent).unwrap_or(u32::MAX))
@@ -84,8 +86,8 @@ impl Stack {
         let zone = Some(packet.iface()).filter(|iface| *iface != IfIndex::LOOPBACK);
         match self.path(dst_addr, zone, cx.now) {
             Ok(Path::Local) => self.loop_back::<A>(packet),
-            Ok(Path::Via { iface, next_hop, .. }) => {
-                self.transmit(cx, packet, iface, next_hop, None);
+            Ok(Path::Via { iface, next_hop, mtu }) => {
+                self.transmit_within(cx, packet, iface, next_hop, mtu);
             }
             Err(reason) => self.die_out::<A>(packet, reason),
         }

@@ -1,4 +1,4 @@
-//! `Snapshot`: what the control shard shows of interfaces, routes and redirects, and how followers
+//! `Snapshot`: what the control shard shows of interfaces, routes and exceptions, and how followers
 //! take it over.
 //!
 //! Filled by `control.rs`, copied by `follower.rs`. Each part carries a revision, so that both
@@ -10,9 +10,9 @@ use core::mem;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{HashKey, limits};
-use floodwall_fib::{RouteList as Fib, Route};
+use floodwall_fib::exceptions::Exceptions;
+use floodwall_fib::{Route, RouteList as Fib};
 use floodwall_ip::Interface;
-use floodwall_ip::redirects::{Redirect, Redirects};
 
 use crate::shard::Stack;
 
@@ -24,8 +24,8 @@ pub(crate) struct Snapshot {
     pub(super) interfaces: Vec<Interface>,
     pub(super) routes_v4: Fib<Ipv4Addr>,
     pub(super) routes_v6: Fib<Ipv6Addr>,
-    pub(super) redirects_v4: Redirects<Ipv4Addr>,
-    pub(super) redirects_v6: Redirects<Ipv6Addr>,
+    pub(super) exceptions_v4: Exceptions<Ipv4Addr>,
+    pub(super) exceptions_v6: Exceptions<Ipv6Addr>,
     /// Whether a DHCP client waits for an answer.
     pub(super) dhcp_asks: bool,
 }
@@ -40,8 +40,8 @@ impl Snapshot {
             interfaces: Vec::new(),
             routes_v4: Fib::new(limits::ROUTES_MAX),
             routes_v6: Fib::new(limits::ROUTES_MAX),
-            redirects_v4: Redirects::new(key),
-            redirects_v6: Redirects::new(key),
+            exceptions_v4: Exceptions::new(key),
+            exceptions_v6: Exceptions::new(key),
             dhcp_asks: false,
         }
     }
@@ -54,12 +54,8 @@ impl Snapshot {
             + 2 * limits::ADDRESSES_MAX * ADDRESS
             + limits::INTERFACE_GROUPS_MAX * GROUP;
         let routes = mem::size_of::<Route<Ipv4Addr>>() + mem::size_of::<Route<Ipv6Addr>>();
-        let redirects =
-            mem::size_of::<Redirect<Ipv4Addr>>() + mem::size_of::<Redirect<Ipv6Addr>>() + 128;
-        mem::size_of::<Self>()
-            + interfaces * each
-            + limits::ROUTES_MAX * routes
-            + limits::REDIRECTS_MAX * redirects
+        let exceptions = Exceptions::<Ipv4Addr>::bytes() + Exceptions::<Ipv6Addr>::bytes();
+        mem::size_of::<Self>() + interfaces * each + limits::ROUTES_MAX * routes + exceptions
     }
 
     /// Becomes what `stack` has now. Parts of the same revision are left as they are.
@@ -70,8 +66,8 @@ impl Snapshot {
         }
         copy_fib(&mut self.routes_v4, &stack.routes_v4);
         copy_fib(&mut self.routes_v6, &stack.routes_v6);
-        copy_redirects(&mut self.redirects_v4, &stack.redirects_v4);
-        copy_redirects(&mut self.redirects_v6, &stack.redirects_v6);
+        copy_exceptions(&mut self.exceptions_v4, &stack.exceptions_v4);
+        copy_exceptions(&mut self.exceptions_v6, &stack.exceptions_v6);
         self.dhcp_asks = stack.dhcp.asks();
     }
 
@@ -82,8 +78,8 @@ impl Snapshot {
         }
         copy_fib(&mut stack.routes_v4, &self.routes_v4);
         copy_fib(&mut stack.routes_v6, &self.routes_v6);
-        copy_redirects(&mut stack.redirects_v4, &self.redirects_v4);
-        copy_redirects(&mut stack.redirects_v6, &self.redirects_v6);
+        copy_exceptions(&mut stack.exceptions_v4, &self.exceptions_v4);
+        copy_exceptions(&mut stack.exceptions_v6, &self.exceptions_v6);
     }
 }
 
@@ -104,7 +100,7 @@ fn copy_fib<A: floodwall_base::Address>(to: &mut Fib<A>, from: &Fib<A>) {
     }
 }
 
-fn copy_redirects<A: floodwall_base::Address>(to: &mut Redirects<A>, from: &Redirects<A>) {
+fn copy_exceptions<A: floodwall_base::Address>(to: &mut Exceptions<A>, from: &Exceptions<A>) {
     if to.revision() != from.revision() {
         to.copy_from(from);
     }

@@ -1,23 +1,25 @@
 //! `Bucket`: credit that refills with time, kept as one moment.
 //!
-//! Called by `icmp_limit.rs` (answers that leave) and by `router_discovery` (advertisements that
-//! are read). It is the virtual scheduling form of the leaky bucket (ITU-T I.371): the moment at
-//! which the credit will be complete says how much of it is left, so that nothing has to be
-//! refilled and no timer rings. Invariant: never more credit than the price allows at once, however
-//! long the silence. Not here: whose bucket it is, and what happens to who finds it empty.
+//! Called by `ip` (ICMP answers that leave, advertisements that are read) and by `fib` (path MTUs
+//! and redirects that are believed). It is the virtual scheduling form of the leaky bucket (ITU-T
+//! I.371): the moment at which the credit will be complete says how much of it is left, so that
+//! nothing has to be refilled and no timer rings. Invariant: never more credit than the price
+//! allows at once, however long the silence. Not here: whose bucket it is, and what happens to who
+//! finds it empty.
 
-use floodwall_base::Instant;
+use crate::Instant;
 
 /// What one thing costs on average and how much credit there is at most, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Price {
+pub struct Price {
     mean: u64,
     most: u64,
 }
 
 impl Price {
     /// For so many a second, and so many at once; zero of either are none ever.
-    pub(crate) const fn new(per_second: u32, burst: u32) -> Self {
+    #[must_use]
+    pub const fn new(per_second: u32, burst: u32) -> Self {
         if per_second == 0 || burst == 0 {
             return Self { mean: 1, most: 0 };
         }
@@ -32,18 +34,19 @@ impl Price {
 
 /// Credit, as the moment at which it will be complete. Full at first.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     full_at: u64,
 }
 
 impl Bucket {
     /// Whether one average price is covered.
-    pub(crate) fn has(self, price: Price, now: Instant) -> bool {
+    #[must_use]
+    pub fn has(self, price: Price, now: Instant) -> bool {
         self.full_at.saturating_sub(now.as_nanos()).saturating_add(price.mean) <= price.most
     }
 
     /// Takes one average price where it is covered.
-    pub(crate) fn take(&mut self, price: Price, now: Instant) -> bool {
+    pub fn take(&mut self, price: Price, now: Instant) -> bool {
         let covered = self.has(price, now);
         if covered {
             self.spend(price.mean, now);
@@ -52,7 +55,7 @@ impl Bucket {
     }
 
     /// Spends none, one or two average prices, as chance has it.
-    pub(crate) fn spend_by_chance(&mut self, price: Price, now: Instant, dice: u32) {
+    pub fn spend_by_chance(&mut self, price: Price, now: Instant, dice: u32) {
         self.spend(price.mean.saturating_mul((u64::from(dice) * 3) >> 32), now);
     }
 

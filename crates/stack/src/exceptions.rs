@@ -1,0 +1,292 @@
+//! Path MTUs and redirects that arrive: which are believed, and who remembers them.
+//!
+//! Called by `errors.rs` (packet too big), by `redirect.rs`, and by `shards/handover.rs` for other
+//! shards. One way for both families and both messages:
+//!
+//! ```text
+//!   arrives ──► the shard of the quoted flow ──► fib::exceptions::Judge ──► the control shard
+//!               quotes it a live flow of ours?   floor, lower, rate          writes, publishes
+//! ```
+//!
+//! The shard at which a message arrives is that of its flow, except for redirects, which come to
+//! the control shard, and for sockets of programs, which one shard sends for: those are asked
+//! (`HandoffKind::Quoting`). What is believed goes to the control shard (`HandoffKind::Believed`),
+//! the one writer (decision D15); followers read their copy. Handed over is the ICMP message alone,
+//! parsed again from the start at each end. Invariant: nothing is learnt of a flow that nobody here
+//! has connected or lately sent to; each refusal has its counter, and its drop reason where no
+//! socket was told either. Nothing is answered, whatever comes of it. Reading: RFC 1191, RFC 8201,
+//! RFC 5927 section 7, RFC 8085 section 5.2.
+//!
+//! # Under flood
+//! Reachable by anyone. A message that quotes no live flow costs the parse of its quote and one
+//! look-up of a socket, as any ICMP error; it changes nothing. A socket that is not connected is
+//! live for whom `answered.rs` remembers: bounded there, and a peer that has been forgotten is
+//! known again with the next datagram to it. What quotes a live flow is bounded by `Judge`, then by
+//! [`floodwall_fib::exceptions`]. Of a host with several workers each believes its part of the
+//! rate, so that who floods one worker's flow takes nothing from the others.
+
+mod raw_sent;
+mod statement;
+
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use floodwall_base::{Counter, DropReason, Instant, WorkerId};
+use floodwall_fib::exceptions::{Exceptions, Lesson, Refusal, TooBig};
+use floodwall_packet::{HandoffKind, PacketBuf, PacketList};
+use floodwall_udp::{Quote, Whose};
+use floodwall_wire::IpProtocol;
+
+pub(crate) use self::raw_sent::RawSent;
+pub(crate) use self::statement::{QuotedFlow, Statement, States};
+use crate::cx::Cx;
+use crate::shard::Stack;
+use crate::tables::Tables;
+use crate::triage::peer_of;
+use crate::tx::Path;
+
+/// Whose flow a message quotes.
+pub(crate) enum Standing {
+    /// This shard sends it.
+    Live,
+    /// That shard can tell.
+    AskAt(WorkerId),
+    /// Nobody's.
+    Unknown,
+}
+
+/// Why nothing is learnt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    NoFlow,
+    NoRoute,
+    Judged(Refusal),
+}
+
+impl Stack {
+    /// What is known of single IPv4 destinations.
+    #[must_use]
+    pub const fn exceptions_v4(&self) -> &Exceptions<Ipv4Addr> {
+        &self.exceptions_v4
+    }
+
+    /// What is known of single IPv6 destinations.
+    #[must_use]
+    pub const fn exceptions_v6(&self) -> &Exceptions<Ipv6Addr> {
+        &self.exceptions_v6
+    }
+
+    /// "Packet too big", or a redirect that routes and links let pass; its ICMP header is at `l4`.
+    /// `told` where a socket has heard of it.
+    pub(crate) fn exception_message<A: States>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        l4: usize,
+        told: bool,
+    ) {
+        self.heard::<A>(cx, packet, l4, told, false);
+    }
+
+    /// Another shard asks whether a message quotes a live flow of this one.
+    #[cold]
+    pub(crate) fn adopt_quoting(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+        match statement::is_v4(&packet) {
+            true => self.heard::<Ipv4Addr>(cx, packet, 0, false, true),
+            false => self.heard::<Ipv6Addr>(cx, packet, 0, false, true),
+        }
+    }
+
+    /// The flow's shard believes a message: this one writes it down.
+    #[cold]
+    pub(crate) fn adopt_believed(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+        match statement::is_v4(&packet) {
+            true => self.write_down::<Ipv4Addr>(cx, packet),
+            false => self.write_down::<Ipv6Addr>(cx, packet),
+        }
+    }
+
+    fn write_down<A: States>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+        // What may have changed on the way: another shard may have been faster, or the route gone.
+        let said = A::statement(&packet, 0, &mut self.stats.access);
+        let Some(said) = said else { return self.die(packet, DropReason::IcmpMalformed) };
+        let news = match said.lesson {
+            Lesson::PathMtu(mtu) => {
+                self.mtu_to(said.flow.dst_addr, cx.now).is_some_and(|now| mtu < now)
+            }
+            Lesson::Redirect(_) => true,
+        };
+        if !news {
+            return self.unbelieved::<A>(packet, &said, Why::Judged(Refusal::NotLower), false);
+        }
+        self.learn_exception(cx, &said, packet);
+    }
+
+    fn heard<A: States>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut packet: PacketBuf,
+        l4: usize,
+        told: bool,
+        asked: bool,
+    ) {
+        let Some(said) = A::statement(&packet, l4, &mut self.stats.access) else {
+            self.stats.counters.count(Counter::FloodwallExceptionsNoFlow);
+            return match told {
+                true => self.stats.fates.delivered += 1,
+                false => self.die(packet, DropReason::IcmpNoFlow),
+            };
+        };
+        match self.standing(&said.flow, &packet, asked, cx) {
+            Standing::Live => {}
+            Standing::AskAt(worker) => {
+                packet.trim_front(l4);
+                return self.hand_to(cx, worker, HandoffKind::Quoting, packet);
+            }
+            Standing::Unknown => return self.unbelieved::<A>(packet, &said, Why::NoFlow, told),
+        }
+        if let Err(why) = self.weigh(&said, cx) {
+            return self.unbelieved::<A>(packet, &said, why, told);
+        }
+        if self.is_follower() {
+            packet.trim_front(l4);
+            return self.hand_to(cx, WorkerId::CONTROL, HandoffKind::Believed, packet);
+        }
+        self.learn_exception(cx, &said, packet);
+    }
+
+    /// Whether a quoted flow is one that somebody here has connected, or lately sent to.
+    pub(crate) fn standing<A: Tables>(
+        &mut self,
+        flow: &QuotedFlow<A>,
+        packet: &PacketBuf,
+        asked: bool,
+        cx: &Cx<'_>,
+    ) -> Standing {
+        if !self.owns(flow.src_addr) {
+            return Standing::Unknown;
+        }
+        let live = match flow.protocol {
+            IpProtocol::UDP => return self.standing_of_udp(flow, packet, asked, cx),
+            protocol if protocol == A::ICMP => {
+                flow.ping().is_some_and(|quote| self.ping.has_asked(&quote, flow.dst_addr.to_ip()))
+            }
+            _ => false,
+        };
+        let raw = || self.raw_sent.knows(flow.dst_addr.to_ip(), flow.protocol, cx.now);
+        if live || raw() { Standing::Live } else { Standing::Unknown }
+    }
+
+    fn standing_of_udp<A: Tables>(
+        &mut self,
+        flow: &QuotedFlow<A>,
+        packet: &PacketBuf,
+        asked: bool,
+        cx: &Cx<'_>,
+    ) -> Standing {
+        let [a, b, c, d, ..] = flow.front;
+        let local = SocketAddr::new(flow.src_addr.to_ip(), u16::from_be_bytes([a, b]));
+        let remote = SocketAddr::new(flow.dst_addr.to_ip(), u16::from_be_bytes([c, d]));
+        if self.steering.workers() > 1 && !asked {
+            let owner = self.steering.flow(remote, local, IpProtocol::UDP.0);
+            if owner != self.worker {
+                return Standing::AskAt(owner);
+            }
+        }
+        let iface = packet.iface();
+        let Some((id, connected)) = self.udp.sender_of(&Quote { local, remote, iface }) else {
+            return Standing::Unknown;
+        };
+        let whose = Whose::new((remote.ip(), remote.port()), (local.ip(), local.port()), iface);
+        let peer = peer_of(&whose, iface);
+        if connected || self.answered.has_sent(&peer, cx.now) {
+            return Standing::Live;
+        }
+        // A socket of programs: one shard sends for it, whosever the flow is.
+        let home = self.remote.as_ref().and_then(|remote| remote.home_of(id));
+        match home.map(|home| WorkerId(home as u16)).filter(|home| *home != self.worker) {
+            Some(home) => Standing::AskAt(home),
+            None => Standing::Unknown,
+        }
+    }
+
+    fn weigh<A: Tables>(&mut self, said: &Statement<A>, cx: &mut Cx<'_>) -> Result<(), Why> {
+        let (now, secret) = (cx.now, &mut cx.random.secret);
+        let verdict = match said.lesson {
+            Lesson::PathMtu(mtu) => {
+                let current = self.mtu_to(said.flow.dst_addr, now).ok_or(Why::NoRoute)?;
+                let said = TooBig { family: A::FAMILY, mtu, current, quoted: said.flow.len };
+                self.judge.path_mtu(&said, now, secret)
+            }
+            Lesson::Redirect(_) => self.judge.afford(now, secret),
+        };
+        verdict.map_err(Why::Judged)
+    }
+
+    fn mtu_to<A: Tables>(&self, dst_addr: A, now: Instant) -> Option<u32> {
+        match self.path(dst_addr, None, now) {
+            Ok(Path::Via { mtu, .. }) => Some(mtu),
+            _ => None,
+        }
+    }
+
+    /// Writes down what is believed. Of a redirect, the better hop's link address too, where it is
+    /// told (RFC 4861 section 8.3); a target that is not the destination is a router.
+    fn learn_exception<A: States>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        said: &Statement<A>,
+        packet: PacketBuf,
+    ) {
+        let dst_addr = said.flow.dst_addr;
+        let Some(hop) = self.hop_of(dst_addr, cx.now) else {
+            return self.unbelieved::<A>(packet, said, Why::NoRoute, false);
+        };
+        let secret = &mut cx.random.secret;
+        A::exceptions_mut(self).learn(dst_addr, hop, said.lesson, cx.now, secret);
+        self.paths.forget();
+        self.stats.counters.count(Counter::FloodwallExceptionsLearnt);
+        self.stats.fates.delivered += 1;
+        let (Lesson::Redirect(target_addr), Some(link_addr)) = (said.lesson, said.link_addr) else {
+            return;
+        };
+        let (mut released, on) = (PacketList::new(), hop.iface);
+        let cache = A::neighbors(self);
+        let known = if target_addr == dst_addr {
+            cache.solicited_by(on, target_addr, link_addr, cx.now, &mut released)
+        } else {
+            cache.router_said(on, target_addr, Some(link_addr), cx.now, &mut released)
+        };
+        self.learnt::<A>(cx, released, known.unwrap_or(link_addr));
+    }
+
+    /// Counts why a message teaches nothing. It has a fate already where a socket was told.
+    #[cold]
+    fn unbelieved<A: Tables>(
+        &mut self,
+        packet: PacketBuf,
+        said: &Statement<A>,
+        why: Why,
+        told: bool,
+    ) {
+        let of_path = matches!(said.lesson, Lesson::PathMtu(_));
+        let (counter, reason) = match why {
+            Why::NoFlow if of_path => (Counter::FloodwallExceptionsNoFlow, DropReason::IcmpNoFlow),
+            Why::NoFlow => (Counter::FloodwallExceptionsNoFlow, DropReason::RedirectNotQuoted),
+            Why::NoRoute => (Counter::FloodwallExceptionsNoRoute, DropReason::NoRoute),
+            Why::Judged(Refusal::BelowFloor) => {
+                (Counter::FloodwallExceptionsBelowFloor, DropReason::PathMtuBelowFloor)
+            }
+            Why::Judged(Refusal::NotLower) => {
+                (Counter::FloodwallExceptionsNotLower, DropReason::PathMtuNotLower)
+            }
+            Why::Judged(Refusal::Limited) => {
+                (Counter::FloodwallExceptionsLimited, DropReason::ExceptionLimited)
+            }
+        };
+        self.stats.counters.count(counter);
+        match told {
+            true => self.stats.fates.delivered += 1,
+            false => self.die(packet, reason),
+        }
+    }
+}
