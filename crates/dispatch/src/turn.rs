@@ -5,8 +5,8 @@
 //! burst of its neighbours', which somebody has put work into already.
 //!
 //! Invariants: work in a turn is bounded (two bursts, [`WORK_UNITS`] of timed work, a few
-//! requests); timed work gets its slice in every turn, so a flood slows it but never stops it; the
-//! engine is called by [`Worker::call`] only, which ends each call with a quiescent state, so that
+//! requests); timed work gets its slice in every turn that does more than look ahead for friends
+//! (a quarter of the time at least), so a flood slows it but never stops it; the engine is called by [`Worker::call`] only, which ends each call with a quiescent state, so that
 //! no loop can be written that holds up the others' reclamation.
 
 use floodwall_base::limits::{BURST_MAX, WORK_UNITS};
@@ -40,7 +40,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.facts.add(Fact::BusyRounds, 1);
         }
         self.transmit();
-        if self.deadline().is_some_and(|deadline| deadline <= now) {
+        let due = self.deadline().is_some_and(|deadline| deadline <= now);
+        if due && !self.gate.looks_ahead() {
             self.facts.add(Fact::WorkSlices, 1);
             self.call(now, Units(WORK_UNITS), Moment::SliceEnd, E::work);
             self.transmit();
@@ -119,8 +120,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         taken
     }
 
-    /// One burst from all devices together, beginning with another one each turn, and no more than
-    /// the engine is willing to take; what belongs to other workers goes to them, and under
+    /// One burst from all devices together, beginning with another one each turn, and without a gate
+    /// no more than the engine is willing to take; what belongs to other workers goes to them, and under
     /// pressure the rest passes the gate. Returns how many came for this worker.
     fn receive(&mut self, now: Instant) -> usize {
         // What an engine left is not its neighbours' burden.
@@ -148,7 +149,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         self.first = (self.first + 1) % count.max(1);
         let found = self.burst.len();
-        self.gate.admit(self.engine.as_ref(), &mut self.burst, asked - room);
+        self.gate.admit(now, self.engine.as_ref(), &mut self.burst, asked - room);
         found
     }
 

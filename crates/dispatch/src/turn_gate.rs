@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use floodwall_base::Instant;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_packet::{Burst, Engine};
-use floodwall_schedule::{Balance, Gate, Next};
+use floodwall_schedule::{Balance, Gate, Next, Poll};
 
 use crate::facts::{Fact, Facts};
 use crate::worker::WorkerConfig;
@@ -62,6 +62,10 @@ pub(crate) struct TurnGate {
     /// How many packets the devices were asked for in this turn, and have given.
     asked: usize,
     taken: usize,
+    /// How many the engine was willing to take.
+    appetite: usize,
+    /// Until when the worker means to be away.
+    away_until: Option<Instant>,
 }
 
 impl TurnGate {
@@ -72,24 +76,46 @@ impl TurnGate {
             applications: config.applications.clone(),
             asked: 0,
             taken: 0,
+            appetite: 0,
+            away_until: None,
         }
     }
 
-    /// How many packets devices are asked for in this turn.
+    /// How many packets devices are asked for in this turn. With a gate, the engine's appetite
+    /// bounds what strangers bring, and not what is looked at.
     #[inline]
     pub(crate) fn ask(&mut self, appetite: usize) -> usize {
-        let appetite = appetite.min(BURST_MAX);
-        self.asked = self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite));
+        self.appetite = appetite.min(BURST_MAX);
+        self.asked = self.asks(appetite);
         self.asked
+    }
+
+    /// How many packets devices would be asked for.
+    pub(crate) fn asks(&self, appetite: usize) -> usize {
+        let appetite = appetite.min(BURST_MAX);
+        self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite))
+    }
+
+    /// Whether this turn only looks ahead for friends, and timed work waits.
+    #[inline]
+    pub(crate) fn looks_ahead(&self) -> bool {
+        self.gate.as_ref().is_some_and(Gate::looks_ahead)
     }
 
     /// The devices have given `taken`; what is this worker's is in `burst`, of which is left what
     /// the engine shall have now. Without an engine all is left: it dies by another name.
     #[inline]
-    pub(crate) fn admit<E: Engine>(&mut self, engine: Option<&E>, burst: &mut Burst, taken: usize) {
+    pub(crate) fn admit<E: Engine>(
+        &mut self,
+        now: Instant,
+        engine: Option<&E>,
+        burst: &mut Burst,
+        taken: usize,
+    ) {
         self.taken = taken;
+        let poll = Poll { now, asked: self.asked, taken, appetite: self.appetite };
         match (&mut self.gate, engine) {
-            (Some(gate), Some(engine)) => gate.admit(engine, burst, self.asked, taken),
+            (Some(gate), Some(engine)) => gate.admit(engine, burst, &poll),
             _ => burst.set_limit(BURST_MAX),
         }
     }
@@ -97,7 +123,12 @@ impl TurnGate {
     /// Whether there may be more than the last turn took.
     pub(crate) fn has_more(&self) -> bool {
         let full = self.taken > 0 && self.taken >= self.asked;
-        full || self.gate.as_ref().is_some_and(|gate| gate.waiting() > 0)
+        full || self.appetite > 0 && self.gate.as_ref().is_some_and(|gate| gate.waiting() > 0)
+    }
+
+    /// Whether packets wait for the engine's appetite.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.appetite == 0 && self.gate.as_ref().is_some_and(|gate| gate.waiting() > 0)
     }
 
     /// Whether the worker shares its core.
@@ -109,23 +140,31 @@ impl TurnGate {
     #[inline]
     pub(crate) fn ran(&mut self, from: Instant, to: Instant) -> Option<Instant> {
         let more = self.has_more();
+        if let Some(gate) = &mut self.gate {
+            gate.ran(to - from);
+        }
         let balance = self.balance.as_mut()?;
         if let Some(applications) = &self.applications {
             balance.set_applications_idle(from, applications.are_idle());
         }
-        match balance.ran(from, to, self.taken, more) {
+        self.away_until = match balance.ran(from, to, self.taken, more) {
             Next::Go => None,
             Next::Rest { until } => Some(until),
-        }
+        };
+        self.away_until
     }
 
     /// For a turn that found nothing more to do: until when to stay away all the same.
-    pub(crate) fn lie_in(&self, now: Instant) -> Option<Instant> {
-        self.balance.as_ref()?.lie_in(now)
+    pub(crate) fn lie_in(&mut self, now: Instant) -> Option<Instant> {
+        self.away_until = self.balance.as_ref()?.lie_in(now);
+        self.away_until
     }
 
     /// The worker was not on the core.
     pub(crate) fn rested(&mut self, from: Instant, to: Instant) {
+        if let (Some(gate), Some(until)) = (&mut self.gate, self.away_until.take()) {
+            gate.rests(until.min(to) - from);
+        }
         if let Some(balance) = &mut self.balance {
             balance.rested(from, to);
         }

@@ -336,7 +336,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if found >= LOAD {
             self.spin = (SPIN.0, now + SPIN.1);
         }
-        let is_hungry = self.appetite(now) > 0;
+        let is_hungry = self.is_hungry(now);
         if found >= BURST_MAX
             || self.gate.has_more()
             || self.deadline().is_some_and(|deadline| deadline <= now)
@@ -366,7 +366,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.facts.add(Fact::Sleeps, 1);
         self.publish(now);
         let slept_from = now;
-        let is_hungry = self.appetite(now) > 0;
+        let is_hungry = self.is_hungry(now);
         let until = self.wake_at(now, is_hungry);
         self.ports.iter_mut().for_each(Port::back_off);
         let slept = || {
@@ -391,6 +391,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             true => silent.then(|| now + self.config.look_every),
             false => Some(now + FEEDBACK_LOOK),
         };
+        // Strangers that wait for the engine's appetite.
+        let look = look.or_else(|| self.gate.holds_back().then(|| now + FEEDBACK_LOOK));
         let ports = self.ports.iter().map(|port| port.deadline(now));
         [self.deadline(), look].into_iter().chain(ports).flatten().min()
     }
@@ -479,6 +481,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// How many packets it takes now. Without an engine any number: they die by name.
     pub(crate) fn appetite(&self, now: Instant) -> usize {
         self.engine.as_ref().map_or(BURST_MAX, |engine| engine.appetite(now))
+    }
+
+    /// Whether devices are asked for packets.
+    fn is_hungry(&self, now: Instant) -> bool {
+        self.gate.asks(self.appetite(now)) > 0
     }
 
     fn has_mail(&mut self) -> bool {

@@ -14,7 +14,6 @@ use std::fs;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
-use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_device::{Device, WireConfig, pair_of};
 use floodwall_dispatch::{
@@ -22,7 +21,6 @@ use floodwall_dispatch::{
     pin_to_core,
 };
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
-use floodwall_schedule::GateConfig;
 
 use rustix::thread::{Pid, gettid};
 
@@ -35,9 +33,6 @@ use crate::stamping::Stamping;
 
 /// Packets of the ring, each way.
 const RING: usize = 65_536;
-/// Full polls that empty the ring. So many in a row are pressure; fewer may be what a pause of the
-/// host's thread has left, which it catches up with.
-const RING_POLLS: u32 = (RING / BURST_MAX) as u32;
 /// Packets in the ring from which on a flood is held back: the host's thread is off its core.
 const HOLD: u64 = RING as u64 / 8;
 /// The crowd's packets: small ones for a ring full and then some, and larger ones.
@@ -464,8 +459,7 @@ fn serve(
         let ports = vec![Port::new(IfIndex(1), device)];
         let balance = config.balance_with(SLEEPING);
         let applications = Some(applications);
-        let gate = Some(GateConfig { patience: RING_POLLS, ..GateConfig::default() });
-        let how = WorkerConfig { balance, applications, gate, ..WorkerConfig::default() };
+        let how = WorkerConfig { balance, applications, ..WorkerConfig::default() };
         Ok(Worker::new(host, pool, random, ports, how)?)
     });
     let mut worker = match made {

@@ -90,7 +90,8 @@ pub trait Engine {
 
     /// How many packets it is willing to take now: fewer than a burst where a consumer behind it
     /// is full, so that the excess waits, and dies, in the device's ring before any work is put
-    /// into it (queue-state feedback).
+    /// into it (queue-state feedback). Where somebody tells friends from strangers, it is so many
+    /// packets of strangers: friends' consumers are others.
     fn appetite(&self, now: Instant) -> usize {
         let _ = now;
         BURST_MAX

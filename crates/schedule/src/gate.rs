@@ -3,14 +3,27 @@
 //! Asked by `dispatch` and `world` for each burst that they took from devices. As long as polls do
 //! not come back full, it does nothing. Under pressure every packet is looked at ([`Triage`]):
 //! friends go on at once; refusable packets die here, by name; strangers wait, each family in a
-//! line of its own, and get what friends leave of the burst once a poll has come back with room,
-//! and until then no more than what is not reserved for friends. So the core keeps looking at
-//! packets at the price of a look for as long as the ring is full, and a friend's packet never
-//! waits behind a stranger's. Where no friend was seen for long, strangers have the whole burst.
+//! line of its own, and fill what friends leave of the burst.
+//!
+//! A poll that comes back full may have left friends behind it. So the gate looks ahead: it takes
+//! the next burst instead of serving strangers, until a poll has room or looking has had its part
+//! of the time ([`GateConfig::ahead`]); then strangers fill a burst. Nothing is kept free: while
+//! the core can look at all that comes, every moment that looks leave is the strangers', and where
+//! it cannot, they still have what looks may not take. Where no friend was seen for long, nobody
+//! looks ahead.
+//!
+//! What a pause leaves in the ring is no pressure: a worker from which the system took its core for
+//! a while, and that is loaded to four fifths, has caught up after four times that; full polls
+//! until then count for nothing. Pressure lasts until nothing has had to die here for a while.
+//!
+//! Feedback: an engine without appetite is given no strangers; friends go on to it all the same,
+//! for their consumer is another one, or they are refusable. Where there is no friend, nothing is
+//! taken from devices then.
 //!
 //! Invariants: each packet is in the burst, in a line, or counted as dropped
-//! ([`GateStats::conserves`]); packets of one class and family keep their order; strangers are
-//! never shut out wholly, not by friends either.
+//! ([`GateStats::conserves`]); packets of one class and family keep their order; no place of a
+//! burst stays empty while a stranger waits, but for looking ahead and for want of appetite;
+//! strangers are never shut out wholly, not by friends either.
 //!
 //! # Under flood
 //! Anyone fills the lines. Bound: `STRANGERS_WAITING_MAX` packets a family; work per packet: one
@@ -18,32 +31,78 @@
 //! go as `TriageRefusable`. Honest strangers lose as the flood does, by family; friends lose
 //! nothing as long as the core can look at everything that arrives.
 
+use core::time::Duration;
+
+use floodwall_base::Instant;
 use floodwall_base::limits::{BURST_MAX, STRANGERS_WAITING_MAX};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Triage};
 
 use crate::share::Share;
 
-/// For so many bursts under pressure after a friend's packet the reserve is kept for friends: a
-/// million packets, a fifth of a second or more. Where there is no friend, nothing is reserved.
+/// For so many bursts under pressure after a friend's packet more friends are looked for: a
+/// million packets, a fifth of a second or more. Where there is no friend, nobody looks ahead.
 const FRIENDS_FOR: u32 = 16_384;
+/// After so many times the length of a pause, a worker at four fifths of what it can do has worked
+/// off what came meanwhile.
+const CAUGHT_UP: u32 = 4;
+/// A shorter pause leaves no more than the lines take, and is not told from a long turn.
+const PAUSE_MIN: Duration = Duration::from_micros(250);
+/// The longest pause that is believed: an idle worker sleeps for longer.
+const PAUSE_MAX: Duration = Duration::from_millis(16);
+/// Pressure lasts for so long after the last packet that had to die here: a flood whose polls find
+/// room now and then is one flood.
+const LASTS: Duration = Duration::from_millis(10);
+/// No turn takes longer than this: it is interrupted.
+const TURN_MAX: Duration = Duration::from_millis(1);
 
 /// How a worker chooses under pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GateConfig {
-    /// What of each round is reserved for friends under pressure; with [`Share::NONE`] strangers
-    /// are not held back. One stranger a round is always let through.
+    /// What friends may have of a burst while strangers wait. One stranger is always let through.
     pub reserve: Share,
+    /// What of the time, while polls come back full, may go into looking for friends ahead of
+    /// strangers' service; with [`Share::NONE`] strangers are never held back.
+    pub ahead: Share,
     /// Packets of strangers of one family that wait.
     pub waiting: usize,
-    /// So many more full polls than others are pressure, and as many others end it; 0 is pressure
+    /// So many full polls in a row are pressure, those apart that a pause has left; 0 is pressure
     /// always.
     pub patience: u32,
 }
 
 impl Default for GateConfig {
     fn default() -> Self {
-        Self { reserve: Share::per_mille(940), waiting: STRANGERS_WAITING_MAX, patience: 2 }
+        Self {
+            reserve: Share::per_mille(940),
+            ahead: Share::per_mille(750),
+            waiting: STRANGERS_WAITING_MAX,
+            patience: 2,
+        }
     }
+}
+
+/// What a turn has taken from devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Poll {
+    /// When.
+    pub now: Instant,
+    /// How many packets devices were asked for.
+    pub asked: usize,
+    /// How many they gave. Of these, the burst may lack what is not for this engine.
+    pub taken: usize,
+    /// How many packets the engine is willing to take ([`Engine::appetite`]).
+    pub appetite: usize,
+}
+
+/// What the time of a turn goes into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// Whatever comes.
+    Any,
+    /// Looking ahead.
+    Ahead,
+    /// Strangers, though more may be looked at.
+    Serving,
 }
 
 /// What came to the gate under pressure, and what became of it.
@@ -93,13 +152,27 @@ impl GateStats {
 #[derive(Debug)]
 pub struct Gate {
     config: GateConfig,
-    /// Strangers let through in a round while polls come back full.
+    /// Room that friends leave to strangers that wait.
     least: usize,
-    /// Goes up with each full poll, down with each other, and no further than to twice the
-    /// patience: a flood whose polls find room now and then is one flood.
-    level: u32,
+    /// Full polls in a row, those apart that a pause has left.
+    fulls: u32,
+    /// Whether there is pressure, and since when nothing had to die.
+    pressure: bool,
+    pressed: Instant,
     /// Bursts for which friends are still reckoned with.
     friends_for: u32,
+    /// When the last poll was, and how long the worker has meant to be away since.
+    polled: Option<Instant>,
+    meant: Duration,
+    /// Since a poll had room: the longest pause, and how long turns have taken.
+    pause: Duration,
+    behind: Duration,
+    /// What this turn is for, and whether its length is still to be told.
+    kind: Turn,
+    untold: bool,
+    /// What looking ahead owes to strangers, and how long it took to serve a burst of them.
+    owed: Duration,
+    serving: Duration,
     /// Who waits: IPv4 and all that is not IP, IPv6.
     lines: [PacketList; 2],
     /// Which line has the next word.
@@ -116,8 +189,18 @@ impl Gate {
         Self {
             least: config.reserve.rest().of_count(BURST_MAX).max(1),
             config,
-            level: 0,
+            fulls: 0,
+            pressure: config.patience == 0,
+            pressed: Instant::ORIGIN,
             friends_for: 0,
+            polled: None,
+            meant: Duration::ZERO,
+            pause: Duration::ZERO,
+            behind: Duration::ZERO,
+            kind: Turn::Any,
+            untold: false,
+            owed: Duration::ZERO,
+            serving: Duration::ZERO,
             lines: [PacketList::new(), PacketList::new()],
             turn: 0,
             sorting: Burst::new(),
@@ -149,44 +232,99 @@ impl Gate {
     #[must_use]
     #[inline]
     pub const fn is_under_pressure(&self) -> bool {
-        self.level >= self.config.patience
+        self.pressure
+    }
+
+    /// Whether this turn looks ahead: all that is not a friend's waits, timed work too. Looking has
+    /// no more than its part of the time, so another turn soon does not.
+    #[must_use]
+    #[inline]
+    pub const fn looks_ahead(&self) -> bool {
+        matches!(self.kind, Turn::Ahead)
     }
 
     /// How many packets to ask devices for, given the engine's `appetite`. Room is kept for
-    /// strangers that wait, so that friends alone cannot shut them out.
+    /// strangers that wait, so that friends alone cannot shut them out. Where friends are about, they
+    /// are looked for whatever the appetite.
     #[must_use]
     #[inline]
     pub fn ask(&self, appetite: usize) -> usize {
-        appetite.min(BURST_MAX - self.waiting().min(self.least))
+        let most = BURST_MAX - self.waiting().min(self.least);
+        if self.friends_for > 0 { most } else { most.min(appetite) }
     }
 
-    /// What a poll that `asked` for so many packets has brought, `taken`, into what the engine
-    /// shall have now. Of what was taken, the burst may lack what is not for this engine. `engine`
-    /// is asked whose the packets are under pressure only.
+    /// The burst that a poll has brought, into what the engine shall have now. `engine` is asked
+    /// whose the packets are under pressure, and where it has little appetite.
     #[inline]
-    pub fn admit<E: Engine + ?Sized>(
-        &mut self,
-        engine: &E,
-        burst: &mut Burst,
-        asked: usize,
-        taken: usize,
-    ) {
-        let full = taken >= asked;
+    pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst, poll: &Poll) {
+        let full = poll.taken >= poll.asked;
         burst.set_limit(BURST_MAX);
-        if !full {
-            self.level = self.level.saturating_sub(1);
-        } else if taken > 0 {
-            // Of a poll that asked for nothing, nothing is learnt.
-            self.level = (self.level + 1).min(self.config.patience.saturating_mul(2));
+        self.reckon(poll.now, full);
+        let sated = burst.len() > poll.appetite;
+        if self.is_under_pressure() || self.waiting() > 0 || sated {
+            self.sort(engine, burst, full, poll.appetite);
         }
-        if self.is_under_pressure() || self.waiting() > 0 {
-            self.sort(engine, burst, full);
+    }
+
+    /// What a poll at `now` says about pressure.
+    #[inline]
+    fn reckon(&mut self, now: Instant, full: bool) {
+        let since = now - self.polled.replace(now).unwrap_or(now);
+        if self.untold {
+            self.ran(since);
+        }
+        (self.kind, self.untold) = (Turn::Any, true);
+        let pause = since.saturating_sub(core::mem::take(&mut self.meant)).min(PAUSE_MAX);
+        if pause >= PAUSE_MIN {
+            self.pause = self.pause.max(pause);
+        }
+        if !full {
+            (self.pause, self.behind, self.owed, self.fulls) = <_>::default();
+        } else if self.behind >= self.pause * CAUGHT_UP {
+            self.fulls = self.fulls.saturating_add(1);
+        }
+        if self.fulls >= self.config.patience {
+            (self.pressure, self.pressed) = (true, now);
+        } else if self.pressure && now - self.pressed > LASTS {
+            self.pressure = false;
+        }
+    }
+
+    /// The worker leaves its core to others for so long, and means it: this is no pause.
+    pub fn rests(&mut self, length: Duration) {
+        self.meant += length;
+    }
+
+    /// The turn of the last [`Gate::admit`] has taken so long. Of a caller that does not say it, the
+    /// time until the next is believed to be it.
+    #[inline]
+    pub fn ran(&mut self, took: Duration) {
+        let took = took.min(TURN_MAX);
+        self.untold = false;
+        self.behind += took;
+        match self.kind {
+            Turn::Any => {}
+            Turn::Ahead => {
+                let (ahead, rest) = (self.config.ahead, self.config.ahead.rest());
+                self.owed += ahead.whole_of(rest.of_time(took)).unwrap_or_default();
+            }
+            Turn::Serving => {
+                self.serving = took;
+                self.owed = self.owed.saturating_sub(took);
+            }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn sort<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst, full: bool) {
+    fn sort<E: Engine + ?Sized>(
+        &mut self,
+        engine: &E,
+        burst: &mut Burst,
+        full: bool,
+        appetite: usize,
+    ) {
+        let died = self.stats.dropped();
         if !burst.is_empty() {
             let mut classes = [Triage::Stranger; BURST_MAX];
             engine.classify(burst, &mut classes);
@@ -200,16 +338,36 @@ impl Gate {
             }
             self.sorting = sorting;
         }
-        let held_back = full && self.friends_for > 0;
-        let room = burst.room();
-        let most = if held_back { self.least.min(room) } else { room };
-        for _ in 0..most {
+        if self.stats.dropped() > died {
+            self.pressed = self.polled.unwrap_or(self.pressed);
+        }
+        for _ in 0..self.places(burst, full).min(appetite) {
             let Some(packet) = self.next_stranger() else { break };
             self.stats.admitted += 1;
             if burst.push(packet).is_err() {
                 break;
             }
         }
+    }
+
+    /// How many strangers may follow the friends in `burst`: as many as there is room for, except
+    /// while the gate looks ahead.
+    fn places(&mut self, burst: &Burst, full: bool) -> usize {
+        let looks = full && self.friends_for > 0 && self.config.ahead != Share::NONE;
+        let room = burst.room();
+        if !looks {
+            return room;
+        }
+        if self.owed > self.serving {
+            self.kind = Turn::Serving;
+            return room;
+        }
+        self.kind = Turn::Ahead;
+        // Their part of what is handled all the same.
+        let (friends, reserve) =
+            (burst.len() * 1000, usize::from(self.config.reserve.thousandths()));
+        let all = friends.checked_div(reserve).unwrap_or(BURST_MAX);
+        all.saturating_sub(burst.len()).clamp(usize::from(!burst.is_empty()), room.max(1)).min(room)
     }
 
     fn place(&mut self, burst: &mut Burst, packet: PacketBuf, class: Triage) {

@@ -13,5 +13,5 @@ mod gate;
 mod share;
 
 pub use balance::{Balance, BalanceConfig, BalanceStats, Next};
-pub use gate::{Gate, GateConfig, GateStats};
+pub use gate::{Gate, GateConfig, GateStats, Poll};
 pub use share::Share;

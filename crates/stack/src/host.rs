@@ -5,6 +5,7 @@
 
 use core::time::Duration;
 
+use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Counter, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, Triage};
 use thiserror::Error;
@@ -51,23 +52,57 @@ pub enum HostError {
     },
 }
 
-/// Units that all applications together get in one slice at most.
-const APPLICATION_UNITS: Units = Units(128);
-/// While applications lag behind, a packet's unit earns them so many: half of the core.
-const APPLICATION_PART: u32 = 1;
+/// Units that an application gets in one slice at most; all that lag behind share so many.
+const APPLICATION_UNITS: u32 = 128;
+/// The most that an application may owe: it spent more than it was given, in one step.
+const DEBT_MAX: i64 = 1024;
+/// So few units of packet work between two slices are nobody's burden: what lags behind gets a
+/// whole slice.
+const FEW_UNITS: u32 = BURST_MAX as u32 / 4;
 /// How long input may be held up for applications that do not catch up.
 const HOLD_UP_MAX: Duration = Duration::from_micros(500);
+
+/// An application and what it may do. Each has an account of its own, so that one with a backlog
+/// takes nothing from the others.
+struct Hosted {
+    application: Box<dyn Application>,
+    /// Units that packet work has earned it, while it lags behind, less what it spent.
+    earned: i64,
+    /// It used all that it was given: it has more to do.
+    lags: bool,
+}
+
+impl Hosted {
+    /// What it may spend after packet work of `spent` units: as much, half of the core, if it lags
+    /// behind, and else a whole slice.
+    fn earn(&mut self, spent: u32) -> u32 {
+        if !self.lags {
+            return APPLICATION_UNITS;
+        }
+        self.earned = (self.earned + i64::from(spent)).min(i64::from(APPLICATION_UNITS));
+        u32::try_from(self.earned).unwrap_or(0)
+    }
+
+    /// It is given so much for nothing.
+    fn grant(&mut self, units: u32) -> u32 {
+        self.earned = units.into();
+        units
+    }
+
+    /// It was given `budget` units, and has `used` some.
+    fn note(&mut self, budget: u32, used: u32) {
+        self.lags = used >= budget;
+        let left = if self.lags { self.earned - i64::from(used) } else { 0 };
+        self.earned = left.max(-DEBT_MAX);
+    }
+}
 
 /// See the file's head.
 pub struct Host {
     stack: Stack,
-    applications: Vec<Box<dyn Application>>,
-    /// Units that the applications have earned by packet work and not used.
-    earned: Units,
-    /// They used all that they were given: they have more to do.
-    lag: bool,
-    /// Packets came since they last had a slice for nothing.
-    packets_came: bool,
+    applications: Vec<Hosted>,
+    /// Units of packet work since they last had a slice of their own.
+    packet_work: u32,
     /// Since when no input is taken because a socket is full that an application lags behind with,
     /// and since when again after that took too long.
     held_up: Option<Instant>,
@@ -113,12 +148,11 @@ impl Host {
                 HostError::Start { name, error }
             })?;
         }
+        let hosted = |application| Hosted { application, earned: 0, lags: false };
         Ok(Self {
             stack,
-            applications,
-            earned: Units(0),
-            lag: false,
-            packets_came: false,
+            applications: applications.into_iter().map(hosted).collect(),
+            packet_work: 0,
             held_up: None,
             resumed: None,
             refused: 0,
@@ -136,27 +170,37 @@ impl Host {
         &mut self.stack
     }
 
-    /// Lets the applications have up to `budget`. What they spent, and what they had the stack do.
-    fn run_applications(&mut self, round: &mut Round<'_>, budget: Units) -> Units {
-        let (before, mut left) = (self.stack.marks(), budget);
-        for application in &mut self.applications {
-            let mut sockets = Sockets::new(&mut self.stack, Cx::of(round));
-            left = left.minus(application.run(&mut sockets, left));
-        }
-        self.lag = left.is_zero() && !self.applications.is_empty();
-        self.earned = self.earned.minus(budget.minus(left));
-        self.feed_back(round.now);
-        budget.minus(left).plus(self.stack.effort_since(&before))
+    /// Whether an application has more to do than it was given time for.
+    fn lags(&self) -> bool {
+        self.applications.iter().any(|hosted| hosted.lags)
     }
 
-    /// After packet work of `spent` units: the applications get as much, if they want it, and a
-    /// whole slice where they have not been lagging behind.
+    /// Lets each application have what `budget` says. What they spent, and what they had the stack
+    /// do.
+    fn run_applications(
+        &mut self,
+        round: &mut Round<'_>,
+        mut budget: impl FnMut(&mut Hosted) -> u32,
+    ) -> Units {
+        let (before, mut spent) = (self.stack.marks(), 0_u32);
+        for hosted in &mut self.applications {
+            let granted = budget(hosted);
+            if granted == 0 {
+                continue;
+            }
+            let mut sockets = Sockets::new(&mut self.stack, Cx::of(round));
+            let used = hosted.application.run(&mut sockets, Units(granted)).0;
+            hosted.note(granted, used);
+            spent = spent.saturating_add(used);
+        }
+        self.feed_back(round.now);
+        Units(spent).plus(self.stack.effort_since(&before))
+    }
+
+    /// After packet work of `spent` units.
     fn share(&mut self, round: &mut Round<'_>, spent: Units) -> Units {
-        self.packets_came = true;
-        let earned = self.earned.0.saturating_add(spent.0.saturating_mul(APPLICATION_PART));
-        self.earned = Units(earned.min(APPLICATION_UNITS.0));
-        let budget = if self.lag { self.earned } else { APPLICATION_UNITS };
-        spent.plus(self.run_applications(round, budget))
+        self.packet_work = self.packet_work.saturating_add(spent.0);
+        spent.plus(self.run_applications(round, |hosted| hosted.earn(spent.0)))
     }
 
     /// Queue-state feedback: applications that lag behind and have a full socket stop all input
@@ -166,7 +210,7 @@ impl Host {
         let refused =
             counters.of(Counter::UdpRcvbufErrors) + counters.of(Counter::Udp6RcvbufErrors);
         let met_full = core::mem::replace(&mut self.refused, refused) != refused;
-        if !self.lag {
+        if !self.lags() {
             self.held_up = None;
             return;
         }
@@ -197,10 +241,16 @@ impl Engine for Host {
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         let spent = self.stack.work(round);
-        // Where no packets came, nobody else wants the core.
-        let idle = !core::mem::take(&mut self.packets_came);
-        let budget = if idle || !self.lag { APPLICATION_UNITS } else { self.earned };
-        spent.plus(self.run_applications(round, budget))
+        // Where hardly any packets came, nobody else wants the core.
+        let alone = core::mem::take(&mut self.packet_work) < FEW_UNITS;
+        let behind = self.applications.iter().filter(|hosted| hosted.lags).count();
+        let part = APPLICATION_UNITS / u32::try_from(behind.max(1)).unwrap_or(u32::MAX);
+        let slice = |hosted: &mut Hosted| match hosted.lags {
+            true if !alone => hosted.earn(0),
+            true => hosted.grant(part.max(1)),
+            false => APPLICATION_UNITS,
+        };
+        spent.plus(self.run_applications(round, slice))
     }
 
     fn appetite(&self, now: Instant) -> usize {
@@ -217,10 +267,10 @@ impl Engine for Host {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.lag {
+        if self.lags() {
             return Some(Instant::ORIGIN);
         }
-        let applications = self.applications.iter().filter_map(|a| a.deadline());
+        let applications = self.applications.iter().filter_map(|a| a.application.deadline());
         applications.chain(self.stack.deadline()).min()
     }
 

@@ -11,7 +11,7 @@ use core::time::Duration;
 use floodwall_base::Instant;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_packet::{Burst, Engine};
-use floodwall_schedule::{Balance, Gate, Next};
+use floodwall_schedule::{Balance, Gate, Next, Poll};
 
 use crate::node::{NodeConfig, NodeStats};
 
@@ -158,26 +158,31 @@ impl CoreShare {
         self.gate.as_ref().map_or(0, Gate::waiting)
     }
 
-    /// How many packets to ask the ring for.
-    pub(crate) fn ask<E: Engine + ?Sized>(&self, now: Instant, engine: &E) -> usize {
-        let appetite = engine.appetite(now).min(BURST_MAX);
-        self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite))
+    /// Whether this turn only looks ahead for friends, and timed work waits.
+    pub(crate) fn looks_ahead(&self) -> bool {
+        self.gate.as_ref().is_some_and(Gate::looks_ahead)
     }
 
-    /// Leaves in a burst that was `asked` for what the engine shall have. Returns how many packets
-    /// were looked at for that.
+    /// How many packets the engine is willing to take, and how many to ask the ring for.
+    pub(crate) fn ask<E: Engine + ?Sized>(&self, now: Instant, engine: &E) -> (usize, usize) {
+        let appetite = engine.appetite(now).min(BURST_MAX);
+        (appetite, self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite)))
+    }
+
+    /// Leaves in the burst of a `poll` what the engine shall have. Returns how many packets were
+    /// looked at for that.
     pub(crate) fn admit<E: Engine + ?Sized>(
         &mut self,
         engine: &E,
         burst: &mut Burst,
-        asked: usize,
+        poll: &Poll,
     ) -> u64 {
         let Some(gate) = &mut self.gate else {
             burst.set_limit(BURST_MAX);
             return 0;
         };
-        let (before, taken) = (gate.stats().looked_at(), burst.len());
-        gate.admit(engine, burst, asked, taken);
+        let before = gate.stats().looked_at();
+        gate.admit(engine, burst, poll);
         gate.stats().looked_at() - before
     }
 
@@ -187,6 +192,9 @@ impl CoreShare {
         self.leave_until(from);
         let idle = self.program.as_ref().is_some_and(|program| program.is_idle(to));
         self.free_from = to;
+        if let Some(gate) = &mut self.gate {
+            gate.ran(to - from);
+        }
         let Some(balance) = &mut self.balance else { return };
         balance.set_applications_idle(from, idle);
         self.rest_until = match balance.ran(from, to, packets, more) {
@@ -204,6 +212,9 @@ impl CoreShare {
         }
         if let Some(program) = &mut self.program {
             program.run(self.free_from, now);
+        }
+        if let Some(gate) = &mut self.gate {
+            gate.rests(self.rest_until.min(now) - self.free_from);
         }
         if let Some(balance) = &mut self.balance {
             balance.rested(self.free_from, now);

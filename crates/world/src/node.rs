@@ -18,7 +18,7 @@ use core::time::Duration;
 use floodwall_base::limits::{INTERFACES_MAX, WORK_UNITS};
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, Round};
-use floodwall_schedule::{BalanceConfig, GateConfig};
+use floodwall_schedule::{BalanceConfig, GateConfig, Poll};
 
 use crate::core_share::{Application, CoreShare};
 use crate::cost::{CostTable, Spent};
@@ -328,9 +328,12 @@ impl Node {
             spent.units = self.call(now, |engine, round| engine.round(round));
         }
         spent.units = spent.units.plus(self.adopt(now));
-        let nudged = self.membership.as_mut().is_some_and(|m| core::mem::take(&mut m.nudged));
+        // Timed work waits for a turn that does more than look ahead.
+        let may = !self.share.looks_ahead();
+        let nudge = self.membership.as_mut().filter(|_| may);
+        let nudged = nudge.is_some_and(|m| core::mem::take(&mut m.nudged));
         let due = self.engine.deadline().is_some_and(|at| at <= now);
-        if (due || nudged) && self.work_from <= now {
+        if may && (due || nudged) && self.work_from <= now {
             let units = self.work(now);
             spent.units = spent.units.plus(units);
         }
@@ -375,7 +378,7 @@ impl Node {
 
     fn take_burst(&mut self, now: Instant) -> Spent {
         let mut spent = Spent { wake_ups: 1, ..Spent::default() };
-        let asked = self.share.ask(now, &*self.engine);
+        let (appetite, asked) = self.share.ask(now, &*self.engine);
         self.arrived.set_limit(asked);
         while self.arrived.room() > 0 {
             let Some(packet) = self.ring.pop_front() else { break };
@@ -385,7 +388,8 @@ impl Node {
                 break;
             }
         }
-        spent.triaged = self.share.admit(&*self.engine, &mut self.arrived, asked);
+        let poll = Poll { now, asked, taken: self.arrived.len(), appetite };
+        spent.triaged = self.share.admit(&*self.engine, &mut self.arrived, &poll);
         self.stats.packets_in += self.arrived.len() as u64;
         // An engine without appetite says by its deadline when to ask it again, or is asked soon.
         let idled = spent.packets == 0 && self.arrived.is_empty();

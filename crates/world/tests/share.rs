@@ -241,8 +241,8 @@ fn strangers_cannot_crowd_out_friends() {
 }
 
 #[test]
-fn without_a_reserve_or_without_a_gate_strangers_crowd_friends_out() {
-    let open = GateConfig { reserve: Share::NONE, ..GateConfig::default() };
+fn without_looking_ahead_or_without_a_gate_strangers_crowd_friends_out() {
+    let open = GateConfig { ahead: Share::NONE, ..GateConfig::default() };
     for gate in [Some(open), None] {
         let config = NodeConfig { gate, ..config(Share::HALF) };
         let outcome = Scene::new(config, b's', 10 * CAPACITY).run();
@@ -276,7 +276,8 @@ fn excess_beyond_what_can_be_looked_at_dies_in_the_ring_before_any_work() {
 
 #[test]
 fn an_engine_without_appetite_costs_nothing_and_takes_up_again() {
-    let mut scene = Scene::new(config(Share::HALF), b'f', CAPACITY / 2);
+    let no_gate = NodeConfig { gate: None, ..config(Share::HALF) };
+    let mut scene = Scene::new(no_gate, b's', CAPACITY / 2);
     let until = Instant::ORIGIN + Duration::from_millis(4);
     scene.world.node::<Server>(scene.server).expect("the server").stuck = Some(until);
     scene.world.run_for(Duration::from_millis(3));
@@ -285,6 +286,28 @@ fn an_engine_without_appetite_costs_nothing_and_takes_up_again() {
     assert!(stats.ring_peak > 300, "what came waits, or dies, in the ring");
     scene.world.run_for(Duration::from_millis(4));
     assert!(scene.world.node_stats(scene.server).packets_in > 500);
+}
+
+#[test]
+fn friends_are_served_while_the_strangers_consumer_is_full() {
+    let mut scene = Scene::new(config(Share::HALF), b's', 10 * CAPACITY);
+    let mut so_far = |length| {
+        scene.world.run_for(length);
+        let friend = scene.world.node_ref::<Client>(scene.clients[0]).expect("a client");
+        let (back, sent) = (friend.back, friend.sent);
+        let until = scene.world.now() + RUN / 2;
+        scene.world.node::<Server>(scene.server).expect("the server").stuck = Some(until);
+        (back, sent, scene.world.node_stats(scene.server).packets_in)
+    };
+    // Until friends are known, nobody is preferred.
+    let (back, sent, taken) = so_far(RUN / 5);
+    let (more_back, more_sent, more_taken) = so_far(RUN / 2);
+    let (back, sent) = (more_back - back, more_sent - sent);
+    assert!(back * 10 >= sent * 9, "{back} of {sent}");
+    assert!(more_taken - taken <= sent + 64, "and nobody else is: {taken} {more_taken}");
+    scene.world.node::<Server>(scene.server).expect("the server").stuck = None;
+    scene.world.run_for(RUN / 2);
+    assert!(scene.world.node_stats(scene.server).packets_in > more_taken + 1000);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The promises of `Gate`, with an engine that reads the class out of the packet.
 
+use core::time::Duration;
 use floodwall_base::{Instant, Units};
 use floodwall_packet::{Pool, PoolConfig, Round};
 
@@ -36,18 +37,26 @@ impl Engine for Oracle {
     }
 }
 
+/// What a look costs here, and handling a packet.
+const LOOK: Duration = Duration::from_nanos(30);
+const HANDLING: Duration = Duration::from_nanos(600);
+
 struct Bench {
     pool: Pool,
     engine: Oracle,
     gate: Gate,
     burst: Burst,
+    now: Instant,
+    /// Time that the turns have taken.
+    ran: Duration,
 }
 
 impl Bench {
     fn new(config: GateConfig) -> Self {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let (engine, burst) = (Oracle::default(), Burst::new());
-        Self { pool, engine, gate: Gate::new(config), burst }
+        let (now, ran) = (Instant::from_nanos(1), Duration::ZERO);
+        Self { pool, engine, gate: Gate::new(config), burst, now, ran }
     }
 
     /// A frame: its family by the type field, its class by the last byte.
@@ -72,7 +81,26 @@ impl Bench {
             self.burst.push(ring.remove(0)).unwrap();
         }
         let taken = self.burst.len();
-        self.gate.admit(&self.engine, &mut self.burst, asked, taken);
+        let poll = Poll { now: self.now, asked, taken, appetite };
+        self.gate.admit(&self.engine, &mut self.burst, &poll);
+        let took = LOOK * taken as u32 + HANDLING * self.burst.len() as u32;
+        self.gate.ran(took);
+        self.now += took;
+        self.ran += took;
+    }
+
+    /// So many rounds of a ring that is never empty, of which each packet is what `class` says.
+    /// Returns how many of each class the engine gets.
+    fn flood(&mut self, rounds: usize, mut class: impl FnMut() -> u8) -> [usize; 2] {
+        let mut got = [0, 0];
+        for _ in 0..rounds {
+            let mut ring = self.ring((0..BURST_MAX).map(|_| (false, class())));
+            ring.truncate(self.gate.ask(BURST_MAX));
+            let passed = self.round(&mut ring, BURST_MAX);
+            got[0] += count(&passed, b'f');
+            got[1] += count(&passed, b's');
+        }
+        got
     }
 
     fn ring(&self, packets: impl IntoIterator<Item = (bool, u8)>) -> Vec<PacketBuf> {
@@ -99,55 +127,188 @@ fn without_pressure_nobody_is_looked_at_and_refusable_packets_get_their_answer()
 }
 
 #[test]
-fn one_full_poll_is_not_pressure_and_as_many_with_room_end_it() {
+fn full_polls_that_do_not_end_are_pressure_and_polls_with_room_end_it() {
     let mut bench = Bench::new(GateConfig::default());
-    let mut ring = bench.ring((0..8 * BURST_MAX).map(|_| (false, b'r')));
-    assert_eq!(bench.round(&mut ring, BURST_MAX).len(), BURST_MAX);
+    let mut ring = bench.ring((0..20 * BURST_MAX).map(|_| (false, b'r')));
+    let mut answered = 0;
+    while !bench.gate.is_under_pressure() {
+        answered += bench.round(&mut ring, BURST_MAX).len();
+    }
+    assert!(answered <= 8 * BURST_MAX, "{answered}: friends must not wait for long");
+    let dropped = bench.gate.stats().refused;
     for n in 1..=6 {
         assert_eq!(bench.round(&mut ring, BURST_MAX).len(), 0, "the {n}th: dropped by name");
     }
-    assert_eq!(bench.gate.stats().refused, 6 * BURST_MAX as u64);
-    for _ in 0..3 {
-        assert!(bench.gate.is_under_pressure(), "a flood that pauses is one flood");
-        bench.round(&mut Vec::new(), BURST_MAX);
-    }
+    assert_eq!(bench.gate.stats().refused - dropped, 6 * BURST_MAX as u64);
+    bench.now += LASTS - LOOK * 64;
+    bench.round(&mut Vec::new(), BURST_MAX);
+    assert!(bench.gate.is_under_pressure(), "a flood that pauses is one flood");
+    bench.now += LOOK * 64;
     ring.truncate(5);
     assert_eq!(bench.round(&mut ring, BURST_MAX).len(), 5);
     assert!(!bench.gate.is_under_pressure());
 }
 
 #[test]
+fn full_bursts_of_which_nobody_dies_do_not_last_as_pressure() {
+    let mut bench = Bench::new(GateConfig::default());
+    bench.flood(2, || b's');
+    assert!(bench.gate.is_under_pressure());
+    for _ in 0..1000 {
+        bench.flood(1, || b's');
+        bench.round(&mut Vec::new(), BURST_MAX);
+    }
+    assert!(!bench.gate.is_under_pressure() && bench.gate.stats().dropped() == 0);
+}
+
+#[test]
+fn what_a_pause_leaves_in_the_ring_is_no_pressure_and_what_lasts_longer_is() {
+    for pause in [0, 100, 250, 4000, 16_000].map(Duration::from_micros) {
+        let mut bench = Bench::new(GateConfig::default());
+        bench.round(&mut Vec::new(), BURST_MAX);
+        // What is meant is no pause.
+        bench.now += pause + Duration::from_millis(2);
+        bench.gate.rests(Duration::from_millis(2));
+        let pause = if pause < PAUSE_MIN { Duration::ZERO } else { pause };
+        // A ring that has no end: the backlog of a pause is worked off within four times its
+        // length.
+        let begin = bench.ran;
+        while !bench.gate.is_under_pressure() {
+            let mut ring = bench.ring([(false, b's'); BURST_MAX]);
+            assert_eq!(bench.round(&mut ring, BURST_MAX).len(), BURST_MAX, "nobody is held back");
+        }
+        let took = bench.ran - begin;
+        assert!(took >= pause * 4 && took < pause * 4 + LOOK * 640 + HANDLING * 640, "{took:?}");
+    }
+    // Whoever has slept for a second is not flooded for four.
+    let mut bench = Bench::new(GateConfig::default());
+    bench.round(&mut Vec::new(), BURST_MAX);
+    bench.now += Duration::from_secs(1);
+    bench.flood(2000, || b's');
+    assert!(bench.gate.is_under_pressure() && bench.ran < Duration::from_millis(100));
+}
+
+#[test]
+fn a_pause_in_a_flood_does_not_end_the_pressure() {
+    let mut bench = Bench::new(GateConfig::default());
+    bench.flood(20, || b's');
+    assert!(bench.gate.is_under_pressure());
+    bench.now += Duration::from_millis(10);
+    bench.flood(1, || b's');
+    assert!(bench.gate.is_under_pressure());
+}
+
+#[test]
 fn strangers_cannot_crowd_out_friends() {
     let mut bench = Bench::new(always());
     // Nine strangers for each friend, for ever.
-    let mut friends = 0;
-    for round in 0..50 {
+    for round in 0..500 {
         let mut ring =
             bench.ring((0..BURST_MAX).map(|i| (i % 2 == 0, if i % 10 == 9 { b'f' } else { b's' })));
-        let sent = ring.iter().filter(|p| p.first().last() == Some(&b'f')).count();
-        let took = BURST_MAX - bench.gate.waiting().min(3);
-        ring.truncate(took);
+        ring.truncate(bench.gate.ask(BURST_MAX));
         let due = ring.iter().filter(|p| p.first().last() == Some(&b'f')).count();
         let got = bench.round(&mut ring, BURST_MAX);
-        assert_eq!(count(&got, b'f'), due, "round {round}: {sent}");
+        assert_eq!(count(&got, b'f'), due, "round {round}");
         assert!(got.starts_with(&vec![b'f'; due]), "friends first");
-        assert_eq!(count(&got, b's'), 3, "and what is not reserved for strangers");
-        friends += due;
+        assert!(count(&got, b's') > 0, "and some strangers with them");
     }
-    assert_eq!(bench.gate.stats().friends, friends as u64);
     assert!(bench.gate.stats().crowded_out > 0);
 }
 
+/// Whatever part friends are of what comes: the burst is full, or the gate looks ahead, which it
+/// does for no more than its part of the time; and all that a poll with room leaves is given away.
 #[test]
-fn with_nothing_reserved_strangers_take_the_whole_round() {
-    let config = GateConfig { reserve: Share::NONE, ..always() };
-    let mut bench = Bench::new(config);
-    let mut ring = bench.ring((0..BURST_MAX).map(|_| (false, b's')));
-    assert_eq!(count(&bench.round(&mut ring, BURST_MAX), b's'), BURST_MAX);
+fn nothing_is_left_unused_but_what_looking_ahead_takes() {
+    for friends in [0, 1, 5, 50, 500, 5000] {
+        let (mut bench, mut n, mut ahead) = (Bench::new(always()), 0_usize, Duration::ZERO);
+        // One has been seen.
+        bench.flood(1, || if friends > 0 { b'f' } else { b's' });
+        bench.ran = Duration::ZERO;
+        for _ in 0..3000 {
+            let mut ring = bench.ring((0..BURST_MAX).map(|_| {
+                n += 1;
+                (n % 2 == 0, if n * friends % 10_000 < friends { b'f' } else { b's' })
+            }));
+            ring.truncate(bench.gate.ask(BURST_MAX));
+            let before = bench.ran;
+            let got = bench.round(&mut ring, BURST_MAX).len();
+            if bench.gate.looks_ahead() {
+                ahead += bench.ran - before;
+            } else {
+                assert_eq!(got, BURST_MAX.min(got + bench.gate.waiting()), "{friends}");
+            }
+        }
+        let part = ahead.as_secs_f64() / bench.ran.as_secs_f64();
+        let most = bench.gate.config().ahead.thousandths() as f64 / 1000.0;
+        assert!(part <= most + 0.02, "{friends}: {part}");
+        assert!(friends == 0 || part >= most - 0.05, "friends are looked for: {friends} {part}");
+        assert!(friends > 0 || ahead.is_zero(), "and where there are none, they are not");
+    }
 }
 
 #[test]
-fn where_there_are_no_friends_nothing_is_reserved_for_them() {
+fn polls_with_room_leave_everything_to_strangers() {
+    let mut bench = Bench::new(always());
+    bench.flood(100, || b'f');
+    for friends in 0..40 {
+        let mut ring = bench.ring((0..40).map(|i| (false, if i < friends { b'f' } else { b's' })));
+        assert!(bench.round(&mut ring, BURST_MAX).len() >= 40, "{friends}");
+    }
+    for _ in 0..20 {
+        bench.round(&mut Vec::new(), BURST_MAX);
+    }
+    assert_eq!(bench.gate.waiting(), 0);
+}
+
+/// In a flood beyond what can be looked at, one friend does not take the service from strangers:
+/// they are served a quarter of the time, whatever serving one costs.
+#[test]
+fn a_friend_in_a_boundless_flood_costs_strangers_no_more_than_looks_may_take() {
+    let [_, blind] = Bench::new(always()).flood(4000, || b's');
+    let blind =
+        blind as f64 / (4000.0 * (BURST_MAX as f64)) * 1e9 / (LOOK + HANDLING).as_nanos() as f64;
+    let mut bench = Bench::new(always());
+    let mut n = 0;
+    let [friends, strangers] = bench.flood(40_000, || {
+        n += 1;
+        if n % 5000 == 1 { b'f' } else { b's' }
+    });
+    let rate = strangers as f64 / bench.ran.as_secs_f64();
+    assert!(rate > 0.2 * blind, "{rate} of {blind}");
+    assert_eq!(friends as u64, bench.gate.stats().friends);
+}
+
+#[test]
+fn a_caller_that_tells_no_time_shuts_nobody_out() {
+    let mut bench = Bench::new(always());
+    let mut strangers = 0;
+    for n in 0..200 {
+        let ring = (0..BURST_MAX).map(|i| (false, if i == 3 { b'f' } else { b's' }));
+        let ring = bench.ring(ring.take(bench.gate.ask(BURST_MAX)));
+        let (asked, taken) = (bench.gate.ask(BURST_MAX), ring.len());
+        bench.burst.set_limit(BURST_MAX);
+        ring.into_iter().for_each(|packet| bench.burst.push(packet).unwrap());
+        let now = Instant::from_nanos(n * 5000);
+        let poll = Poll { now, asked, taken, appetite: BURST_MAX };
+        bench.gate.admit(&bench.engine, &mut bench.burst, &poll);
+        strangers += bench.burst.drain().filter(|p| p.first().last() == Some(&b's')).count();
+    }
+    assert!(strangers > 200 * BURST_MAX / 5, "{strangers}");
+}
+
+#[test]
+fn who_never_looks_ahead_serves_strangers_in_whole_bursts() {
+    let config = GateConfig { ahead: Share::NONE, ..always() };
+    let mut bench = Bench::new(config);
+    for n in 0..20 {
+        let mut ring =
+            bench.ring((0..BURST_MAX).map(|i| (false, if i == n { b'f' } else { b's' })));
+        assert_eq!(bench.round(&mut ring, BURST_MAX).len(), BURST_MAX);
+    }
+}
+
+#[test]
+fn where_there_are_no_friends_nobody_looks_ahead() {
     let mut bench = Bench::new(always());
     for _ in 0..10 {
         let mut ring = bench.ring([(false, b's'); 64]);
@@ -155,11 +316,15 @@ fn where_there_are_no_friends_nothing_is_reserved_for_them() {
     }
     let mut ring = bench.ring((0..64).map(|i| (false, if i == 9 { b'f' } else { b's' })));
     bench.round(&mut ring, BURST_MAX);
-    for round in 0..FRIENDS_FOR + 5 {
+    let mut last = 0;
+    for round in 0..FRIENDS_FOR + 500 {
         let mut ring = bench.ring([(false, b's'); 64]);
-        let got = bench.round(&mut ring, BURST_MAX).len();
-        assert_eq!(got == 3, round < FRIENDS_FOR - 1, "{round}: {got}");
+        bench.round(&mut ring, BURST_MAX);
+        if bench.gate.looks_ahead() {
+            last = round;
+        }
     }
+    assert!((FRIENDS_FOR - 100..FRIENDS_FOR).contains(&last), "{last}");
     assert!(bench.gate.stats().crowded_out > 0);
 }
 
@@ -176,6 +341,7 @@ fn friends_alone_do_not_shut_strangers_out() {
         strangers += count(&got, b's');
     }
     assert_eq!(strangers, 60, "three a round, though friends come in full bursts");
+    assert!(bench.gate.stats().friends >= 19 * 61);
 }
 
 #[test]
@@ -188,7 +354,7 @@ fn one_familys_strangers_do_not_shut_out_the_others() {
             let honest = (!flood, b's');
             let mut ring =
                 bench.ring((0..BURST_MAX).map(|i| if i == 7 { honest } else { (flood, b's') }));
-            ring.truncate(BURST_MAX - bench.gate.waiting().min(3));
+            ring.truncate(bench.gate.ask(BURST_MAX));
             bench.poll(&mut ring, BURST_MAX);
             served += bench.burst.drain().filter(|p| is_ipv6(p) != flood).count();
         }
@@ -233,15 +399,28 @@ fn lines_are_bounded_and_the_newcomer_goes_by_name() {
 }
 
 #[test]
-fn an_engine_without_appetite_is_given_nothing_new_and_pressure_stays_as_it_is() {
-    let mut bench = Bench::new(GateConfig { patience: 1, ..GateConfig::default() });
-    let mut ring = bench.ring([(false, b'f'); 128]);
-    assert_eq!(bench.round(&mut ring, BURST_MAX).len(), BURST_MAX);
-    assert!(bench.gate.is_under_pressure());
-    assert_eq!(bench.round(&mut ring, 0).len(), 0);
-    assert_eq!(ring.len(), BURST_MAX, "what is not asked for stays in the ring");
-    assert!(bench.gate.is_under_pressure());
-    assert_eq!(bench.round(&mut ring, 16).len(), 16);
+fn an_engine_without_appetite_is_given_friends_only_with_and_without_pressure() {
+    for config in [GateConfig::default(), always()] {
+        let mut bench = Bench::new(config);
+        let mut ring = bench.ring([(false, b's'); 9]);
+        assert_eq!(bench.round(&mut ring, 0).len(), 0);
+        assert_eq!(ring.len(), 9, "where no friend is known, what is not asked for stays");
+        let mut ring = bench.ring([(false, b'f'), (false, b's')]);
+        assert_eq!(bench.round(&mut ring, 1), b"f");
+        let packets = |n: u8| (0..n).map(|i| (false, if i % 4 == 0 { b'f' } else { b's' }));
+        for n in [8, 64, 12] {
+            let mut ring = bench.ring(packets(n));
+            ring.truncate(bench.gate.ask(BURST_MAX));
+            let due = ring.iter().filter(|p| p.first().last() == Some(&b'f')).count();
+            assert_eq!(bench.round(&mut ring, 0), vec![b'f'; due], "{n}");
+        }
+        assert!(bench.gate.waiting() > 50, "strangers wait until it has");
+        let mut served = 0;
+        for _ in 0..10 {
+            served += count(&bench.round(&mut Vec::new(), 16), b's');
+        }
+        assert!(served > 50 && bench.gate.waiting() == 0, "{served}");
+    }
 }
 
 #[test]
