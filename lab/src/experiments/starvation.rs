@@ -4,7 +4,7 @@
 //!
 //! Twice: in virtual time (`simulated.rs`), where each variant of the worker (with and without
 //! balance and triage) meets each load, exact and seeded; and in real threads (`threads.rs`), where
-//! our worker and the kernel's own stack meet the same flood in one run, one core each time.
+//! our worker and the kernel's own stack meet the same flood in one run, in turns, one core each time.
 //! Threads need root and are skipped without, with the reason.
 
 mod namespace;
@@ -76,8 +76,11 @@ struct Vary {
 #[serde(deny_unknown_fields)]
 struct Hold {
     share: f64,
+    ring: usize,
     toil_micros: u64,
     friends: f64,
+    /// The part of what triage can look at below which the contract promises.
+    promised: f64,
 }
 
 /// The plan's `[full]` or `[quick]`.
@@ -87,6 +90,7 @@ struct Amount {
     millis: u64,
     bare: bool,
     threads_millis: u64,
+    threads_rounds: u64,
 }
 
 /// One scene in virtual time: every variant at every load.
@@ -98,6 +102,10 @@ struct Curves {
     loads: Vec<f64>,
     /// For each variant, a point for each load.
     variants: Vec<(Variant, Vec<Point>)>,
+    /// Packets a second that triage looks at while more come.
+    triage: u64,
+    /// Both balance and triage, at the load up to which the contract promises: packets a second.
+    promised: (u64, Point),
 }
 
 impl Hold {
@@ -106,7 +114,8 @@ impl Hold {
     }
 
     fn scene(&self, toil: Duration, length: Duration, seed: u64) -> Result<Scene, LabError> {
-        let scene = Scene { share: self.share(), toil, friend_rate: 1, length, seed };
+        let (share, ring) = (self.share(), self.ring);
+        let scene = Scene { share, ring, toil, friend_rate: 1, length, seed };
         let friend_rate = (scene.capacity()? as f64 * self.friends) as u64;
         Ok(Scene { friend_rate: friend_rate.max(1), ..scene })
     }
@@ -126,7 +135,8 @@ impl Experiment for Starvation {
     ) -> Result<Measured, LabError> {
         let vary: Vary = plan.read("vary", &plan.vary)?;
         let hold: Hold = plan.read("hold", &plan.hold)?;
-        let Amount { millis, bare, threads_millis } = plan.read("amount", amount)?;
+        let Amount { millis, bare, threads_millis, threads_rounds } =
+            plan.read("amount", amount)?;
         let length = Duration::from_millis(millis);
         let scenes = [("virtual", hold.toil_micros, true), ("bare", 0, bare)];
         let scenes = scenes.into_iter().filter(|(_, _, wanted)| *wanted);
@@ -145,10 +155,18 @@ impl Experiment for Starvation {
                 }
                 variants.push((*variant, points));
             }
-            all.push(Curves { name, capacity, loads: vary.loads.clone(), variants });
+            progress.step("promised", done, steps);
+            let triage = scene.triage()?;
+            let rate = (triage as f64 * hold.promised) as u64;
+            let promised = (rate, scene.measure(Variant::Both, rate)?);
+            let loads = vary.loads.clone();
+            all.push(Curves { name, capacity, loads, variants, triage, promised });
         }
+        // What threads do is no more certain with another seed: it is measured once.
+        let rounds = if seed == 1 { threads_rounds } else { 0 };
         let length = Duration::from_millis(threads_millis);
-        let threads = threads::measure(hold.share(), &vary.rates, length, seed, progress)?;
+        let work = threads::Work { share: hold.share(), length, rounds, seed };
+        let threads = threads::measure(work, &vary.rates, progress)?;
         Ok(tables::measured(&all, &threads))
     }
 }

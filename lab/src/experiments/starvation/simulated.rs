@@ -36,8 +36,8 @@ const IFACES: [IfIndex; 2] = [IfIndex(1), IfIndex(2)];
 pub(super) const PORTS: [u16; 2] = [7, 9];
 /// From where friends ask.
 const FRIEND_PORT: u16 = 40_000;
-/// Packets that wait in the device.
-const RING: usize = 1024;
+/// Packets a second, more than any core here looks at.
+const BOUNDLESS: u64 = 40_000_000;
 /// How long a friend waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// One way between anybody and the host.
@@ -48,6 +48,8 @@ const DELAY: Duration = Duration::from_micros(20);
 pub(super) struct Scene {
     /// What of the core is promised to the application.
     pub(super) share: Share,
+    /// Packets that wait in the device.
+    pub(super) ring: usize,
     /// How long the strangers' program works on each datagram.
     pub(super) toil: Duration,
     /// The friend's questions a second.
@@ -171,7 +173,7 @@ impl Scene {
     /// The scene cannot be made.
     pub(super) fn capacity(&self) -> Result<u64, LabError> {
         let alone = Self { friend_rate: 1, length: Duration::from_millis(20), ..*self };
-        let mut built = alone.build(None, 20_000_000)?;
+        let mut built = alone.build(None, BOUNDLESS / 2)?;
         // Once the ring is full, it stays full.
         let start = Duration::from_millis(5);
         built.world.run_for(start);
@@ -179,6 +181,21 @@ impl Scene {
         built.world.run_for(alone.length - start);
         let served = built.served.load(Ordering::Relaxed) - before;
         Ok((served as f64 / (alone.length - start).as_secs_f64()) as u64)
+    }
+
+    /// How many packets a second triage looks at while more come, with friends about and the core
+    /// shared: its capacity.
+    ///
+    /// # Errors
+    /// The scene cannot be made.
+    pub(super) fn triage(&self) -> Result<u64, LabError> {
+        let mut built = self.build(Some(Variant::Both), BOUNDLESS)?;
+        let (start, length) = (Duration::from_millis(5), Duration::from_millis(10));
+        built.world.run_for(start);
+        let before = built.world.node_stats(built.host).looked_at;
+        built.world.run_for(length);
+        let looked_at = built.world.node_stats(built.host).looked_at - before;
+        Ok((looked_at as f64 / length.as_secs_f64()) as u64)
     }
 
     /// What becomes of everybody where strangers send `rate` packets a second.
@@ -218,7 +235,11 @@ impl Scene {
     fn build(&self, variant: Option<Variant>, rate: u64) -> Result<Built, LabError> {
         let mut world = World::new(self.seed);
         let config = stack();
-        let sizes = PoolConfig { accounts: accounts_needed(&config), ..PoolConfig::default() };
+        let sizes = PoolConfig {
+            small: 2 * self.ring + 4096,
+            accounts: accounts_needed(&config),
+            ..PoolConfig::default()
+        };
         let (pool, mut random) = (Pool::new(&sizes)?, Randomness::from_number(self.seed));
         let flow = |family| {
             let at = |number, port| SocketAddr::new(addr(0, family, number), port);
@@ -256,7 +277,7 @@ impl Scene {
     }
 
     fn core(&self, variant: Option<Variant>) -> NodeConfig {
-        let mut config = NodeConfig { ring: RING, ..NodeConfig::default() };
+        let mut config = NodeConfig { ring: self.ring, ..NodeConfig::default() };
         let Some(variant) = variant else { return config };
         config.application = Some(Application::HUNGRY);
         if variant.balances() {

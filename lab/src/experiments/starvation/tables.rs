@@ -4,7 +4,7 @@
 //! set here, and only from what was measured.
 
 use super::simulated::Point;
-use super::threads::{Threads, Trial};
+use super::threads::{System, Threads};
 use super::{Curves, Variant};
 use crate::measure::{Measured, Metrics};
 use crate::plot::{Axes, Series, lines};
@@ -19,6 +19,7 @@ pub(super) fn measured(all: &[Curves], threads: &Threads) -> Measured {
     }
     numbers_of(threads, &mut measured.metrics);
     measured.tables.push(table_of(threads));
+    measured.plots.extend(threads.plot());
     measured
 }
 
@@ -37,8 +38,32 @@ impl Curves {
         if unloaded > 0.0 { point.goodput() / unloaded } else { 0.0 }
     }
 
+    /// The same at the load up to which the contract promises.
+    fn promised_kept(&self) -> f64 {
+        let both = self.variants.iter().find(|(variant, _)| *variant == Variant::Both);
+        both.map_or(0.0, |(_, points)| Self::kept(points, &self.promised.1))
+    }
+
+    /// Strangers served, in parts of what the same worker serves that does not tell friends from
+    /// strangers; none where there are no strangers.
+    fn strangers_part(&self, variant: Variant, load: f64, point: &Point) -> Option<f64> {
+        let blind = if variant.balances() { Variant::Balance } else { Variant::Neither };
+        let (_, points) = self.variants.iter().find(|(other, _)| *other == blind)?;
+        let (_, other) = self.loads.iter().zip(points).find(|(other, _)| **other == load)?;
+        (load > 0.0).then(|| point.strangers_served / other.strangers_served.max(1.0))
+    }
+
     fn numbers(&self, metrics: &mut Metrics) {
         metrics.set(format!("{}/capacity-pps", self.name), self.capacity as f64);
+        metrics.set(format!("{}/triage-pps", self.name), self.triage as f64);
+        let (rate, promised) = &self.promised;
+        let mut set = |what: &str, value| {
+            metrics.set(format!("{}/promised/{what}", self.name), value);
+        };
+        set("offered-pps", *rate as f64);
+        set("friends-kept", self.promised_kept());
+        set("app-owed-ms", millis(promised.app_owed));
+        set("strangers-served", promised.strangers_served);
         for (variant, points) in &self.variants {
             let name = format!("{}/{}", self.name, variant.name());
             for (load, point) in self.loads.iter().zip(points) {
@@ -54,6 +79,9 @@ impl Curves {
                 set("friends-kept", Self::kept(points, point));
                 set("friends-p99-ms", millis(point.p99));
                 set("strangers-served", point.strangers_served);
+                if let Some(part) = self.strangers_part(*variant, *load, point) {
+                    set("strangers-part", part);
+                }
                 set("ring-full", point.ring_full);
                 set("triage-refused", point.refused);
             }
@@ -100,10 +128,17 @@ impl Curves {
                 ]);
             }
         }
-        "a gap is time in which the application wanted the core and did not have it; friends kept \
-         is goodput in parts of the same variant's without strangers; ring full and refused are \
-         parts of all that was offered"
-            .clone_into(&mut table.note);
+        let (rate, promised) = &self.promised;
+        table.note = format!(
+            "a gap is time in which the application wanted the core and did not have it; friends \
+             kept is goodput in parts of the same variant's without strangers; ring full and \
+             refused are parts of all that was offered; triage looks at {} packets/s of a \
+             boundless flood, and where {rate} are offered friends keep {} and {:.0} strangers/s \
+             are served",
+            self.triage,
+            percent(self.promised_kept()),
+            promised.strangers_served
+        );
         table
     }
 
@@ -140,46 +175,73 @@ impl Curves {
     }
 }
 
+impl Threads {
+    /// What each system leaves to the program, over what is offered; none without results.
+    fn plot(&self) -> Option<(String, String)> {
+        let series = |system: &System| Series {
+            name: system.name().to_owned(),
+            points: self
+                .results
+                .iter()
+                .filter(|result| result.system == *system)
+                .map(|result| (result.offered / 1000.0, result.share))
+                .collect(),
+        };
+        let series: Vec<_> = System::ALL.iter().map(series).collect();
+        let x_max = self.results.iter().map(|result| result.offered / 1000.0).fold(0.0, f64::max);
+        let title = "Real threads: what the flooded core leaves to a program";
+        let (x, y) = ("strangers' packets a second, in thousands", "part of the time");
+        let axes = Axes { title, x, y, x_max: x_max.ceil(), y_max: 1.0, marks: &[] };
+        (!self.results.is_empty()).then(|| ("threads-share.svg".to_owned(), lines(&axes, &series)))
+    }
+}
+
 fn numbers_of(threads: &Threads, metrics: &mut Metrics) {
-    metrics.set("threads/measured", f64::from(u8::from(threads.why_not.is_none())));
-    for trial in &threads.trials {
-        let name = format!("threads/{}/{}", trial.system.name(), trial.planned);
-        metrics.set(format!("{name}/offered-pps"), trial.offered);
-        metrics.set(format!("{name}/app-share"), trial.share);
-        metrics.set(format!("{name}/app-gap-ms"), millis(trial.gap));
-        metrics.set(format!("{name}/taken-pps"), trial.taken);
-        if let Some(stolen) = trial.stolen {
-            metrics.set(format!("{name}/stolen-part"), stolen);
+    let flag = |yes: bool| f64::from(u8::from(yes));
+    metrics.set("threads/measured", flag(!threads.results.is_empty()));
+    metrics.set("threads/undisturbed", flag(threads.is_undisturbed()));
+    for result in &threads.results {
+        let name = format!("threads/{}/{}", result.system.name(), result.planned);
+        let mut set = |what: &str, value| metrics.set(format!("{name}/{what}"), value);
+        set("offered-pps", result.offered);
+        set("app-share", result.share);
+        set("app-gap-ms", millis(result.gap));
+        set("taken-pps", result.taken);
+        if let Some(stolen) = result.stolen {
+            set("stolen-part", stolen);
         }
     }
-    if let Some(lead) = threads.lead() {
-        metrics.set("threads/most/lead", lead);
+    let most = [("lead", threads.lead()), ("kept", threads.kept()), ("gaps", threads.gaps())];
+    for (what, value) in most {
+        if let Some(value) = value {
+            metrics.set(format!("threads/most/{what}"), value);
+        }
     }
 }
 
 fn table_of(threads: &Threads) -> Table {
-    let columns =
-        ["system", "planned/s", "offered/s", "taken/s", "program's share", "longest gap", "stolen"];
+    let columns = ["system", "offered/s", "program's share", "longest gap", "taken/s", "stolen"];
     let mut table =
         Table::new("Threads: one core, a program that takes timestamps, a flood", &columns);
-    for Trial { system, planned, offered, taken, share, gap, stolen } in &threads.trials {
+    for result in &threads.results {
         table.row([
-            system.name().to_owned(),
-            format!("{planned}"),
-            format!("{offered:.0}"),
-            format!("{taken:.0}"),
-            percent(*share),
-            format!("{:.1} ms", millis(*gap)),
-            stolen.map_or_else(|| "-".to_owned(), percent),
+            result.system.name().to_owned(),
+            format!("{:.0}", result.offered),
+            percent(result.share),
+            format!("{:.1} ms", millis(result.gap)),
+            format!("{:.0}", result.taken),
+            result.stolen.map_or_else(|| "-".to_owned(), percent),
         ]);
     }
     table.note = match &threads.why_not {
         Some(why) => format!("not measured: {why}"),
-        None => "the program and the receiver are two threads on one core, the flood is sent from \
-                 another; the kernel's receive half is steered to the same core (RPS); other work \
-                 on the machine is in every number, stolen is what the machine's host says that \
-                 it took"
-            .to_owned(),
+        None => format!(
+            "medians of {} turns, all systems in turns; the program and the receiver are two \
+             threads on one core, the flood is sent from another; the kernel's receive half is \
+             steered to the same core (RPS); other work on the machine is in every number, stolen \
+             is what the machine's host says that it took",
+            threads.rounds
+        ),
     };
     table
 }

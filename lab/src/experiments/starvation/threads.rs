@@ -5,7 +5,7 @@
 //! or our worker with the same program behind its stack, with and without balance. What the
 //! timestamps show is the program's share of the core and its longest gap. Everything is bounded:
 //! each trial lasts as long as the plan says, and its threads are joined. Other work on the machine
-//! shows in every number, so claims compare trials of one run only.
+//! shows in every number, so claims compare medians of one run only, whose trials take turns.
 
 #![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
 
@@ -30,6 +30,8 @@ use crate::progress::Progress;
 
 /// A gap up to this is the program's own step, or an interrupt: progress.
 const STEP: Duration = Duration::from_micros(20);
+/// What the program has of a core that nobody else wants, at least.
+const QUIET: f64 = 0.85;
 /// What a flood has before timestamps count.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// The system's unit of time in `/proc/stat`: its user interface is fixed at this.
@@ -47,7 +49,7 @@ pub(super) enum System {
 }
 
 impl System {
-    const ALL: [Self; 3] = [Self::Kernel, Self::Greedy, Self::Balanced];
+    pub(super) const ALL: [Self; 3] = [Self::Kernel, Self::Greedy, Self::Balanced];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -75,24 +77,83 @@ pub(super) struct Trial {
     pub(super) stolen: Option<f64>,
 }
 
-/// All trials, or why there are none.
+/// All that was found, or why there is nothing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Threads {
-    pub(super) trials: Vec<Trial>,
+    /// For each rate and system the medians of its trials.
+    pub(super) results: Vec<Trial>,
+    /// How often each was tried.
+    pub(super) rounds: u64,
     pub(super) why_not: Option<String>,
 }
 
-impl Threads {
-    /// By how much more of the core our worker left to the program than the kernel's stack did,
-    /// at the greatest rate.
-    pub(super) fn lead(&self) -> Option<f64> {
-        let last = self.trials.iter().map(|trial| trial.planned).max()?;
-        let share = |system| {
-            let found = self.trials.iter().find(|t| (t.system, t.planned) == (system, last));
-            found.map(|trial| trial.share)
-        };
-        Some(share(System::Balanced)? - share(System::Kernel)?)
+/// The middle one; the lower of two.
+fn median<T: Copy + PartialOrd>(mut values: Vec<T>) -> Option<T> {
+    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(core::cmp::Ordering::Equal));
+    values.get(values.len().saturating_sub(1) / 2).copied()
+}
+
+impl Trial {
+    /// The medians of trials of one system at one rate.
+    fn middle(trials: &[Self]) -> Option<Self> {
+        let first = *trials.first()?;
+        let of = |what: fn(&Self) -> f64| median(trials.iter().map(what).collect());
+        Some(Self {
+            offered: of(|trial| trial.offered)?,
+            taken: of(|trial| trial.taken)?,
+            share: of(|trial| trial.share)?,
+            gap: median(trials.iter().map(|trial| trial.gap).collect())?,
+            stolen: median(trials.iter().filter_map(|trial| trial.stolen).collect()),
+            ..first
+        })
     }
+}
+
+impl Threads {
+    fn of(&self, system: System, planned: u64) -> Option<&Trial> {
+        self.results.iter().find(|trial| (trial.system, trial.planned) == (system, planned))
+    }
+
+    /// The kernel's stack and our worker at the greatest rate.
+    fn rivals(&self) -> Option<[&Trial; 2]> {
+        let most = self.results.iter().map(|trial| trial.planned).max()?;
+        Some([self.of(System::Kernel, most)?, self.of(System::Balanced, most)?])
+    }
+
+    /// By how much more of the core our worker leaves to the program than the kernel's stack does.
+    pub(super) fn lead(&self) -> Option<f64> {
+        self.rivals().map(|[kernel, ours]| ours.share - kernel.share)
+    }
+
+    /// What our worker leaves to the program, in parts of what it has without a flood.
+    pub(super) fn kept(&self) -> Option<f64> {
+        let unloaded = self.of(System::Balanced, 0)?.share;
+        self.rivals().map(|[_, ours]| ours.share / unloaded.max(f64::EPSILON))
+    }
+
+    /// Our longest gap, in parts of the kernel's.
+    pub(super) fn gaps(&self) -> Option<f64> {
+        let seconds = |trial: &Trial| trial.gap.as_secs_f64().max(f64::EPSILON);
+        self.rivals().map(|[kernel, ours]| seconds(ours) / seconds(kernel))
+    }
+
+    /// Whether the machine left the core to the program where nobody flooded it.
+    pub(super) fn is_undisturbed(&self) -> bool {
+        let unloaded = self.results.iter().filter(|trial| trial.planned == 0);
+        !self.results.is_empty() && unloaded.map(|trial| trial.share).fold(1.0, f64::min) >= QUIET
+    }
+}
+
+/// What is the same in every trial.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    /// Promised to the program.
+    pub(super) share: Share,
+    /// How long a trial lasts.
+    pub(super) length: Duration,
+    /// How often each is tried; 0 measures nothing.
+    pub(super) rounds: u64,
+    pub(super) seed: u64,
 }
 
 /// Who runs where.
@@ -107,14 +168,12 @@ struct Cores {
 /// # Errors
 /// Something failed that is not missing.
 pub(super) fn measure(
-    share: Share,
+    work: Work,
     rates: &[u64],
-    length: Duration,
-    seed: u64,
     progress: &mut dyn Progress,
 ) -> Result<Threads, LabError> {
     let why_not = |why: String| Ok(Threads { why_not: Some(why), ..Threads::default() });
-    if length.is_zero() {
+    if work.length.is_zero() || work.rounds == 0 {
         return why_not("this size of the plan measures nothing with threads".to_owned());
     }
     let allowed = rustix::thread::sched_getaffinity(None).map_err(wrong)?;
@@ -123,16 +182,21 @@ pub(super) fn measure(
         return why_not("it takes two cores".to_owned());
     };
     let cores = Cores { flood, flooded };
-    progress.step("threads", 0, 1);
+    let steps = work.rounds * rates.len() as u64;
+    let (told, step) = std::sync::mpsc::channel();
     // A thread of its own: what it enters, it never leaves.
     let outcome = thread::scope(|scope| {
-        let inside = scope.spawn(|| match namespace::enter() {
-            Ok(()) => trials(share, rates, length, seed, cores).map_err(Some),
+        let inside = scope.spawn(move || match namespace::enter() {
+            Ok(()) => trials(work, rates, cores, &told).map_err(Some),
             Err(why) => {
                 eprintln!("SKIPPED threads: {why}");
                 Ok(Threads { why_not: Some(why), ..Threads::default() })
             }
         });
+        // Until the other thread has ended, and its end of the channel with it.
+        while let Ok(done) = step.recv() {
+            progress.step("threads", done, steps);
+        }
         inside.join().unwrap_or(Err(None))
     });
     outcome.map_err(|error| error.unwrap_or(LabError::Scene("a thread panicked".to_owned())))
@@ -142,37 +206,54 @@ fn wrong(error: impl core::fmt::Display) -> LabError {
     LabError::Scene(error.to_string())
 }
 
-/// Every system at every rate.
+/// Every system at every rate, in turns, so that each moment of the machine is shared by all.
 fn trials(
-    share: Share,
+    work: Work,
     rates: &[u64],
-    length: Duration,
-    seed: u64,
     cores: Cores,
+    told: &std::sync::mpsc::Sender<u64>,
 ) -> Result<Threads, LabError> {
     let addrs = simulated::stranger_side();
     let kernel = MacAddr(namespace::lay_veth(&addrs, cores.flooded).map_err(wrong)?);
-    let config = TunConfig { kind: TunKind::Tap, vnet_header: false, ..TunConfig::default() };
-    let mut threads = Threads::default();
-    for rate in rates {
-        for system in System::ALL {
-            let ours = system != System::Kernel;
-            let device = if ours {
-                let device = Tun::open(namespace::TAP, &config).map_err(wrong)?.pop();
-                namespace::raise_tap().map_err(wrong)?;
-                device
-            } else {
-                None
-            };
-            let (name, mac) = match ours {
-                true => (namespace::TAP, simulated::host_mac(1)),
-                false => (namespace::VETH_NEAR, kernel),
-            };
-            let table = Table { system, rate: *rate, length, seed, cores, share };
-            threads.trials.push(table.run(device, name, mac)?);
+    let mut trials = Vec::new();
+    let mut done = 0;
+    for _ in 0..work.rounds {
+        for rate in rates {
+            let _ = told.send(done);
+            done += 1;
+            for system in System::ALL {
+                trials.push(trial(work, system, *rate, cores, kernel)?);
+            }
         }
     }
-    Ok(threads)
+    let mut results = Vec::new();
+    for rate in rates {
+        for system in System::ALL {
+            let of = |trial: &&Trial| (trial.system, trial.planned) == (system, *rate);
+            let these: Vec<Trial> = trials.iter().filter(of).copied().collect();
+            results.extend(Trial::middle(&these));
+        }
+    }
+    Ok(Threads { results, rounds: work.rounds, why_not: None })
+}
+
+/// One system at one rate, once.
+fn trial(
+    work: Work,
+    system: System,
+    rate: u64,
+    cores: Cores,
+    kernel: MacAddr,
+) -> Result<Trial, LabError> {
+    let config = TunConfig { kind: TunKind::Tap, vnet_header: false, ..TunConfig::default() };
+    let (mut device, mut name, mut mac) = (None, namespace::VETH_NEAR, kernel);
+    if system != System::Kernel {
+        device = Tun::open(namespace::TAP, &config).map_err(wrong)?.pop();
+        namespace::raise_tap().map_err(wrong)?;
+        (name, mac) = (namespace::TAP, simulated::host_mac(1));
+    }
+    let Work { share, length, seed, .. } = work;
+    Table { system, rate, length, seed, cores, share }.run(device, name, mac)
 }
 
 /// One trial, laid out.
@@ -354,6 +435,10 @@ impl Engine for Hosted {
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         self.0.work(round)
+    }
+
+    fn appetite(&self, now: Instant) -> usize {
+        self.0.appetite(now)
     }
 
     fn departed(&mut self) {
