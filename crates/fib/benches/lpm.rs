@@ -5,8 +5,11 @@
 //! next hops by a hash. Three traces of addresses: `tab`, a random address within a random prefix;
 //! `uni`, uniform over the space (IPv6: 2000::/3); `zipf`, half a million addresses of `tab` by
 //! Zipf's law. Before the clock starts all three tables must agree on a million addresses of each.
-//! Rounds are interleaved, so that a change of clock speed hits all alike; numbers are millions of
-//! look-ups a second and microseconds a change. As a test (`cargo test`) it runs a small share of
+//! Rounds are interleaved, so that a change of clock speed hits all alike; ratios are medians of
+//! each round's ratio. Rates are per second of the thread's processor time, changes are timed by
+//! the wall. `ending` repeats `tab` in a table of which 100,000 routes can expire, before the
+//! first end and, with a tenth of them ended and not collected, after it, with a second pass over
+//! the lifetimes. `churn` is 10,000 changes a second while two threads look up. As a test (`cargo test`) it runs a small share of
 //! everything once.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
@@ -15,10 +18,11 @@ use std::fs::File;
 use std::hint::black_box;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use floodwall_base::{Address, Prefix};
-use floodwall_fib::lpm::{Capacity, Family, Lpm, LpmWriter};
+use floodwall_fib::lpm::{Capacity, ENTRY, Family, Lpm, LpmWriter, Target};
 use floodwall_sync::qsbr::{Domain, Moment, Reader};
 use ip_network_table_deps_treebitmap::IpLookupTable;
 use prefix_trie::PrefixMap;
@@ -33,10 +37,13 @@ struct Size {
     checked: usize,
     rounds: usize,
     changes: usize,
+    /// Routes that can expire.
+    ending: usize,
 }
 
-const FULL: Size = Size { addrs: 1 << 21, checked: 1_000_000, rounds: 7, changes: 100_000 };
-const SMOKE: Size = Size { addrs: 1 << 12, checked: 4096, rounds: 1, changes: 1000 };
+const FULL: Size =
+    Size { addrs: 1 << 20, checked: 1_000_000, rounds: 9, changes: 100_000, ending: 100_000 };
+const SMOKE: Size = Size { addrs: 1 << 12, checked: 4096, rounds: 1, changes: 1000, ending: 1000 };
 
 /// A small generator: a bench repeats.
 struct Random(u64);
@@ -145,14 +152,27 @@ fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     (made, begin.elapsed())
 }
 
+/// What the calling thread has had of a processor so far.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// As [`timed`], but only while this thread had a processor: for what takes milliseconds.
+fn worked<T>(what: impl FnOnce() -> T) -> (T, Duration) {
+    let begin = processor_time();
+    let made = what();
+    (made, processor_time() - begin)
+}
+
 impl<A: Rivals> Tables<A> {
     fn new(prefixes: &[(Prefix<A>, u32)]) -> Self {
         let domain = Domain::new(1);
         let mut ours = LpmWriter::new(&domain, Capacity::for_prefixes(prefixes.len() + 100_000));
-        let ((), first) = timed(|| ours.load(prefixes.iter().copied(), NOW).unwrap());
+        let ((), first) = worked(|| ours.load(prefixes.iter().copied(), NOW).unwrap());
         let (trie, second) =
-            timed(|| prefixes.iter().map(|(p, v)| (A::net(*p), *v)).collect::<PrefixMap<_, _>>());
-        let (bitmap, third) = timed(|| {
+            worked(|| prefixes.iter().map(|(p, v)| (A::net(*p), *v)).collect::<PrefixMap<_, _>>());
+        let (bitmap, third) = worked(|| {
             let mut bitmap = IpLookupTable::new();
             for (prefix, value) in prefixes {
                 bitmap.insert(prefix.addr().rival(), u32::from(prefix.len()), *value);
@@ -188,8 +208,8 @@ impl<A: Rivals> Tables<A> {
         let rate = |time: Duration| addrs.len() as f64 / time.as_secs_f64() / 1e6;
         let view = self.reader.view();
         let scalar =
-            timed(|| addrs.iter().map(|a| u64::from(self.lpm.lookup(view, *a, NOW))).sum::<u64>());
-        let burst = timed(|| {
+            worked(|| addrs.iter().map(|a| u64::from(self.lpm.lookup(view, *a, NOW))).sum::<u64>());
+        let burst = worked(|| {
             let (mut found, mut sum) = ([0; BURST], 0_u64);
             for addrs in addrs.chunks(BURST) {
                 self.lpm.lookup_burst(view, addrs, NOW, &mut found);
@@ -197,8 +217,8 @@ impl<A: Rivals> Tables<A> {
             }
             sum
         });
-        let trie = timed(|| addrs.iter().map(|a| u64::from(self.in_trie(*a))).sum::<u64>());
-        let bitmap = timed(|| addrs.iter().map(|a| u64::from(self.in_bitmap(*a))).sum::<u64>());
+        let trie = worked(|| addrs.iter().map(|a| u64::from(self.in_trie(*a))).sum::<u64>());
+        let bitmap = worked(|| addrs.iter().map(|a| u64::from(self.in_bitmap(*a))).sum::<u64>());
         assert_eq!([burst.0, trie.0, bitmap.0], [scalar.0; 3], "the sums differ");
         black_box(scalar.0);
         [rate(scalar.1), rate(burst.1), rate(trie.1), rate(bitmap.1)]
@@ -226,6 +246,138 @@ impl<A: Rivals> Tables<A> {
     }
 }
 
+/// A lifetime as the table above keeps it: when it ends, where it leads, what it covers.
+#[derive(Clone, Copy)]
+struct Lifetime {
+    until: u64,
+    hop: u32,
+    cover: u32,
+}
+
+/// The second pass: what each entry leads to at `now`.
+fn resolve(lifetimes: &[Lifetime], now: u64, found: &mut [u32]) {
+    for found in found.iter_mut().filter(|found| **found & ENTRY != 0) {
+        while *found & ENTRY != 0 {
+            let Lifetime { until, hop, cover } = lifetimes[(*found & !ENTRY) as usize];
+            *found = if until > now { hop } else { cover };
+        }
+    }
+}
+
+/// The same table with some routes that can expire, beside the one without.
+fn ending<A: Rivals>(tables: &Tables<A>, prefixes: &[(Prefix<A>, u32)], addrs: &[A], size: &Size) {
+    let end = |n: usize| floodwall_base::Instant::from_nanos(1_000_000 + n as u64);
+    let domain = Domain::new(1);
+    let mut writer = LpmWriter::<A>::new(&domain, Capacity::for_prefixes(prefixes.len() + 400_000));
+    let (every, mut lifetimes) = ((prefixes.len() / size.ending).max(1), Vec::new());
+    writer.load(prefixes.iter().copied(), NOW).unwrap();
+    for (n, (prefix, hop)) in prefixes.iter().enumerate().filter(|(n, _)| n % every == 0) {
+        let until = end(n / every);
+        let (entry, target) =
+            (lifetimes.len() as u32, Target::until(*hop, lifetimes.len() as u32, until));
+        // For the cost of a step it does not matter what it covers.
+        lifetimes.push(Lifetime { until: until.as_nanos(), hop: *hop, cover: 1 });
+        writer.replace(*prefix, Some(target), NOW).unwrap();
+        debug_assert_eq!(writer.exact(*prefix), Some(ENTRY | entry));
+    }
+    let step = (lifetimes.len() / 10).max(1);
+    let (reader, lpm) = (domain.reader().unwrap(), writer.reader());
+    let pass = |lpm: &Lpm<A>, reader: &Reader, now: floodwall_base::Instant| {
+        let view = reader.view();
+        let ((), burst) = worked(|| {
+            let mut found = [0; BURST];
+            for addrs in addrs.chunks(BURST) {
+                lpm.lookup_burst(view, addrs, now, &mut found);
+                resolve(&lifetimes, now.as_nanos(), &mut found[..addrs.len()]);
+                black_box(&found);
+            }
+        });
+        let ((), scalar) = worked(|| {
+            for addr in addrs {
+                let mut found = [lpm.lookup(view, *addr, now)];
+                resolve(&lifetimes, now.as_nanos(), &mut found);
+                black_box(&found);
+            }
+        });
+        [scalar, burst].map(|time| addrs.len() as f64 / time.as_secs_f64() / 1e6)
+    };
+    let rounds: Vec<_> = (0..size.rounds)
+        .map(|_| {
+            let without = pass(&tables.lpm, &tables.reader, NOW);
+            let before = pass(&lpm, &reader, NOW);
+            let after = pass(&lpm, &reader, end(step));
+            [0, 1].map(|n| [before[n] / without[n], after[n] / without[n]])
+        })
+        .collect();
+    let share = |kind: usize, when: usize| median(rounds.iter().map(|r| r[kind][when]).collect());
+    println!(
+        "  tab with {} routes that can expire, of the rate without: before the first end scalar \
+         {:.2}, burst {:.2}; after a tenth has ended scalar {:.2}, burst {:.2}; in {:.2} MiB",
+        lifetimes.len(),
+        share(0, 0),
+        share(1, 0),
+        share(0, 1),
+        share(1, 1),
+        writer.memory().lookup as f64 / f64::from(1 << 20),
+    );
+}
+
+/// Ten thousand changes a second while two threads look up: how long a burst took at most, and a
+/// change, in processor time; and whether any answer was neither of the two that may be.
+fn churn<A: Rivals>(prefixes: &[(Prefix<A>, u32)], addrs: &[A], size: &Size) {
+    let domain = Domain::new(3);
+    let mut writer = LpmWriter::<A>::new(&domain, Capacity::for_prefixes(prefixes.len() + 100_000));
+    writer.load(prefixes.iter().copied(), NOW).unwrap();
+    let (done, longest, looked) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let mut times = Vec::new();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (mut reader, lpm) = (domain.reader().unwrap(), writer.reader());
+            let (done, longest, looked) = (&done, &longest, &looked);
+            scope.spawn(move || {
+                let mut found = [0; BURST];
+                for addrs in addrs.chunks(BURST).cycle().take_while(|_| !done.load(Relaxed)) {
+                    let ((), time) = worked(|| {
+                        lpm.lookup_burst(reader.view(), addrs, NOW, &mut found);
+                    });
+                    longest.fetch_max(time.as_nanos() as u64, Relaxed);
+                    looked.fetch_add(addrs.len() as u64, Relaxed);
+                    reader.pass(Moment::RoundEnd, NOW);
+                }
+            });
+        }
+        let (mut random, start) = (Random(5), Instant::now());
+        for n in 0..size.changes as u32 / 4 {
+            while start.elapsed() < n / 2 * Duration::from_micros(200) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            let (prefix, value) = prefixes[random.next() as usize % prefixes.len()];
+            for target in [None, Some(Target::forever(value))] {
+                while {
+                    let (changed, time) = worked(|| writer.replace(prefix, target, NOW));
+                    times.push(time);
+                    changed.is_err()
+                } {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        done.store(true, Relaxed);
+    });
+    times.sort_unstable();
+    let at = |share: f64| times[(times.len() as f64 * share) as usize].as_nanos() as f64 / 1e3;
+    println!(
+        "  churn: {} changes of median {:.2} us, 99.9 % {:.2}, at most {:.1}; {:.0} M look-ups \
+         beside them, the longest burst {:.1} us of processor time",
+        times.len(),
+        at(0.5),
+        at(0.999),
+        times.last().map_or(0.0, |time| time.as_nanos() as f64 / 1e3),
+        looked.load(Relaxed) as f64 / 1e6,
+        longest.load(Relaxed) as f64 / 1e3,
+    );
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -250,13 +402,17 @@ fn family<A: Rivals>(name: &str, size: &Size) {
     for (trace, addrs) in traces(&prefixes, size) {
         tables.agree(&addrs[..size.checked.min(addrs.len())]);
         let rounds: Vec<[f64; 4]> = (0..size.rounds).map(|_| tables.pass(&addrs)).collect();
-        let [scalar, burst, trie, bitmap] =
-            [0, 1, 2, 3].map(|n| median(rounds.iter().map(|r| r[n]).collect()));
+        let column = |n: usize| median(rounds.iter().map(|r| r[n]).collect());
+        let ratio = |n: usize| median(rounds.iter().map(|r| r[n] / r[2]).collect());
+        let [scalar, burst, trie, bitmap] = [0, 1, 2, 3].map(column);
         println!(
             "  {trace:5} {scalar:7.1} {burst:7.1} {trie:12.1} {bitmap:11.1} {:12.2}x {:10.2}x",
-            scalar / trie,
-            burst / trie
+            ratio(0),
+            ratio(1)
         );
+        if trace == "tab" {
+            ending(&tables, &prefixes, &addrs, size);
+        }
     }
     let [inserts, removals] = tables.changes(&prefixes, size.changes);
     for (what, times) in [("insert", inserts), ("remove", removals)] {
@@ -270,6 +426,9 @@ fn family<A: Rivals>(name: &str, size: &Size) {
     }
     let after = tables.ours.memory();
     println!("  after {} changes: {:.2} MiB", 2 * size.changes, mib(after.lookup_high_water));
+    let mut random = Random(3);
+    let addrs: Vec<A> = (0..size.addrs / 8).map(|_| within(&prefixes, &mut random)).collect();
+    churn(&prefixes, &addrs, size);
 }
 
 fn main() {

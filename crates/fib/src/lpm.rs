@@ -38,8 +38,8 @@
 //! clock says, look-ups find the value and know nothing of lifetimes. From the earliest end on,
 //! until the writer has collected and said [`none_ends_before`](LpmWriter::none_ends_before), they
 //! find `ENTRY | entry` wherever the longest match can expire, and the caller's record says, by the
-//! same clock, whether that lives and what it covers. Of prefixes that end in direct blocks they
-//! may find it at any time. So the reader's clock decides, and the writer's diligence only how fast.
+//! same clock, whether that lives and what it covers. Of prefixes that end in direct blocks, and
+//! of IPv4 values that need an escape, they may find it at any time. So the reader's clock decides, and the writer's diligence only how fast.
 //!
 //! # Changes in steps
 //!

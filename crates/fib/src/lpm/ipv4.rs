@@ -12,6 +12,7 @@ use floodwall_sync::shim::atomic::Ordering::Relaxed;
 use super::ENTRY;
 use super::slots::{ESCAPE, MARK, Narrow};
 use super::table::{Family, Table, or};
+use super::word::Word;
 
 /// Keys in flight at a time: enough to hide a memory access behind the others, few enough for
 /// their state to stay in the first cache level.
@@ -27,6 +28,10 @@ impl Family for Ipv4Addr {
         let bits = addr.to_bits();
         let (line, above) = direct(table, bits);
         let slot = table.slots.slot(table.slot_at(line, bits >> 8 & 255));
+        if CHECK && (MARK..ESCAPE).contains(&slot) {
+            let word = table.word_at(line, bits >> 8 & 255);
+            return ENTRY | table.slots.entry(word.base(), word.slot(bits >> 8));
+        }
         if is_unusual::<CHECK>(slot) {
             return walk::<CHECK>(table, bits);
         }
@@ -56,6 +61,7 @@ fn direct(table: &Table<Ipv4Addr>, bits: u32) -> (u32, u32) {
 #[inline]
 fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: &mut [u32]) {
     let mut at = [0_usize; LANES];
+    let mut base = [0_u32; LANES];
     for ((addr, at), found) in addrs.iter().zip(&mut at).zip(found.iter_mut()) {
         let bits = addr.to_bits();
         let (line, above) = direct(table, bits);
@@ -64,9 +70,12 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
         // taken apart again.
         *at = line as usize * 8 + (bits >> 13 & 7) as usize;
     }
-    for (addr, at) in addrs.iter().zip(&mut at) {
-        let position = addr.to_bits() >> 8;
-        *at = table.lines.get(*at / 8).map_or(0, |line| line.word(*at % 8).slot(position));
+    for ((addr, at), base) in addrs.iter().zip(&mut at).zip(&mut base) {
+        let word = table.lines.get(*at / 8).map_or(Word::EMPTY, |line| line.word(*at % 8));
+        *at = word.slot(addr.to_bits() >> 8);
+        if CHECK {
+            *base = word.base() as u32;
+        }
     }
     let mut unusual = 0_u32;
     for ((at, found), lane) in at.iter().zip(found.iter_mut()).zip(0..) {
@@ -77,9 +86,14 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
     while unusual != 0 {
         let lane = unusual.trailing_zeros() as usize;
         unusual &= unusual - 1;
-        if let (Some(addr), Some(found)) = (addrs.get(lane), found.get_mut(lane)) {
-            *found = walk::<CHECK>(table, addr.to_bits());
-        }
+        let (Some(addr), Some(found)) = (addrs.get(lane), found.get_mut(lane)) else { break };
+        let (Some(at), Some(base)) = (at.get(lane).copied(), base.get(lane).copied()) else {
+            break;
+        };
+        *found = match table.slots.slot(at) {
+            MARK..ESCAPE => ENTRY | table.slots.entry(base as usize, at),
+            _ => walk::<CHECK>(table, addr.to_bits()),
+        };
     }
 }
 

@@ -10,7 +10,7 @@ use floodwall_sync::shim::atomic::Ordering::Relaxed;
 
 use super::ENTRY;
 use super::slots::Wide;
-use super::table::{Family, Table, or};
+use super::table::{Family, Table, halves, or};
 
 /// Keys in flight at a time.
 const LANES: usize = 32;
@@ -65,6 +65,8 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
     let mut upper = [0_u64; LANES];
     let mut line = [0_u32; LANES];
     let mut slot = [0_u32; LANES];
+    // With `CHECK`, the base and the index of the last slot that was no child's.
+    let mut last = [0_u64; LANES];
     for (addr, upper) in addrs.iter().zip(&mut upper) {
         *upper = (addr.to_bits() >> 64) as u64;
     }
@@ -79,8 +81,14 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
         }
         lines = 0;
         let mut at = [0_usize; LANES];
-        for ((upper, line), at) in upper.iter().zip(&line).zip(&mut at) {
-            *at = table.slot_at(*line, (upper >> (32 - 8 * level)) as u32);
+        for (((upper, line), at), last) in upper.iter().zip(&line).zip(&mut at).zip(&mut last) {
+            let position = (upper >> (32 - 8 * level)) as u32;
+            let word = table.word_at(*line, position);
+            *at = word.slot(position);
+            if CHECK {
+                let here = (word.base() as u64) << 32 | *at as u64;
+                *last = if *line == 0 { *last } else { here };
+            }
         }
         for ((at, line), slot) in at.iter().zip(&mut line).zip(&mut slot) {
             let here = table.slots.slot(*at);
@@ -98,9 +106,17 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
     while unusual != 0 {
         let lane = unusual.trailing_zeros() as usize;
         unusual &= unusual - 1;
-        if let (Some(addr), Some(found)) = (addrs.get(lane), found.get_mut(lane)) {
-            *found = walk::<CHECK>(table, addr.to_bits());
-        }
+        let (Some(addr), Some(found)) = (addrs.get(lane), found.get_mut(lane)) else { break };
+        let (Some(line), Some(last)) = (line.get(lane), last.get(lane)) else { break };
+        let (at, base) = halves(*last);
+        let own = match *line {
+            0 if CHECK => table.slots.entry(base as usize, at as usize),
+            _ => None,
+        };
+        *found = match own {
+            Some(entry) => ENTRY | entry,
+            None => walk::<CHECK>(table, addr.to_bits()),
+        };
     }
 }
 

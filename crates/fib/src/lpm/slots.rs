@@ -4,7 +4,7 @@
 //! all runs of IPv4 are values, and a slot of 16 bits with an escape for the rest is half the
 //! memory; of IPv6 a seventh are nodes, and a slot has 32 bits. A run that can expire shows the
 //! value that it has while it lives; the number of its entry stands before the block, where only
-//! those look who met something that has ended. A block is written once, before the word that
+//! those look who met something that has ended: a mask says which runs have one. A block is written once, before the word that
 //! leads to it is published, and not touched again until its grace period is over; only what runs
 //! inherit from above is stored over in place, one slot at a time.
 
@@ -62,6 +62,17 @@ const ESCAPE_SLOTS: usize = 4;
 /// 16-bit slots of an entry's number.
 const ENTRY_SLOTS: usize = 2;
 
+/// How many of the runs up to number `n` have an entry.
+#[inline(always)]
+const fn rank(mask: u32, n: usize) -> usize {
+    (mask & (2_u32 << (n & 31)).wrapping_sub(1)).count_ones() as usize
+}
+
+/// Entries, and the mask that they need.
+const fn with_mask(entries: usize) -> usize {
+    if entries == 0 { 0 } else { entries + 1 }
+}
+
 /// Slots of 16 bits: values below 2^14 as they are, all else by an escape.
 #[derive(Debug)]
 pub struct Narrow(Box<[AtomicU16]>);
@@ -88,19 +99,11 @@ impl Narrow {
         (self.long(at + 2), self.long(at))
     }
 
-    /// The entry of the slot `at`, which can expire.
-    #[cold]
+    /// The entry of the slot `at`, which can expire, in the block that begins at `base`.
+    #[inline]
     pub(super) fn entry(&self, base: usize, at: usize) -> u32 {
-        let before: usize = (base..=at).map(|at| Self::extra(self.slot(at))).sum();
-        self.long(base.saturating_sub(before))
-    }
-
-    fn extra(slot: u16) -> usize {
-        match slot {
-            ESCAPE.. => ESCAPE_SLOTS,
-            MARK.. => ENTRY_SLOTS,
-            _ => 0,
-        }
+        let rank = rank(self.long(base.saturating_sub(ENTRY_SLOTS)), at - base);
+        self.long(base.saturating_sub(ENTRY_SLOTS * (1 + rank)))
     }
 
     fn shape(run: &Run, living: &Living) -> u16 {
@@ -127,23 +130,31 @@ impl Slots for Narrow {
     }
 
     fn size(runs: &[Run], living: &Living) -> usize {
-        runs.iter().map(|run| 1 + Self::extra(Self::shape(run, living))).sum()
+        let shapes = || runs.iter().map(|run| Self::shape(run, living));
+        let escapes = shapes().filter(|slot| *slot >= ESCAPE).count();
+        let marks = shapes().filter(|slot| (MARK..ESCAPE).contains(slot)).count();
+        runs.len() + ESCAPE_SLOTS * escapes + ENTRY_SLOTS * with_mask(marks)
     }
 
     fn write(&self, start: u32, runs: &[Run], living: &Living) -> u32 {
         let base = start as usize + Self::size(runs, living) - runs.len();
-        let mut at = base;
+        let (mut mask, mut entry, mut escape) = (0_u32, base - ENTRY_SLOTS.min(base), start);
         for (n, run) in runs.iter().enumerate() {
             let mut slot = Self::shape(run, living);
-            at -= Self::extra(slot);
             if slot >= ESCAPE {
-                slot |= ((base - at) / 2) as u16;
-                self.store_long(at, run.child);
-                self.store_long(at + 2, shown(run.value));
+                slot |= ((base - escape as usize) / 2) as u16;
+                self.store_long(escape as usize, run.child);
+                self.store_long(escape as usize + 2, shown(run.value));
+                escape += ESCAPE_SLOTS as u32;
             } else if slot >= MARK {
-                self.store_long(at, run.value & !EXPIRES);
+                mask |= 1 << (n & 31);
+                entry -= ENTRY_SLOTS;
+                self.store_long(entry, run.value & !EXPIRES);
             }
             self.store(base + n, u32::from(slot));
+        }
+        if mask != 0 {
+            self.store_long(base - ENTRY_SLOTS, mask);
         }
         base as u32
     }
@@ -194,12 +205,13 @@ impl Wide {
     }
 
     /// The entry of the slot `at` in the block that begins at `base`, if it has its own.
+    #[inline]
     pub(super) fn entry(&self, base: usize, at: usize) -> Option<u32> {
         if !Self::has_entry(self.slot(at)) {
             return None;
         }
-        let before = (base..=at).filter(|at| Self::has_entry(self.slot(*at))).count();
-        Some(self.slot(base.saturating_sub(before)))
+        let rank = rank(self.slot(base.saturating_sub(1)), at - base);
+        Some(self.slot(base.saturating_sub(1 + rank)))
     }
 
     fn shape(run: &Run, living: &Living) -> u32 {
@@ -229,19 +241,23 @@ impl Slots for Wide {
 
     fn size(runs: &[Run], living: &Living) -> usize {
         let entries = runs.iter().filter(|run| Self::has_entry(Self::shape(run, living)));
-        runs.len() + entries.count()
+        runs.len() + with_mask(entries.count())
     }
 
     fn write(&self, start: u32, runs: &[Run], living: &Living) -> u32 {
         let base = start as usize + Self::size(runs, living) - runs.len();
-        let mut at = base;
+        let (mut mask, mut entry) = (0_u32, base - 1.min(base));
         for (n, run) in runs.iter().enumerate() {
             let slot = Self::shape(run, living);
             self.store(base + n, slot);
             if Self::has_entry(slot) {
-                at -= 1;
-                self.store(at, run.value & !EXPIRES);
+                mask |= 1 << (n & 31);
+                entry -= 1;
+                self.store(entry, run.value & !EXPIRES);
             }
+        }
+        if mask != 0 {
+            self.store(base - 1, mask);
         }
         base as u32
     }
@@ -274,7 +290,7 @@ mod tests {
             run(EXPIRES | 2, 0, false),
             run(EXPIRES | 1, 5, false),
         ];
-        assert_eq!(Narrow::size(&runs, LIVING), 6 + 3 * 4 + 2 * 2);
+        assert_eq!(Narrow::size(&runs, LIVING), 6 + 3 * 4 + 2 * 2 + 2);
         let base = slots.write(10, &runs, LIVING) as usize;
         assert_eq!(slots.slot(base), 3);
         assert_eq!((slots.slot(base + 1), slots.entry(base, base + 1)), (MARK | 7, 0));

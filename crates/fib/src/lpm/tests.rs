@@ -290,3 +290,190 @@ fn answers_are_whole_while_prefixes_come_and_go_ipv4() {
 fn answers_are_whole_while_prefixes_come_and_go_ipv6() {
     answers_are_whole::<Ipv6Addr>();
 }
+
+/// The moment from which on look-ups find entries.
+const END: Instant = Instant::from_nanos(1000);
+const BEFORE: Instant = Instant::from_nanos(999);
+
+/// What look-ups may find before anything has ended: the value; where direct blocks or escapes
+/// have the route, its entry also.
+fn fits<A: Family>(found: u32, target: Option<(Prefix<A>, Target)>) -> bool {
+    let Some((prefix, target)) = target else { return found == 0 };
+    let entry = target.expires.map(|(entry, _)| ENTRY | entry);
+    found == target.value
+        || (Some(found) == entry && (prefix.len() <= A::LINES_FROM || A::BITS == 32))
+}
+
+fn best<A: Address>(list: &BTreeMap<Prefix<A>, Target>, addr: A) -> Option<(Prefix<A>, Target)> {
+    let fits = list.iter().filter(|(prefix, _)| prefix.contains(addr));
+    fits.max_by_key(|(prefix, _)| prefix.len()).map(|(prefix, target)| (*prefix, *target))
+}
+
+fn random_target(random: &mut Random, entry: u32) -> Target {
+    let value = match random.below(8) {
+        0 => random.below(u64::from(ENTRY) - 1) as u32 + 1,
+        _ => random.below(5) as u32 + 1,
+    };
+    if random.below(2) == 0 { Target::forever(value) } else { Target::until(value, entry, END) }
+}
+
+/// Random changes by steps of one unit; between any two, each look-up finds what was there before
+/// the change or what is there after it, in a burst and alone.
+fn steps_like_the_list<A: Family>(seed: u64) -> u64 {
+    let domain = Domain::new(1);
+    let mut reader = domain.reader().unwrap();
+    let mut writer = LpmWriter::<A>::new(&domain, small());
+    let lpm = writer.reader();
+    let (mut list, mut random) = (BTreeMap::<Prefix<A>, Target>::new(), Random(seed));
+    let (mut halfway, mut found) = (0, Vec::new());
+    for round in 0..250_u32 {
+        let known = list.keys().nth(random.below(list.len() as u64 + 1) as usize).copied();
+        let prefix = known.filter(|_| random.below(3) == 0).unwrap_or_else(|| random.prefix());
+        let target = (random.below(5) > 1).then(|| random_target(&mut random, round));
+        let before = list.clone();
+        match target {
+            Some(target) => _ = list.insert(prefix, target),
+            None => _ = list.remove(&prefix),
+        }
+        writer.begin(prefix, target, NOW).unwrap();
+        let mut addrs: Vec<A> = (0..20).map(|_| random.addr()).collect();
+        for other in list.keys().filter(|p| prefix.contains(p.addr()) || p.contains(prefix.addr()))
+        {
+            let size = 1_u128.checked_shl(128 - u32::from(other.len())).unwrap_or(0);
+            let last = other.addr().to_bits_aligned().wrapping_add(size).wrapping_sub(1);
+            addrs.extend([other.addr(), A::from_bits_aligned(last)]);
+        }
+        loop {
+            let progress = writer.step(1, NOW);
+            halfway += u64::from(progress == Progress::More);
+            for (now, ended) in [(BEFORE, false), (END, true)] {
+                found.resize(addrs.len(), 0);
+                lpm.lookup_burst(reader.view(), &addrs, now, &mut found);
+                for (addr, found) in addrs.iter().zip(&found) {
+                    let alone = lpm.lookup(reader.view(), *addr, now);
+                    let (old, new) = (best(&before, *addr), best(&list, *addr));
+                    let may = |found: u32| {
+                        let fits = |target: Option<(Prefix<A>, Target)>| {
+                            let known = target.and_then(|(_, target)| target.expires);
+                            match known.filter(|_| ended) {
+                                Some((entry, _)) => found == ENTRY | entry,
+                                None => fits(found, target),
+                            }
+                        };
+                        fits(new) || (progress == Progress::More && fits(old))
+                    };
+                    assert!(may(*found), "{addr} of {prefix}: {found:x}, {old:?} {new:?}");
+                    assert!(may(alone), "{addr} of {prefix} alone: {alone:x}, {old:?} {new:?}");
+                }
+            }
+            if progress == Progress::Done {
+                break;
+            }
+        }
+        let last =
+            list.get(&prefix).map(|target| target.expires.map_or(target.value, |e| ENTRY | e.0));
+        assert_eq!(writer.exact(prefix), last);
+        reader.pass(Moment::RoundEnd, NOW);
+    }
+    for prefix in list.keys() {
+        writer.remove(*prefix, NOW).unwrap();
+    }
+    for _ in 0..2000 {
+        reader.pass(Moment::RoundEnd, NOW);
+        let _ = writer.remove(Prefix::all(), NOW);
+    }
+    assert_eq!(
+        writer.memory().lookup,
+        LpmWriter::<A>::new(&domain, small()).memory().lookup,
+        "every node and slot is free again"
+    );
+    halfway
+}
+
+#[test]
+fn between_steps_each_address_finds_the_old_or_the_new_ipv4() {
+    (1..=4).for_each(|seed| _ = steps_like_the_list::<Ipv4Addr>(seed));
+}
+
+#[test]
+fn between_steps_each_address_finds_the_old_or_the_new_ipv6() {
+    let halfway: u64 = (1..=4).map(steps_like_the_list::<Ipv6Addr>).sum();
+    assert!(halfway > 100, "only {halfway} changes were met halfway");
+}
+
+/// A short prefix with thousands of lines below it: no step looks at more than it was granted.
+#[test]
+fn a_step_is_bounded_however_much_lies_below() {
+    let domain = Domain::new(1);
+    let reader = domain.reader().unwrap();
+    let mut writer = LpmWriter::<Ipv6Addr>::new(&domain, small());
+    let lpm = writer.reader();
+    let wide: Prefix<Ipv6Addr> = Prefix::new("2001:d00::".parse().unwrap(), 28).unwrap();
+    let mut holes = Vec::new();
+    for n in 0..4000_u32 {
+        let addr = Ipv6Addr::new(0x2001, 0xd00 | (n >> 8) as u16, (n << 8) as u16, 0, 0, 0, 0, 0);
+        writer.insert(Prefix::new(addr, 47).unwrap(), 1, NOW).unwrap();
+        holes.push(Ipv6Addr::from_bits(addr.to_bits() | 0xff << 80));
+    }
+    let changed = |value| {
+        let new = holes.iter().filter(|addr| lpm.lookup(reader.view(), **addr, NOW) == value);
+        new.count()
+    };
+    writer.begin(wide, Some(Target::forever(9)), NOW).unwrap();
+    let (mut steps, mut before) = (0, changed(9));
+    assert_eq!(before, 0, "nothing below is done at once");
+    while writer.step(64, NOW) == Progress::More {
+        let after = changed(9);
+        // A line costs sixteen units, and has one of these addresses.
+        assert!(after - before <= 5, "{before} to {after} in one step");
+        (before, steps) = (after, steps + 1);
+    }
+    assert!(steps > 900, "{steps}");
+    assert_eq!(changed(9), holes.len());
+    writer.begin(wide, None, NOW).unwrap();
+    assert!(changed(9) > 0);
+    writer.insert(Prefix::all(), 3, NOW).unwrap();
+    assert_eq!(changed(9), 0, "the next change completes the last");
+}
+
+fn values_until_the_first_end<A: Family>(addr: A, short: u8, long: u8) {
+    let domain = Domain::new(1);
+    let reader = domain.reader().unwrap();
+    let mut writer = LpmWriter::<A>::new(&domain, small());
+    let lpm = writer.reader();
+    let later = END + END.saturating_since(NOW);
+    let (short, long) = (Prefix::new(addr, short).unwrap(), Prefix::new(addr, long).unwrap());
+    writer.replace(long, Some(Target::until(7, 2, END)), NOW).unwrap();
+    writer.replace(short, Some(Target::until(8, 1, later)), NOW).unwrap();
+    let at = |now| {
+        let mut found = [0];
+        lpm.lookup_burst(reader.view(), &[addr], now, &mut found);
+        assert_eq!(lpm.lookup(reader.view(), addr, now), found[0]);
+        found[0]
+    };
+    assert_eq!((at(BEFORE), at(END)), (7, ENTRY | 2));
+    assert_eq!(writer.remove(long, END), Ok(Some(ENTRY | 2)));
+    assert_eq!(at(END), ENTRY | 1);
+    writer.none_ends_before(later);
+    assert_eq!((at(END), at(later)), (8, ENTRY | 1));
+    writer.ends_at(BEFORE);
+    assert_eq!(at(END), ENTRY | 1);
+}
+
+#[test]
+fn values_are_found_until_the_first_end_and_again_when_it_was_collected() {
+    values_until_the_first_end(Ipv4Addr::new(10, 1, 2, 3), 20, 24);
+    values_until_the_first_end("2001:db8::1".parse::<Ipv6Addr>().unwrap(), 32, 48);
+}
+
+#[test]
+fn a_small_table_takes_little() {
+    let domain = Domain::new(1);
+    let mut writer = LpmWriter::<Ipv4Addr>::new(&domain, Capacity::for_prefixes(16));
+    for n in 0..16 {
+        writer
+            .insert(Prefix::new(Ipv4Addr::new(10 + n % 3, n, 0, 0), 20).unwrap(), 1, NOW)
+            .unwrap();
+    }
+    assert!(writer.memory().lookup < 16 << 10, "{:?}", writer.memory());
+}
