@@ -30,6 +30,18 @@
 //! [`Alarm::doze`] said yes, look once more at everything that is announced by nudges, and
 //! [`Alarm::rise`] instead of sleeping if there is something.
 //!
+//! # Orderings, and why
+//!
+//! * [`Alarm::ring`] **releases** and [`Alarm::heard`] **acquires**: who hears sees what the ringer
+//!   did before. All changes of the word are read-modify-writes, so a later ring, a doze or a rise
+//!   in between continues the ringer's release sequence.
+//! * The **full fences** of [`Alarm::nudge`] and [`Alarm::doze`] are Dekker's, as above.
+//! * All else is relaxed. That ringing and falling asleep have an order is the order of changes of
+//!   one word, which every read-modify-write takes part in. Who finds the owner asleep needs
+//!   nothing from it: the wake-up goes through the system. [`Alarm::doze`] that finds a ring hands
+//!   over nothing, as the owner then asks [`Alarm::heard`]. And [`Alarm::rise`] may be seen late: a
+//!   needless wake-up, or an owner that is awake and will look before it sleeps again.
+//!
 //! # Progress and cost
 //!
 //! Wait-free, all of it. An owner that is awake looks with one relaxed load.
@@ -39,9 +51,9 @@ use core::fmt;
 use crate::CachePadded;
 use crate::shim::atomic::{
     AtomicU32,
-    Ordering::{AcqRel, Relaxed, SeqCst},
-    fence,
+    Ordering::{Acquire, Relaxed, Release},
 };
+use crate::weaken::{Point, fence_at, order};
 
 /// Somebody rang since the owner last heard.
 const RUNG: u32 = 1;
@@ -71,7 +83,7 @@ impl Alarm {
     #[must_use = "true means that the sleeper must be woken"]
     #[inline]
     pub fn ring(&self) -> bool {
-        self.word.fetch_or(RUNG, AcqRel) == ASLEEP
+        self.word.fetch_or(RUNG, order(Point::RingRelease, Release)) == ASLEEP
     }
 
     /// The same, for news that an owner awake finds without being told: rings only where it
@@ -79,22 +91,23 @@ impl Alarm {
     #[must_use = "true means that the sleeper must be woken"]
     #[inline]
     pub fn nudge(&self) -> bool {
-        fence(SeqCst);
+        fence_at(Point::NudgeFence);
         self.word.load(Relaxed) & ASLEEP != 0 && self.ring()
     }
 
     /// For the owner: whether somebody rang since the last time.
     #[inline]
     pub fn heard(&self) -> bool {
-        self.word.load(Relaxed) & RUNG != 0 && self.word.fetch_and(!RUNG, AcqRel) & RUNG != 0
+        let acquire = order(Point::HeardAcquire, Acquire);
+        self.word.load(Relaxed) & RUNG != 0 && self.word.fetch_and(!RUNG, acquire) & RUNG != 0
     }
 
     /// For the owner: it is about to sleep. False where somebody has rung, and then it is awake
     /// still. After true, what is announced by [`Alarm::nudge`] must be looked at once more.
     #[must_use = "after false the owner must not sleep"]
     pub fn doze(&self) -> bool {
-        let rung = self.word.fetch_or(ASLEEP, AcqRel) & RUNG != 0;
-        fence(SeqCst);
+        let rung = self.word.fetch_or(ASLEEP, Relaxed) & RUNG != 0;
+        fence_at(Point::DozeFence);
         if rung {
             self.rise();
         }
@@ -103,7 +116,7 @@ impl Alarm {
 
     /// For the owner: it is awake. Whoever rings from now on need not wake it.
     pub fn rise(&self) {
-        self.word.fetch_and(!ASLEEP, AcqRel);
+        self.word.fetch_and(!ASLEEP, Relaxed);
     }
 }
 

@@ -24,7 +24,7 @@
 //! Payloads lie in loom's `UnsafeCell`, which reports an access that nothing orders. Beside each
 //! model stands which of its orderings were weakened by hand, and that the model then failed. A
 //! model that cannot fail proves nothing: weaken it again after each change. Where the weakening
-//! is itself a test (`qsbr/tests/model.rs`), that happens at every run.
+//! is itself a test (`weaken.rs`: reclamation, the alarm), that happens at every run.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p floodwall-sync --release --lib
@@ -57,6 +57,7 @@ pub mod spsc;
 pub mod take_all;
 mod wake_group;
 mod waker;
+mod weaken;
 
 pub use alarm::Alarm;
 pub use cache_padded::CachePadded;

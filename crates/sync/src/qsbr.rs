@@ -87,7 +87,6 @@
 mod gauge;
 mod limbo;
 mod policy;
-pub(crate) mod weaken;
 
 use core::fmt;
 use core::time::Duration;
@@ -96,14 +95,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use floodwall_base::Instant;
 use thiserror::Error;
 
+use self::gauge::{Gauge, Sum};
 pub use self::{
     gauge::LimboStats,
     limbo::{Caps, Limbo, Refused, Slot},
     policy::{Moment, Paced, Policy},
-};
-use self::{
-    gauge::{Gauge, Sum},
-    weaken::{Point, fence_at, order},
 };
 use crate::{
     CachePadded,
@@ -114,6 +110,7 @@ use crate::{
             Ordering::{AcqRel, Acquire, Relaxed, Release},
         },
     },
+    weaken::{Point, fence_at, order},
 };
 
 /// What a record holds while its worker is offline: no epoch.

@@ -17,10 +17,7 @@ use core::{fmt, mem::ManuallyDrop, ops::Deref, ptr::NonNull};
 use floodwall_base::Instant;
 
 use crate::{
-    qsbr::{
-        Domain, Limbo, Policy, Refused, Shared, View,
-        weaken::{Point, order},
-    },
+    qsbr::{Domain, Limbo, Policy, Refused, Shared, View},
     shim::{
         Arc,
         atomic::{
@@ -28,6 +25,7 @@ use crate::{
             Ordering::{AcqRel, Acquire},
         },
     },
+    weaken::{Point, order},
 };
 
 /// See the file's head.

@@ -73,7 +73,7 @@ mod threads {
     #[test]
     fn no_ring_is_lost_between_threads() {
         use std::sync::atomic::AtomicBool;
-        const RINGS: u32 = 20_000;
+        const RINGS: u32 = 2_000;
         let (bell, links) = (Doorbell::new(), links(4));
         let queued: Vec<AtomicBool> = (0..4).map(|_| AtomicBool::new(false)).collect();
         std::thread::scope(|scope| {

@@ -216,12 +216,21 @@ mod model {
     // SAFETY: as above.
     unsafe impl Sync for Slot {}
 
+    /// What one of the two could do wrong.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mistake {
+        None,
+        /// The user looks at its slot behind the exchange although it need not ring.
+        UserLingers,
+        /// The worker takes the mailbox of a slot that has not rung.
+        WorkerTakesUnrung,
+    }
+
     /// The user has sent and rung, lets go, and rings for that where it must; the worker comes by
     /// twice, takes the mailbox only where the slot has rung, and frees the slot once it has seen
-    /// that the user let go. No weakened form of this one has been seen to fail yet.
-    #[test]
-    fn a_slot_is_used_again_only_after_its_users_last_access() {
-        bounded(2, || {
+    /// that the user let go.
+    fn letting_go(mistake: Mistake) {
+        bounded(2, move || {
             let slot = Slot {
                 mailbox: Mailbox::new(),
                 link: AtomicU32::new(0),
@@ -234,16 +243,21 @@ mod model {
             let user = thread::spawn(move || {
                 let (slot, bell) = &*theirs;
                 // Behind the exchange the slot is the user's only if it still has to ring.
-                if !slot.mailbox.set(Bits::DROPPED.and(Bits::QUEUED)).has(Bits::QUEUED) {
+                let rings = !slot.mailbox.set(Bits::DROPPED.and(Bits::QUEUED)).has(Bits::QUEUED);
+                if rings || mistake == Mistake::UserLingers {
                     thread::yield_now();
                     slot.memory.with(|_| ());
+                }
+                if rings {
                     bell.ring(0, &slot.link).unwrap();
                 }
             });
             let (slot, bell) = &*ours;
             let (mut letters, mut free) = (0, false);
             for _ in 0..2 {
-                for _ in bell.take(|index| (index == 0).then_some(&slot.link)) {
+                let rung = bell.take(|index| (index == 0).then_some(&slot.link)).count();
+                let takes = mistake == Mistake::WorkerTakesUnrung;
+                for _ in 0..rung.max(usize::from(takes)) {
                     let (texts, bits) = take(&slot.mailbox, Bits::QUEUED);
                     letters += texts.len();
                     free |= bits.has(Bits::DROPPED);
@@ -260,6 +274,103 @@ mod model {
             }
             assert_eq!(letters, 1, "lost, or found twice");
         });
+    }
+
+    #[test]
+    fn a_slot_is_used_again_only_after_its_users_last_access() {
+        letting_go(Mistake::None);
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn a_user_that_lingers_is_found_in_the_next_users_slot() {
+        letting_go(Mistake::UserLingers);
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn a_slot_whose_ring_is_still_to_come_must_not_be_freed() {
+        letting_go(Mistake::WorkerTakesUnrung);
+    }
+
+    /// What one socket's program and two workers share: what arrived, and an error's number.
+    #[derive(Default)]
+    struct Socket {
+        rx: Mailbox<Letter>,
+        error: AtomicU32,
+        /// Letters that nobody had read when the slot was cleared.
+        died: AtomicU32,
+    }
+
+    impl Socket {
+        fn clear(&self) {
+            let unread = take(&self.rx, Bits::RESET.and(Bits::GONE).and(Bits::WAIT)).0.len();
+            self.died.fetch_add(unread as u32, Ordering::AcqRel);
+            self.error.swap(0, Ordering::AcqRel);
+        }
+    }
+
+    /// A worker's knowledge of the slot: the last one to forget it clears it.
+    struct Known(Arc<Socket>);
+
+    impl Drop for Known {
+        fn drop(&mut self) {
+            self.0.clear();
+        }
+    }
+
+    /// A program lets go while a worker delivers an error with the last datagram. The control shard
+    /// hears of it, and the slot is cleared when both workers have forgotten it; or, `too_early`,
+    /// by the control shard at once.
+    fn dropped_against_reset(too_early: bool) {
+        bounded(2, move || {
+            let socket = Arc::new(Socket::default());
+            let tx = Arc::new(Mailbox::<Letter>::new());
+            let known = (!too_early).then(|| Arc::new(Known(Arc::clone(&socket))));
+            let delivers = thread::spawn({
+                let (socket, known) = (Arc::clone(&socket), known.clone());
+                move || {
+                    socket.error.swap(111, Ordering::AcqRel);
+                    push(&socket.rx, 1, Bits::RESET);
+                    drop(known);
+                }
+            });
+            let program = thread::spawn({
+                let (socket, tx) = (Arc::clone(&socket), Arc::clone(&tx));
+                move || {
+                    socket.rx.set(Bits::GONE);
+                    let unread = take(&socket.rx, Bits::NONE).0.len();
+                    tx.set(Bits::DROPPED.and(Bits::QUEUED));
+                    unread
+                }
+            });
+            let close = |known| if too_early { socket.clear() } else { drop(known) };
+            let heard = take(&tx, Bits::QUEUED).1.has(Bits::DROPPED);
+            let known = if heard {
+                _ = close(known);
+                None
+            } else {
+                Some(known)
+            };
+            delivers.join().unwrap();
+            let unread = program.join().unwrap();
+            known.into_iter().for_each(close);
+            let left =
+                (socket.rx.is_empty(), socket.rx.bits(), socket.error.load(Ordering::Acquire));
+            assert_eq!(left, (true, Bits::NONE, 0), "the next user would find it");
+            assert_eq!(unread as u32 + socket.died.load(Ordering::Acquire), 1, "one fate");
+        });
+    }
+
+    #[test]
+    fn the_next_user_of_a_slot_finds_nothing_of_an_error_that_came_as_the_last_one_left() {
+        dropped_against_reset(false);
+    }
+
+    #[test]
+    #[should_panic(expected = "the next user would find it")]
+    fn a_slot_that_is_cleared_before_every_worker_has_forgotten_it_is_not_clean() {
+        dropped_against_reset(true);
     }
 
     /// Why the flag stands in the word: set apart from it, after a look, it comes too late.

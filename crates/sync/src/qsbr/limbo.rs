@@ -22,9 +22,9 @@ use floodwall_base::Instant;
 use thiserror::Error;
 
 use super::gauge::{Gauge, LimboStats};
-use super::weaken::{Point, is_weak};
 use super::{Paced, Policy, Shared};
 use crate::shim::Arc;
+use crate::weaken::{Point, is_weak};
 
 /// Objects after which a pass looks at the clock again.
 const CLOCK_EVERY: usize = 32;

@@ -332,7 +332,7 @@ fn a_limbo_that_ended_leaves_its_figures_to_the_domain() {
 /// the flood of frees that comes from other cores.
 #[test]
 fn what_other_threads_made_is_freed_exactly_once_by_the_writer() {
-    const EACH: usize = 20_000;
+    const EACH: usize = 5_000;
     struct Counted<'a>(Box<usize>, &'a AtomicUsize);
     impl Drop for Counted<'_> {
         fn drop(&mut self) {

@@ -1,6 +1,8 @@
-//! The orderings that reclamation rests on, each by its name, so that a model can weaken one.
+//! The orderings that reclamation and the alarm rest on, each by its name, so that a model can
+//! weaken one.
 //!
-//! Called by `qsbr.rs` and `rcu_cell.rs` wherever a fence or an ordering carries the argument.
+//! Called by `qsbr.rs`, `rcu_cell.rs` and `alarm.rs` wherever a fence or an ordering carries the
+//! argument.
 //! Without `cfg(loom)` every function here is its argument or a fence, and is gone after inlining.
 //! Under loom the tests weaken one [`Point`] at a time and demand that a model fails: a model that
 //! cannot fail proves nothing. Invariant: nothing but a test under loom ever weakens anything.
@@ -32,6 +34,14 @@ pub(crate) enum Point {
     SwapRelease,
     /// `<` between an object's epoch and the horizon: weakened, it is `<=`.
     Strictly,
+    /// The alarm: the fence between news and the look whether their reader sleeps.
+    NudgeFence,
+    /// The alarm: the fence between falling asleep and the last look for news.
+    DozeFence,
+    /// The alarm: the release with which who rings shows what was done before.
+    RingRelease,
+    /// The alarm: the acquire with which the owner who heard sees that.
+    HeardAcquire,
 }
 
 #[cfg(loom)]
@@ -67,17 +77,11 @@ pub(crate) fn order(point: Point, ordering: Ordering) -> Ordering {
     if is_weak(point) { Ordering::Relaxed } else { ordering }
 }
 
-/// Runs `model` with one point weakened.
+/// Whether `model` fails with one point weakened.
 #[cfg(all(loom, test))]
-pub(crate) fn without(point: Point, model: impl FnOnce()) {
-    /// Back to strength, also where the model fails.
-    struct Whole;
-    impl Drop for Whole {
-        fn drop(&mut self) {
-            WEAKENED.with(|weakened| weakened.set(None));
-        }
-    }
-    let _whole = Whole;
+pub(crate) fn is_noticed(point: Point, model: impl FnOnce()) -> bool {
     WEAKENED.with(|weakened| weakened.set(Some(point)));
-    model();
+    let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(model));
+    WEAKENED.with(|weakened| weakened.set(None));
+    run.is_err()
 }
