@@ -95,6 +95,10 @@ impl Device for Recorded {
         self.recorder.readiness()
     }
 
+    fn rest(&mut self) {
+        self.recorder.rest();
+    }
+
     fn pending(&self) -> bool {
         self.recorder.pending()
     }

@@ -132,6 +132,12 @@ impl AfPacket {
         self.placement = Some(placement);
     }
 
+    /// Where the kernel's half runs, if that was arranged.
+    #[must_use]
+    pub const fn placement(&self) -> Option<&Placement> {
+        self.placement.as_ref()
+    }
+
     /// Looks why nothing arrives: once the interface has been down, whether it still exists.
     fn check(&mut self) -> Result<(), DeviceError> {
         match rustix::net::sockopt::socket_error(&self.socket) {
@@ -338,6 +344,11 @@ impl Device for AfPacket {
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
         let mut taken = 0;
         let mut looked = 0;
+        if let Some(placement) = &mut self.placement
+            && !self.ring.is_ready()
+        {
+            placement.poll();
+        }
         // Lost frames count against the room too, so that a call ends.
         for _ in 0..burst.room() {
             let Some(arrival) = self.ring.with_next(|frame| arrive(&frame, pool)) else { break };
@@ -374,6 +385,12 @@ impl Device for AfPacket {
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
+    }
+
+    fn rest(&mut self) {
+        if let Some(placement) = &mut self.placement {
+            placement.rest();
+        }
     }
 
     fn pending(&self) -> bool {

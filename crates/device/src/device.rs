@@ -83,6 +83,10 @@ pub trait Device: Send {
     /// something has been taken from the system and waits here, so that poll(2) must not be asked.
     fn pending(&self) -> bool;
 
+    /// The worker is about to sleep on [`Device::readiness`]. A device whose kernel half runs
+    /// within our calls only gives that half back to its card, which calls when something comes.
+    fn rest(&mut self) {}
+
     /// What was carried and what was lost since the start. May cost a system call.
     fn stats(&self) -> DeviceStats;
 }
@@ -106,6 +110,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn pending(&self) -> bool {
         (**self).pending()
+    }
+
+    fn rest(&mut self) {
+        (**self).rest();
     }
 
     fn stats(&self) -> DeviceStats {

@@ -332,6 +332,10 @@ impl<D: Device> Device for Fault<D> {
         self.inner.readiness()
     }
 
+    fn rest(&mut self) {
+        self.inner.rest();
+    }
+
     fn pending(&self) -> bool {
         let waits = |d: &Direction| !d.ready.is_empty() || !d.held.is_empty();
         waits(&self.rx) || waits(&self.tx) || self.inner.pending()

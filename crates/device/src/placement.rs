@@ -23,6 +23,7 @@ mod linux;
 mod napi;
 mod netlink;
 mod note;
+mod poller;
 mod system;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ use self::link::Link;
 use self::linux::Linux;
 use self::napi::{Napi, NapiSetting};
 use self::note::{Note, Taken};
+use self::poller::Drive;
 use self::system::System;
 use self::undo::{UNDO_MAX, Undo};
 use crate::error::DeviceError;
@@ -45,6 +47,11 @@ use crate::placement_report::{Lack, PlacementReport};
 const DEFER: u32 = 200;
 /// After how many nanoseconds the thread looks by itself while the card does not call.
 const THREAD_FLUSH_NANOS: u64 = 500_000;
+/// As [`DEFER`], where we look ourselves: the first look that is the card's own is its call.
+const POLL_DEFER: u32 = 1;
+/// As [`THREAD_FLUSH_NANOS`]: far above our longest absence, else the half runs by itself under
+/// flood, and never lets go.
+const POLL_FLUSH_NANOS: u64 = 20_000_000;
 /// The rank of the kernel's half behind the worker: the last.
 const NICE: i32 = 19;
 
@@ -71,6 +78,10 @@ pub struct Placement {
     index: u32,
     undo: Vec<Undo>,
     note: Option<Note>,
+    /// What runs the kernel's half, where that is we.
+    driver: Option<Box<dyn Drive>>,
+    /// How often it did.
+    polls: u64,
 }
 
 /// Why a place could not be had.
@@ -132,7 +143,9 @@ impl Placement {
         };
         let report = PlacementReport { place: "left", words: String::new(), lacks };
         let index = system.link().map_or(0, |link| link.index);
-        let mut placement = Self { report, system: Some(system), index, undo: Vec::new(), note };
+        let system = Some(system);
+        let mut placement = Self::new(report, system);
+        (placement.index, placement.note) = (index, note);
         match placement.settle(config) {
             Ok(()) => Ok(placement),
             Err(refusal) => {
@@ -141,6 +154,33 @@ impl Placement {
                 Self::refused(name, config.half, refusal, lacks)
             }
         }
+    }
+
+    /// One that has nothing to undo yet.
+    fn new(report: PlacementReport, system: Option<Box<dyn System>>) -> Self {
+        let (undo, note, driver) = (Vec::new(), None, None);
+        Self { report, system, index: 0, undo, note, driver, polls: 0 }
+    }
+
+    /// Runs the kernel's half for a moment, where that is ours to do.
+    pub(crate) fn poll(&mut self) {
+        if let Some(driver) = &mut self.driver {
+            driver.poll();
+            self.polls += 1;
+        }
+    }
+
+    /// Gives the kernel's half back to the card until the next [`Placement::poll`].
+    pub(crate) fn rest(&mut self) {
+        if let Some(driver) = &mut self.driver {
+            driver.release();
+        }
+    }
+
+    /// How often we ran the kernel's half ourselves.
+    #[must_use]
+    pub const fn polls(&self) -> u64 {
+        self.polls
     }
 
     /// Where it is, and what lacks.
@@ -166,7 +206,7 @@ impl Placement {
 
     fn left(words: String, lacks: Vec<Lack>) -> Self {
         let report = PlacementReport { place: "left", words, lacks };
-        Self { report, system: None, index: 0, undo: Vec::new(), note: None }
+        Self::new(report, None)
     }
 
     /// Nothing was had: an error where it was asked for by name, else a report.
@@ -192,7 +232,40 @@ impl Placement {
     /// Looks at the interface and takes the place that is wanted.
     fn settle(&mut self, config: &PlacementConfig) -> Result<(), Refusal> {
         let napis = self.napis()?;
-        self.use_threads(&napis, config.core)
+        match config.half {
+            KernelHalf::BusyPoll => self.poll_ourselves(&napis),
+            KernelHalf::NapiThread => self.use_threads(&napis, config.core),
+            KernelHalf::Auto | KernelHalf::Leave => {
+                let first = self.undo.len();
+                let Err(refusal) = self.use_threads(&napis, config.core) else { return Ok(()) };
+                self.undo_from(first);
+                self.poll_ourselves(&napis).map_err(|_| refusal)
+            }
+        }
+    }
+
+    /// Undoes what was done since there were `first` things to undo.
+    fn undo_from(&mut self, first: usize) {
+        let undo = self.undo.split_off(first);
+        let Some(system) = &self.system else { return };
+        undo.iter().rev().for_each(|undo| drop(undo.apply(&**system)));
+    }
+
+    /// The worker's own calls.
+    fn poll_ourselves(&mut self, napis: &[Napi]) -> Result<(), Refusal> {
+        let ids: Vec<_> = napis.iter().map(|napi| napi.id).collect();
+        let driver = self.system()?.driver(&ids);
+        let refuse = |error| Refusal::System("run the receive half from an io_uring", error);
+        let driver = driver.map_err(refuse)?;
+        for napi in napis {
+            let threaded = napi.setting.threaded.map(|_| false);
+            let (defer, flush_nanos) = (POLL_DEFER, POLL_FLUSH_NANOS);
+            self.set(napi, NapiSetting { defer, flush_nanos, threaded })?;
+        }
+        self.driver = Some(driver);
+        self.report.place = KernelHalf::BusyPoll.word();
+        self.report.words = "within the worker's own calls while packets come".to_owned();
+        Ok(())
     }
 
     /// The interface's receive halves; a veth is made to have one.
@@ -326,6 +399,9 @@ impl Placement {
 impl Drop for Placement {
     /// Everything as it was, the last change first.
     fn drop(&mut self) {
+        // The card first, which must not wait for somebody who is gone.
+        self.rest();
+        self.driver = None;
         let Some(system) = self.system.take() else { return };
         let is_there = system.link().is_ok_and(|link| link.index == self.index);
         let undone = |undo: &Undo| !is_there || undo.apply(&*system).is_ok();

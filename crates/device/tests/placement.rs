@@ -6,8 +6,12 @@ mod namespace;
 
 use std::process::Command;
 
-use floodwall_device::{DeviceWord, KernelHalf, OpenConfig, Placement, PlacementConfig};
-use namespace::{available, drop_capabilities, inside, ip, skip};
+use floodwall_device::{
+    AfPacket, AfPacketConfig, Device, DeviceWord, KernelHalf, OpenConfig, Placement,
+    PlacementConfig,
+};
+use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
+use namespace::{available, drop_capabilities, inside, ip, skip, wait};
 
 /// A veth pair that is up: `ours` and `theirs`.
 fn veth() -> bool {
@@ -116,6 +120,99 @@ fn without_privileges_it_is_left_and_said() {
         let said: Vec<_> = placement.report().lacks.iter().map(ToString::to_string).collect();
         assert!(said.iter().any(|lack| lack.contains("CAP_NET_ADMIN")), "{said:?}");
         assert_eq!(notes(), 0, "nothing was changed, nothing is left to be undone");
+    });
+}
+
+/// A device on `ours` whose kernel half is placed so, and its peer's socket.
+fn open(half: KernelHalf) -> Option<AfPacket> {
+    let mut device = available(AfPacket::open("ours", &AfPacketConfig::default()))?;
+    device.place(take(half)?);
+    Some(device)
+}
+
+/// Sends so many frames of a private protocol from the other end.
+fn send_frames(count: usize, pool: &Pool) {
+    let mut sender = AfPacket::open("theirs", &AfPacketConfig::default()).unwrap();
+    let mut list = PacketList::new();
+    for _ in 0..count {
+        let mut frame = vec![0xff; 64];
+        frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
+        list.push_back(pool.packet_from_chunks([&frame[..]]).unwrap());
+    }
+    assert_eq!(sender.transmit(&mut list).unwrap(), count);
+}
+
+/// Receives as a worker does, until so many of those frames have come or nothing comes any more.
+fn receive_frames(device: &mut AfPacket, count: usize, pool: &Pool) -> usize {
+    let mut found = 0;
+    while found < count {
+        let mut burst = Burst::new();
+        let taken = device.receive(pool, &mut burst).unwrap();
+        found += burst.drain().filter(|packet| packet.first()[12..14] == [0x88, 0xb5]).count();
+        if taken == 0 {
+            device.rest();
+            if !wait(device.readiness().unwrap()) {
+                break;
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn whatever_the_place_no_frame_is_lost_and_a_worker_that_sleeps_is_woken() {
+    inside(|| {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        if !veth() {
+            return;
+        }
+        for half in KernelHalf::ALL {
+            let Some(mut device) = open(half) else { return };
+            // More than the ring of a veth holds, in portions that fit it; asleep in between.
+            for _ in 0..4 {
+                send_frames(150, &pool);
+                assert_eq!(receive_frames(&mut device, 150, &pool), 150, "{half}");
+            }
+            assert_eq!(device.stats().rx_lost(), 0, "{half}");
+        }
+    });
+}
+
+#[test]
+fn while_packets_come_the_worker_runs_the_kernels_half_and_at_rest_nobody_does() {
+    inside(|| {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        if !veth() {
+            return;
+        }
+        let Ok(placement) =
+            Placement::take("ours", &PlacementConfig { half: KernelHalf::BusyPoll, core: None })
+        else {
+            return skip("no privilege, or no io_uring that polls");
+        };
+        assert_eq!((placement.report().place, placement.polls()), ("busy-poll", 0));
+        let mut device = AfPacket::open("ours", &AfPacketConfig::default()).unwrap();
+        device.place(placement);
+        let polls = |device: &AfPacket| device.placement().unwrap().polls();
+        let mut burst = Burst::new();
+        device.receive(&pool, &mut burst).unwrap();
+        assert_eq!(polls(&device), 1, "the ring was empty");
+        send_frames(100, &pool);
+        assert_eq!(receive_frames(&mut device, 100, &pool), 100);
+        // Whether the card called in between is a matter of time; an empty ring is always looked
+        // behind.
+        while device.pending() {
+            device.receive(&pool, &mut Burst::new()).unwrap();
+        }
+        let before = polls(&device);
+        device.receive(&pool, &mut Burst::new()).unwrap();
+        assert_eq!(polls(&device), before + 1);
+        let before = polls(&device);
+        // Given back, it needs us no more: the card calls, and the socket becomes readable.
+        device.rest();
+        send_frames(1, &pool);
+        assert!(wait(device.readiness().unwrap()));
+        assert_eq!(polls(&device), before);
     });
 }
 

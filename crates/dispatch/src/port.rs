@@ -199,6 +199,13 @@ impl Port {
         self.device.as_ref().is_some_and(|device| device.readiness().is_none())
     }
 
+    /// The worker goes to sleep, and what comes is to wake it.
+    pub(crate) fn rest(&mut self) {
+        if let Some(device) = &mut self.device {
+            device.rest();
+        }
+    }
+
     /// What to sleep on: nothing while the descriptor calls for nothing all the time.
     pub(crate) fn readiness(&self, now: Instant) -> Option<BorrowedFd<'_>> {
         if self.muted_until > now {

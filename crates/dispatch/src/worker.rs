@@ -369,6 +369,10 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let is_hungry = self.is_hungry(now);
         let until = self.wake_at(now, is_hungry);
         self.ports.iter_mut().for_each(Port::back_off);
+        // Not hungry: what is not wanted stays where it is, in the card.
+        if is_hungry {
+            self.ports.iter_mut().for_each(Port::rest);
+        }
         let slept = || {
             let woken = sleep(stop, &self.bell, &self.ports, is_hungry, now, until);
             (woken, clock.now())

@@ -93,6 +93,20 @@ fn the_same_words_as_flags_mean_the_same() {
 }
 
 #[test]
+fn the_place_of_the_kernels_half_is_read_from_either_and_the_flag_counts() {
+    let text = "[[interface]]\ndevice = \"packet:e0\"\nkernel_half = \"leave\"\n";
+    let half = |settings: Settings| settings.interfaces[0].kernel_half.as_ref().map(|h| h.value);
+    assert_eq!(half(file(text).unwrap()), Some(KernelHalf::Leave));
+    let flags = ["--kernel-half=napi-thread"];
+    assert_eq!(half(both(text, &flags).unwrap()), Some(KernelHalf::NapiThread));
+    assert_eq!(half(both("", &["--device=packet:e0"]).unwrap()), None);
+    assert_eq!(
+        half(both("", &["--device=tap:a", "--kernel-half=auto"]).unwrap()),
+        Some(KernelHalf::Auto)
+    );
+}
+
+#[test]
 fn workers_and_their_cores_are_read_from_either() {
     let interface = "[[interface]]\ndevice = \"tap:fw0\"\n";
     let of = |text: &str| file(&format!("{text}\n{interface}")).unwrap();
@@ -254,6 +268,14 @@ fn each_kind_of_bad_file_is_told_with_line_column_key_and_remedy() {
             "fw.toml:3:7: interface.mac: a TUN carries no link ad",
         ),
         (
+            packet("kernel_half = \"softirq\""),
+            "fw.toml:3:15: interface.kernel_half: \"softirq\" is no place for the kernel's half; wr",
+        ),
+        (
+            with("kernel_half = \"napi-thread\""),
+            "fw.toml:3:15: interface.kernel_half: a TUN or TAP has no kernel's half that napi-th",
+        ),
+        (
             packet("queues = 2"),
             "fw.toml:3:10: interface.queues: a packet socket has no queues to c",
         ),
@@ -311,6 +333,14 @@ fn each_kind_of_bad_flag_is_told_with_its_name() {
         (&["--device=tap:a", "--mac=x"], "--mac: \"x\" is not a link address; write six pairs"),
         (&["--device=tap:a", "--mtu=1"], "--mtu: 1 cannot be an MTU; use 68 to 65535"),
         (&["--device=tap:a", "--queues=9"], "--queues: 9 cannot be a number of queues; use 1 to 8"),
+        (
+            &["--device=packet:a", "--kernel-half=no"],
+            "--kernel-half: \"no\" is no place for the kernel's half; write auto, busy-poll, napi-",
+        ),
+        (
+            &["--device=tap:a", "--kernel-half=busy-poll"],
+            "--kernel-half: a TUN or TAP has no kernel's half that busy-poll could be; leave it",
+        ),
         (&["--device=tap:a", "--cpu=-1"], "--cpu: -1 cannot be a core; use 0 to 1023"),
         (
             &["--device=tap:a", "--workers=0"],
@@ -429,6 +459,6 @@ proptest! {
         let _ = (words::device(&text), words::service(&text), words::address(&text));
         let _ = (words::gateway(&text), words::mac(&text), words::service_kind(&text));
         let _ = (words::port(number), words::mtu(number), words::queues(number));
-        let _ = words::cpu(number);
+        let _ = (words::cpu(number), words::kernel_half(&text));
     }
 }

@@ -251,6 +251,10 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
         self.inner.readiness()
     }
 
+    fn rest(&mut self) {
+        self.inner.rest();
+    }
+
     fn pending(&self) -> bool {
         self.inner.pending()
     }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use super::joining;
 use super::link::Link;
 use super::napi::{Napi, NapiSetting, Netdev};
+use super::poller::{Drive, Poller};
 use super::system::System;
 use super::thread::{self, Standing};
 
@@ -102,6 +103,10 @@ impl System for Linux {
 
     fn group(&self, thread: Option<u32>) -> io::Result<String> {
         thread.map_or_else(thread::our_group, thread::group)
+    }
+
+    fn driver(&self, ids: &[u32]) -> io::Result<Box<dyn Drive>> {
+        Ok(Box::new(Poller::open(ids)?))
     }
 
     fn move_to(&self, thread: u32, group: &str) -> io::Result<()> {

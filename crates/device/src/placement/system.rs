@@ -7,6 +7,7 @@ use std::io;
 
 use super::link::Link;
 use super::napi::{Napi, NapiSetting};
+use super::poller::Drive;
 use super::thread::Standing;
 
 /// See the file's head. One interface's; every error is the system's own.
@@ -23,5 +24,7 @@ pub(super) trait System: Send + Debug {
     fn set_nice(&self, thread: u32, nice: i32) -> io::Result<()>;
     /// The control group of a thread; our own where that is `None`.
     fn group(&self, thread: Option<u32>) -> io::Result<String>;
+    /// What runs the receive halves with these numbers from our own calls.
+    fn driver(&self, ids: &[u32]) -> io::Result<Box<dyn Drive>>;
     fn move_to(&self, thread: u32, group: &str) -> io::Result<()>;
 }

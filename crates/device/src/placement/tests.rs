@@ -23,6 +23,21 @@ struct State {
 struct Fake {
     state: Arc<Mutex<State>>,
     denied: Arc<Mutex<Vec<(&'static str, i32)>>>,
+    polled: Arc<Mutex<(u32, u32)>>,
+}
+
+/// A driver that counts: polls, and times that it was given back.
+#[derive(Debug)]
+struct Polled(Arc<Mutex<(u32, u32)>>);
+
+impl Drive for Polled {
+    fn poll(&mut self) {
+        self.0.lock().unwrap().0 += 1;
+    }
+
+    fn release(&mut self) {
+        self.0.lock().unwrap().1 += 1;
+    }
 }
 
 const THREAD: u32 = 77;
@@ -37,7 +52,7 @@ impl Fake {
         let setting = NapiSetting { threaded: Some(false), ..NapiSetting::default() };
         let mut state = State { ..state };
         state.napis[0] = Napi { id: 9000, thread: None, setting };
-        Self { state: Arc::new(Mutex::new(state)), denied: Arc::default() }
+        Self { state: Arc::new(Mutex::new(state)), denied: Arc::default(), polled: Arc::default() }
     }
 
     fn deny(self, what: &'static str, number: i32) -> Self {
@@ -101,6 +116,12 @@ impl System for Fake {
         self.with("group", |state| if thread.is_some() { state.group.clone() } else { ours })
     }
 
+    fn driver(&self, ids: &[u32]) -> io::Result<Box<dyn Drive>> {
+        assert_eq!(ids, [9000]);
+        let polled = Polled(Arc::clone(&self.polled));
+        self.with("driver", |_| Box::new(polled) as Box<dyn Drive>)
+    }
+
     fn move_to(&self, _: u32, group: &str) -> io::Result<()> {
         self.with("move_to", |state| state.group = group.to_owned())
     }
@@ -145,6 +166,27 @@ fn a_thread_that_was_the_users_gets_its_rank_cores_and_group_back() {
     assert_ne!(fake.state(), before);
     drop(placement);
     assert_eq!(fake.state(), before);
+}
+
+#[test]
+fn the_worker_runs_the_kernels_half_itself_and_gives_it_back_before_it_sleeps() {
+    let fake = Fake::veth();
+    let before = fake.state().napis;
+    let mut placement = take(&fake, KernelHalf::BusyPoll).unwrap();
+    assert_eq!(placement.report().place, "busy-poll");
+    let setting = fake.state().napis[0].setting;
+    assert_eq!((setting.defer, setting.flush_nanos), (POLL_DEFER, POLL_FLUSH_NANOS));
+    (0..3).for_each(|_| placement.poll());
+    placement.rest();
+    assert_eq!((*fake.polled.lock().unwrap(), placement.polls()), ((3, 1), 3));
+    drop(placement);
+    assert_eq!(fake.polled.lock().unwrap().1, 2, "the card calls again when we are gone");
+    assert_eq!(fake.state().napis, before);
+
+    let fake = Fake::veth().deny("driver", libc::EPERM);
+    let error = take(&fake, KernelHalf::BusyPoll).unwrap_err().to_string();
+    assert!(error.contains("io_uring"), "{error}");
+    assert_eq!(fake.state().napis, before);
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! `Poller`: the kernel's half of an interface, run within our own system call.
+//!
+//! Made by `linux.rs`, called by `af_packet.rs` where its ring is empty. An io_uring that never
+//! carries a request: it is told the receive halves by their numbers, and polls them while it
+//! waits. A socket of the kernel's own stack could poll too, but learns the number only from a
+//! packet that it receives through that half, which nobody can promise on a foreign link.
+//!
+//! Invariants: [`Drive::poll`] returns after [`POLL_MICROS`] or little more, and takes no memory;
+//! between two polls the card does not call, for as long as the half was set to look by itself
+//! (`gro_flush_timeout`); [`Drive::release`] has the card call again. Needs Linux 6.13, and an
+//! io_uring that is not forbidden. Reading: io_uring_register(2), `IORING_REGISTER_NAPI`.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Microseconds of one poll: some three dozen frames.
+const POLL_MICROS: u32 = 20;
+
+const IORING_ENTER_GETEVENTS: libc::c_uint = 1;
+const IORING_ENTER_EXT_ARG: libc::c_uint = 1 << 3;
+const IORING_REGISTER_NAPI: libc::c_uint = 27;
+/// Operations of `struct io_uring_napi`.
+const NAPI_REGISTER: u8 = 0;
+const NAPI_ADD_ID: u8 = 1;
+/// The kind of tracking that knows only what it is told.
+const TRACKING_STATIC: u32 = 1;
+
+/// What runs the kernel's half: a [`Poller`], or the fake of `tests.rs`.
+pub(super) trait Drive: Send + Debug {
+    /// Runs it for a moment.
+    fn poll(&mut self);
+    /// Runs it once more and gives it back to the card, which calls when something comes.
+    fn release(&mut self);
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct Poller {
+    ring: OwnedFd,
+    /// Whether the card calls.
+    released: bool,
+}
+
+/// `struct io_uring_napi`.
+#[repr(C)]
+struct RingNapi {
+    busy_poll_micros: u32,
+    prefer_busy_poll: u8,
+    operation: u8,
+    pad: [u8; 2],
+    parameter: u32,
+    reserved: u32,
+}
+
+/// `struct io_uring_getevents_arg`.
+#[repr(C)]
+struct Wait {
+    mask: u64,
+    mask_bytes: u32,
+    min_wait_micros: u32,
+    time: u64,
+}
+
+/// `struct __kernel_timespec`.
+#[repr(C)]
+struct Time {
+    seconds: i64,
+    nanos: i64,
+}
+
+impl Poller {
+    /// A poller of these receive halves.
+    pub(super) fn open(ids: &[u32]) -> io::Result<Self> {
+        // `struct io_uring_params`: all zeros asks for nothing special.
+        let mut parameters = [0_u64; 15];
+        // SAFETY: the system reads and writes 120 bytes, which live until the call returns.
+        let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a descriptor that was just made, and that nobody else has.
+        let ring = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
+        let poller = Self { ring, released: true };
+        poller.register(NAPI_REGISTER, TRACKING_STATIC, true)?;
+        ids.iter().try_for_each(|id| poller.register(NAPI_ADD_ID, *id, true))?;
+        Ok(poller)
+    }
+
+    fn register(&self, operation: u8, parameter: u32, prefer: bool) -> io::Result<()> {
+        let mut wish = RingNapi {
+            busy_poll_micros: POLL_MICROS,
+            prefer_busy_poll: u8::from(prefer),
+            operation,
+            pad: [0; 2],
+            parameter,
+            reserved: 0,
+        };
+        let (ring, what) = (self.ring.as_raw_fd(), IORING_REGISTER_NAPI);
+        // SAFETY: the system reads and writes one structure of this layout, which lives until the
+        // call returns.
+        let result =
+            unsafe { libc::syscall(libc::SYS_io_uring_register, ring, what, &raw mut wish, 1) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Waits for an event that never comes, and polls meanwhile.
+    fn wait(&self) {
+        let time = Time { seconds: 0, nanos: i64::from(POLL_MICROS) * 1000 };
+        let at = (&raw const time) as u64;
+        let wait = Wait { mask: 0, mask_bytes: 0, min_wait_micros: 0, time: at };
+        let (ring, flags) = (self.ring.as_raw_fd(), IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG);
+        // SAFETY: the system reads both structures, which have its layout and live until the call
+        // returns. It ends with the time, or with a signal; either way there is nothing to do.
+        let _ = unsafe {
+            let (wait, bytes) = (&raw const wait, size_of::<Wait>());
+            libc::syscall(libc::SYS_io_uring_enter, ring, 0, 1, flags, wait, bytes)
+        };
+    }
+}
+
+impl Drive for Poller {
+    fn poll(&mut self) {
+        self.released = false;
+        self.wait();
+    }
+
+    fn release(&mut self) {
+        if core::mem::replace(&mut self.released, true) {
+            return;
+        }
+        // Without preference the last look ends as the card's own would: its calls are on again.
+        // Were this refused, the half would look by itself when its time is over.
+        let _ = self.register(NAPI_REGISTER, TRACKING_STATIC, false);
+        self.wait();
+        let _ = self.register(NAPI_REGISTER, TRACKING_STATIC, true);
+    }
+}
