@@ -495,6 +495,9 @@ fn stand<E: Engine + Publish + 'static>(
         made,
         workers,
     })?;
+    if workers > 1 {
+        worker.gate.join(id);
+    }
     worker.crew = Some(Membership {
         id,
         workers: workers as u16,

@@ -94,11 +94,17 @@ impl Exchange {
         self.neighbours.push(Neighbour { id: WorkerId(id), bell: bell.clone(), to, from, outbox });
     }
 
-    /// Takes what others handed over: at most a burst, packets for the engine into `handed`,
+    /// Takes what others handed over: `most` at most, packets for the engine into `handed`,
     /// departures into `departing`. Returns how many.
-    pub(crate) fn collect(&mut self, departing: &mut PacketList, facts: &mut Facts) -> usize {
+    pub(crate) fn collect(
+        &mut self,
+        most: usize,
+        departing: &mut PacketList,
+        facts: &mut Facts,
+    ) -> usize {
         let count = self.neighbours.len();
-        let mut room = BURST_MAX;
+        let mut room = most.min(BURST_MAX);
+        let asked = room;
         let mut departures = 0;
         for step in 0..count {
             let index = (self.first + step) % count;
@@ -118,7 +124,7 @@ impl Exchange {
             }
         }
         self.first = (self.first + 1) % count.max(1);
-        let taken = BURST_MAX - room;
+        let taken = asked - room;
         facts.add(Fact::Adopted, taken as u64);
         facts.add(Fact::AdoptedDepartures, departures);
         taken
@@ -229,7 +235,7 @@ mod tests {
 
     fn marks(exchange: &mut Exchange, facts: &mut Facts) -> Vec<(HandoffKind, u8)> {
         let mut departing = PacketList::new();
-        exchange.collect(&mut departing, facts);
+        exchange.collect(BURST_MAX, &mut departing, facts);
         exchange.handed.drain().map(|h| (h.kind, h.packet.first()[0])).collect()
     }
 
@@ -305,7 +311,7 @@ mod tests {
         all[2].departure(WorkerId(1), pool.packet_from(&[4]).unwrap(), &mut facts);
         all[2].give_out(&mut facts);
         let mut departing = PacketList::new();
-        assert_eq!(all[1].collect(&mut departing, &mut facts), 4);
+        assert_eq!(all[1].collect(BURST_MAX, &mut departing, &mut facts), 4);
         let handed: Vec<_> =
             all[1].handed.drain().map(|h| (h.to, h.kind, h.packet.first()[0])).collect();
         let expected: Vec<_> =

@@ -97,9 +97,12 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// What neighbours handed over: the engine's to the engine, departures to the devices.
     fn adopt(&mut self, now: Instant) -> usize {
+        let appetite = self.appetite(now);
+        let asked = self.gate.ask_handed(appetite);
         let Some(crew) = &mut self.crew else { return 0 };
-        let taken = crew.exchange.collect(&mut self.departing, &mut self.facts);
+        let taken = crew.exchange.collect(asked, &mut self.departing, &mut self.facts);
         self.sent_before = self.departing.len();
+        self.gate.admit_handed(now, self.engine.as_ref(), &mut crew.exchange.handed, taken);
         if crew.exchange.handed.is_empty() {
             return taken;
         }

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use floodwall_base::Instant;
 use floodwall_base::limits::BURST_MAX;
-use floodwall_packet::{Burst, Engine};
-use floodwall_schedule::{Balance, Gate, Next, Poll};
+use floodwall_base::{Instant, WorkerId};
+use floodwall_packet::{Burst, Engine, HandoffList};
+use floodwall_schedule::{Balance, Gate, GateStats, HandedGate, Next, Poll};
 
 use crate::facts::{Fact, Facts};
 use crate::worker::WorkerConfig;
@@ -57,6 +57,8 @@ impl Drop for AtWork {
 /// See the file's head.
 pub(crate) struct TurnGate {
     gate: Option<Gate>,
+    /// The same for what neighbours hand over.
+    handed_gate: Option<HandedGate>,
     balance: Option<Balance>,
     applications: Option<Applications>,
     /// How many packets the devices were asked for in this turn, and have given.
@@ -64,6 +66,9 @@ pub(crate) struct TurnGate {
     taken: usize,
     /// How many the engine was willing to take.
     appetite: usize,
+    /// How many packets neighbours were asked for in this turn, and have given.
+    asked_handed: usize,
+    taken_handed: usize,
     /// Until when the worker means to be away.
     away_until: Option<Instant>,
 }
@@ -72,13 +77,52 @@ impl TurnGate {
     pub(crate) fn new(config: &WorkerConfig) -> Self {
         Self {
             gate: config.gate.map(Gate::new),
+            handed_gate: None,
             balance: config.balance.map(|balance| Balance::new(balance, Instant::ORIGIN)),
             applications: config.applications.clone(),
             asked: 0,
             taken: 0,
             appetite: 0,
+            asked_handed: 0,
+            taken_handed: 0,
             away_until: None,
         }
+    }
+
+    /// The worker is `own` of a crew: neighbours will hand over packets.
+    pub(crate) fn join(&mut self, own: WorkerId) {
+        self.handed_gate = self.gate.as_ref().map(|gate| HandedGate::new(own, *gate.config()));
+    }
+
+    /// How many packets are taken of neighbours in this turn.
+    #[inline]
+    pub(crate) fn ask_handed(&mut self, appetite: usize) -> usize {
+        self.appetite = appetite.min(BURST_MAX);
+        let gate = self.handed_gate.as_ref();
+        self.asked_handed = gate.map_or(self.appetite, |gate| gate.ask(self.appetite));
+        self.asked_handed
+    }
+
+    /// As [`TurnGate::admit`], of what neighbours handed over.
+    #[inline]
+    pub(crate) fn admit_handed<E: Engine>(
+        &mut self,
+        now: Instant,
+        engine: Option<&E>,
+        handed: &mut HandoffList,
+        taken: usize,
+    ) {
+        self.taken_handed = taken;
+        let poll = Poll { now, asked: self.asked_handed, taken, appetite: self.appetite };
+        if let (Some(gate), Some(engine)) = (&mut self.handed_gate, engine) {
+            gate.admit(engine, handed, &poll);
+        }
+    }
+
+    /// Strangers that wait at both gates.
+    fn waiting(&self) -> usize {
+        self.gate.as_ref().map_or(0, Gate::waiting)
+            + self.handed_gate.as_ref().map_or(0, HandedGate::waiting)
     }
 
     /// How many packets devices are asked for in this turn. With a gate, the engine's appetite
@@ -123,12 +167,12 @@ impl TurnGate {
     /// Whether there may be more than the last turn took.
     pub(crate) fn has_more(&self) -> bool {
         let full = self.taken > 0 && self.taken >= self.asked;
-        full || self.appetite > 0 && self.gate.as_ref().is_some_and(|gate| gate.waiting() > 0)
+        full || self.appetite > 0 && self.waiting() > 0
     }
 
     /// Whether packets wait for the engine's appetite.
     pub(crate) fn holds_back(&self) -> bool {
-        self.appetite == 0 && self.gate.as_ref().is_some_and(|gate| gate.waiting() > 0)
+        self.appetite == 0 && self.waiting() > 0
     }
 
     /// Whether the worker shares its core.
@@ -143,11 +187,14 @@ impl TurnGate {
         if let Some(gate) = &mut self.gate {
             gate.ran(to - from);
         }
+        if let Some(gate) = &mut self.handed_gate {
+            gate.ran(to - from);
+        }
         let balance = self.balance.as_mut()?;
         if let Some(applications) = &self.applications {
             balance.set_applications_idle(from, applications.are_idle());
         }
-        self.away_until = match balance.ran(from, to, self.taken, more) {
+        self.away_until = match balance.ran(from, to, self.taken + self.taken_handed, more) {
             Next::Go => None,
             Next::Rest { until } => Some(until),
         };
@@ -164,6 +211,9 @@ impl TurnGate {
     pub(crate) fn rested(&mut self, from: Instant, to: Instant) {
         if let (Some(gate), Some(until)) = (&mut self.gate, self.away_until.take()) {
             gate.rests(until.min(to) - from);
+            if let Some(handed) = &mut self.handed_gate {
+                handed.rests(until.min(to) - from);
+            }
         }
         if let Some(balance) = &mut self.balance {
             balance.rested(from, to);
@@ -172,14 +222,16 @@ impl TurnGate {
 
     /// Writes what has happened here to the facts.
     pub(crate) fn report(&self, facts: &mut Facts) {
-        if let Some(gate) = &self.gate {
-            let stats = gate.stats();
-            facts.set(Fact::TriageLooks, stats.looked_at());
-            facts.set(Fact::TriageFriends, stats.friends);
-            facts.set(Fact::TriageWaiting, gate.waiting() as u64);
-            facts.set(Fact::DropsTriageRefusable, stats.refused);
-            facts.set(Fact::DropsTriageStranger, stats.crowded_out);
-        }
+        let gates = || {
+            let gate = self.gate.as_ref().map(Gate::stats);
+            gate.into_iter().chain(self.handed_gate.as_ref().map(HandedGate::stats))
+        };
+        let sum = |what: fn(&GateStats) -> u64| gates().map(what).sum();
+        facts.set(Fact::TriageLooks, sum(GateStats::looked_at));
+        facts.set(Fact::TriageFriends, sum(|stats| stats.friends));
+        facts.set(Fact::TriageWaiting, self.waiting() as u64);
+        facts.set(Fact::DropsTriageRefusable, sum(|stats| stats.refused));
+        facts.set(Fact::DropsTriageStranger, sum(|stats| stats.crowded_out));
         if let Some(balance) = &self.balance {
             let stats = balance.stats();
             let nanos =

@@ -341,7 +341,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             || self.gate.has_more()
             || self.deadline().is_some_and(|deadline| deadline <= now)
             || is_hungry && self.ports.iter().any(Port::has_pending)
-            || self.has_mail()
+            || is_hungry && self.has_mail()
         {
             return true;
         }
@@ -359,14 +359,14 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             return Ok(now);
         }
         // What neighbours hand over is looked at once more: see `sync::Alarm`.
-        if self.has_mail() {
+        let is_hungry = self.is_hungry(now);
+        if is_hungry && self.has_mail() {
             self.bell.rise(false);
             return Ok(now);
         }
         self.facts.add(Fact::Sleeps, 1);
         self.publish(now);
         let slept_from = now;
-        let is_hungry = self.is_hungry(now);
         let until = self.wake_at(now, is_hungry);
         self.ports.iter_mut().for_each(Port::back_off);
         // Not hungry: what is not wanted stays where it is, in the card.

@@ -89,6 +89,11 @@ impl HandoffList {
         self.list.drain(..)
     }
 
+    /// Takes the first `n`, in order.
+    pub fn drain_first(&mut self, n: usize) -> impl Iterator<Item = Handoff> + '_ {
+        self.list.drain(..n.min(self.list.len()))
+    }
+
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Handoff> {
         self.list.iter()

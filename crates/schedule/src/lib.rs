@@ -10,8 +10,10 @@
 
 mod balance;
 mod gate;
+mod handed;
 mod share;
 
 pub use balance::{Balance, BalanceConfig, BalanceStats, Next};
 pub use gate::{Gate, GateConfig, GateStats, Poll};
+pub use handed::HandedGate;
 pub use share::Share;

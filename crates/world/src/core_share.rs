@@ -8,10 +8,10 @@
 
 use core::time::Duration;
 
-use floodwall_base::Instant;
 use floodwall_base::limits::BURST_MAX;
-use floodwall_packet::{Burst, Engine};
-use floodwall_schedule::{Balance, Gate, Next, Poll};
+use floodwall_base::{Instant, WorkerId};
+use floodwall_packet::{Burst, Engine, HandoffList};
+use floodwall_schedule::{Balance, Gate, HandedGate, Next, Poll};
 
 use crate::node::{NodeConfig, NodeStats};
 
@@ -130,6 +130,8 @@ impl Program {
 pub(crate) struct CoreShare {
     balance: Option<Balance>,
     gate: Option<Gate>,
+    /// The same for what other workers of the host hand over.
+    handed_gate: Option<HandedGate>,
     program: Option<Program>,
     /// Since when the core has been free of packet work.
     free_from: Instant,
@@ -142,10 +144,37 @@ impl CoreShare {
         Self {
             balance: config.balance.map(|balance| Balance::new(balance, Instant::ORIGIN)),
             gate: config.gate.map(Gate::new),
+            handed_gate: None,
             program: config.application.map(Program::new),
             free_from: Instant::ORIGIN,
             rest_until: Instant::ORIGIN,
         }
+    }
+
+    /// The core is that of the worker `own` of a host with several.
+    pub(crate) fn join(&mut self, own: WorkerId) {
+        self.handed_gate = self.gate.as_ref().map(|gate| HandedGate::new(own, *gate.config()));
+    }
+
+    /// Moves what other workers handed over from `inbox` to `handed`: a burst at most, and what the
+    /// engine shall have of it now. Returns how many were taken, and how many looked at.
+    pub(crate) fn take_handed<E: Engine + ?Sized>(
+        &mut self,
+        now: Instant,
+        engine: &E,
+        inbox: &mut HandoffList,
+        handed: &mut HandoffList,
+    ) -> (usize, u64) {
+        let appetite = engine.appetite(now).min(BURST_MAX);
+        let asked = self.handed_gate.as_ref().map_or(appetite, |gate| gate.ask(appetite));
+        for handoff in inbox.drain_first(asked) {
+            let _ = handed.push(handoff);
+        }
+        let taken = handed.len();
+        let Some(gate) = &mut self.handed_gate else { return (taken, 0) };
+        let before = gate.stats().looked_at();
+        gate.admit(engine, handed, &Poll { now, asked, taken, appetite });
+        (taken, gate.stats().looked_at() - before)
     }
 
     /// Until when the worker stays away.
@@ -156,6 +185,7 @@ impl CoreShare {
     /// How many packets wait for their turn beside the ring.
     pub(crate) fn waiting(&self) -> usize {
         self.gate.as_ref().map_or(0, Gate::waiting)
+            + self.handed_gate.as_ref().map_or(0, HandedGate::waiting)
     }
 
     /// Whether this turn only looks ahead for friends, and timed work waits.
@@ -195,6 +225,9 @@ impl CoreShare {
         if let Some(gate) = &mut self.gate {
             gate.ran(to - from);
         }
+        if let Some(gate) = &mut self.handed_gate {
+            gate.ran(to - from);
+        }
         let Some(balance) = &mut self.balance else { return };
         balance.set_applications_idle(from, idle);
         self.rest_until = match balance.ran(from, to, packets, more) {
@@ -214,6 +247,9 @@ impl CoreShare {
             program.run(self.free_from, now);
         }
         if let Some(gate) = &mut self.gate {
+            gate.rests(self.rest_until.min(now) - self.free_from);
+        }
+        if let Some(gate) = &mut self.handed_gate {
             gate.rests(self.rest_until.min(now) - self.free_from);
         }
         if let Some(balance) = &mut self.balance {
@@ -236,11 +272,12 @@ impl CoreShare {
             stats.time_squeeze = balance.stats().time_squeeze;
             stats.run_max = balance.stats().longest_run;
         }
-        if let Some(gate) = &self.gate {
-            stats.looked_at = gate.stats().looked_at();
-            stats.refused = gate.stats().refused;
-            stats.crowded_out = gate.stats().crowded_out;
-            stats.waiting = gate.waiting();
+        stats.waiting = self.waiting();
+        let gate = self.gate.as_ref().map(Gate::stats);
+        for gate in gate.into_iter().chain(self.handed_gate.as_ref().map(HandedGate::stats)) {
+            stats.looked_at += gate.looked_at();
+            stats.refused += gate.refused;
+            stats.crowded_out += gate.crowded_out;
         }
     }
 }

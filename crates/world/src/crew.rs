@@ -8,28 +8,31 @@
 //! of all that depends on nothing but the world's.
 //!
 //! # Under flood
-//! Reachable by anyone whose packets are handed over. Bound: [`HANDOFFS`] packets of one turn and
-//! in one inbox. When full the newcomer dies and is counted ([`crate::NodeStats::handoff_lost`]).
+//! Reachable by anyone whose packets are handed over. Bound: [`HANDOFFS`] packets of one turn,
+//! [`HANDOFF_RING`] in one inbox, of which a turn takes a burst. When full the newcomer dies and is counted ([`crate::NodeStats::handoff_lost`]).
 
-use floodwall_base::{Instant, Steering, WorkerId};
-use floodwall_packet::{Handoff, HandoffList, Peers};
+use floodwall_base::limits::{BURST_MAX, HANDOFF_RING};
+use floodwall_base::{IfIndex, Instant, Steering, WorkerId};
+use floodwall_packet::{Burst, Handoff, HandoffKind, HandoffList, Peers};
 use floodwall_sync::qsbr::{Domain, Moment, Reader};
 use floodwall_wire::steer;
 
 use crate::node::NodeId;
 
-/// Packets that one worker hands over in a turn, and that wait for one worker, at most.
+/// Packets that one worker hands over in a turn, at most.
 pub(crate) const HANDOFFS: usize = 256;
 
 /// The workers of one host, the control shard's first.
 pub(crate) struct Crew {
     pub(crate) members: Vec<NodeId>,
     steering: Steering,
+    /// Interfaces whose frames all lie in one worker's queue, whoever owns them.
+    queues: Vec<(IfIndex, NodeId)>,
 }
 
 impl Crew {
     pub(crate) const fn new(members: Vec<NodeId>, steering: Steering) -> Self {
-        Self { members, steering }
+        Self { members, steering, queues: Vec::new() }
     }
 
     /// The node of a worker.
@@ -37,9 +40,18 @@ impl Crew {
         self.members.get(usize::from(worker.0)).copied()
     }
 
+    /// From now on all frames of an interface are put into the ring of one worker.
+    pub(crate) fn set_queue(&mut self, iface: IfIndex, worker: NodeId) {
+        self.queues.retain(|(known, _)| *known != iface);
+        self.queues.push((iface, worker));
+    }
+
     /// Whose ring an Ethernet frame is put into.
-    pub(crate) fn owner(&self, frame: &[u8]) -> Option<NodeId> {
-        self.member(steer::frame(&self.steering, frame))
+    pub(crate) fn receiver(&self, iface: IfIndex, frame: &[u8]) -> Option<NodeId> {
+        let queue = self.queues.iter().find(|(known, _)| *known == iface);
+        queue
+            .map(|(_, worker)| *worker)
+            .or_else(|| self.member(steer::frame(&self.steering, frame)))
     }
 }
 
@@ -50,6 +62,10 @@ pub(crate) struct Membership {
     reader: Reader,
     pub(crate) handoff: HandoffList,
     pub(crate) inbox: HandoffList,
+    /// Of the inbox, what the engine is given now.
+    pub(crate) handed: HandoffList,
+    own: WorkerId,
+    steering: Steering,
     /// Another worker wants it to have a turn.
     pub(crate) nudged: bool,
     /// It neither has turns nor pauses: a worker that hangs.
@@ -58,12 +74,20 @@ pub(crate) struct Membership {
 
 impl Membership {
     /// `None` where every worker that the domain was made for has its reader.
-    pub(crate) fn new(crew: usize, domain: &Domain) -> Option<Self> {
+    pub(crate) fn new(
+        crew: usize,
+        domain: &Domain,
+        own: WorkerId,
+        steering: Steering,
+    ) -> Option<Self> {
         Some(Self {
             crew,
             reader: domain.reader().ok()?,
             handoff: HandoffList::new(HANDOFFS),
-            inbox: HandoffList::new(HANDOFFS),
+            inbox: HandoffList::new(HANDOFF_RING),
+            handed: HandoffList::new(BURST_MAX),
+            own,
+            steering,
             nudged: false,
             stuck: false,
         })
@@ -74,10 +98,27 @@ impl Membership {
         Peers { view: self.reader.view(), handoff: &mut self.handoff }
     }
 
-    /// As [`Membership::peers`], with the inbox beside it.
-    pub(crate) fn peers_and_inbox(&mut self) -> (Peers<'_>, &mut HandoffList) {
+    /// As [`Membership::peers`], with what it is handed beside it.
+    pub(crate) fn peers_and_handed(&mut self) -> (Peers<'_>, &mut HandoffList) {
         let peers = Peers { view: self.reader.view(), handoff: &mut self.handoff };
-        (peers, &mut self.inbox)
+        (peers, &mut self.handed)
+    }
+
+    /// Takes out of a burst what is another worker's, for its owner; returns how many found no
+    /// room.
+    pub(crate) fn sort(&mut self, burst: &mut Burst) -> u64 {
+        let Self { own, steering, handoff, .. } = self;
+        let mut lost = 0;
+        burst.sort_out(0, |packet| {
+            let to = steer::frame(steering, packet.first());
+            if to == *own {
+                return Some(packet);
+            }
+            let kind = HandoffKind::Frame;
+            lost += u64::from(handoff.push(Handoff { to, kind, packet }).is_err());
+            None
+        });
+        lost
     }
 
     /// Whether a turn would find something of other workers'.

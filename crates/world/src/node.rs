@@ -139,11 +139,13 @@ pub(crate) struct Node {
     pub(crate) engine: Box<dyn AnyEngine>,
     pub(crate) random: Randomness,
     config: NodeConfig,
-    share: CoreShare,
+    pub(crate) share: CoreShare,
     /// The link of each interface; index 0 stays empty.
     ports: Vec<Option<(LinkId, Side)>>,
     ring: PacketList,
     pub(crate) arrived: Burst,
+    /// Packets that other workers handed over, taken in this turn.
+    adopted: usize,
     departing: PacketList,
     /// What ties it to the other workers of its host.
     pub(crate) membership: Option<Membership>,
@@ -181,6 +183,7 @@ impl Node {
             ports: Vec::new(),
             ring: PacketList::new(),
             arrived: Burst::new(),
+            adopted: 0,
             departing: PacketList::new(),
             membership: None,
             remake: None,
@@ -327,7 +330,7 @@ impl Node {
             self.stats.rounds += 1;
             spent.units = self.call(now, |engine, round| engine.round(round));
         }
-        spent.units = spent.units.plus(self.adopt(now));
+        self.adopt(now, &mut spent);
         // Timed work waits for a turn that does more than look ahead.
         let may = !self.share.looks_ahead();
         let nudge = self.membership.as_mut().filter(|_| may);
@@ -346,16 +349,29 @@ impl Node {
     }
 
     /// Takes what other workers handed over.
-    fn adopt(&mut self, now: Instant) -> Units {
-        let Self { engine, pool, random, config, arrived, departing, membership, .. } = self;
-        let Some(membership) = membership.as_mut().filter(|m| !m.inbox.is_empty()) else {
-            return Units(0);
-        };
-        self.stats.adopted += membership.inbox.len() as u64;
-        let (peers, inbox) = membership.peers_and_inbox();
-        let budget = config.budget;
-        let peers = Some(peers);
-        engine.adopt(&mut Round { now, pool, random, arrived, departing, budget, peers }, inbox)
+    fn adopt(&mut self, now: Instant, spent: &mut Spent) {
+        let Self { engine, pool, random, config, arrived, departing, membership, share, .. } = self;
+        let Some(membership) = membership.as_mut() else { return };
+        let Membership { inbox, handed, .. } = membership;
+        let (taken, looked_at) = share.take_handed(now, &**engine, inbox, handed);
+        self.stats.adopted += taken as u64;
+        self.adopted = taken;
+        spent.triaged += looked_at;
+        if handed.is_empty() {
+            return;
+        }
+        let (peers, handed) = membership.peers_and_handed();
+        let (budget, peers) = (config.budget, Some(peers));
+        let mut round = Round { now, pool, random, arrived, departing, budget, peers };
+        spent.units = spent.units.plus(engine.adopt(&mut round, handed));
+        drop(handed.drain());
+    }
+
+    /// Hands over what came by the wrong queue: to whoever owns it.
+    fn sort(&mut self) {
+        let Some(membership) = self.membership.as_mut() else { return };
+        let lost = membership.sort(&mut self.arrived);
+        self.stats.handoff_lost += lost;
     }
 
     /// Lets `caller` use the engine with a round of its own, at the price of the packets it sends.
@@ -389,6 +405,7 @@ impl Node {
             }
         }
         let poll = Poll { now, asked, taken: self.arrived.len(), appetite };
+        self.sort();
         spent.triaged = self.share.admit(&*self.engine, &mut self.arrived, &poll);
         self.stats.packets_in += self.arrived.len() as u64;
         // An engine without appetite says by its deadline when to ask it again, or is asked soon.
@@ -434,6 +451,7 @@ impl Node {
     /// first `sent_before` packets that wait to depart.
     fn pay(&mut self, now: Instant, mut spent: Spent, sent_before: usize) {
         let taken = usize::try_from(spent.packets).unwrap_or(usize::MAX);
+        let taken = taken + core::mem::take(&mut self.adopted);
         for packet in self.departing.iter().skip(sent_before) {
             spent.packets += 1;
             spent.bytes += packet.len() as u64;

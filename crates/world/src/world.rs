@@ -167,11 +167,13 @@ impl World {
             return Err(WorldError::Workers { made, wanted });
         }
         for (at, (engine, pool)) in engines.into_iter().enumerate() {
-            let membership = Membership::new(crew, domain);
+            let own = WorkerId(at as u16);
+            let membership = Membership::new(crew, domain, own, steering);
             let membership = membership.ok_or(WorldError::Workers { made: at, wanted })?;
             let id = self.add_node_with(&format!("{name}.{at}"), engine, pool, config);
             if let Some(node) = self.nodes.get_mut(id.0) {
                 node.membership = Some(membership);
+                node.share.join(own);
             }
             members.push(id);
         }
@@ -185,6 +187,15 @@ impl World {
             membership.stuck = stuck;
         }
         self.note_turn(id);
+    }
+
+    /// From now on all frames that arrive at a host with several workers by this interface lie in
+    /// the queue of one of them, whoever owns them, as with a card that knows nothing of us.
+    pub fn set_queue(&mut self, worker: NodeId, iface: IfIndex) {
+        let crew = self.at(worker).and_then(|node| node.membership.as_ref()).map(|m| m.crew);
+        if let Some(crew) = crew.and_then(|crew| self.crews.get_mut(crew)) {
+            crew.set_queue(iface, worker);
+        }
     }
 
     /// From now on a panic of this node's engine costs no more than the engine: `make` makes its
@@ -491,7 +502,7 @@ impl World {
         let (first, iface) = link.port(from.other());
         let membership = self.nodes.get(first.0).and_then(|node| node.membership.as_ref());
         let crew = membership.and_then(|membership| self.crews.get(membership.crew));
-        let receiver = crew.and_then(|crew| crew.owner(&flown.frame)).unwrap_or(first);
+        let receiver = crew.and_then(|crew| crew.receiver(iface, &flown.frame)).unwrap_or(first);
         let Some(node) = self.nodes.get_mut(receiver.0) else { return };
         let received = node.receive(self.now, iface, &flown.frame);
         let stats = &mut link.lane_mut(from).stats;

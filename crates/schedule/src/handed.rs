@@ -1,0 +1,178 @@
+//! `HandedGate`: a worker's gate for frames that arrived at another worker's queue.
+//!
+//! Asked by `dispatch` and `world` for what was taken from the rings between workers, as [`Gate`] is
+//! for what was taken from devices: a worker's friends and its application fare the same by
+//! whichever queue a flood comes. A gate of its own, because the pressure is another one: rings
+//! that are full say nothing of the device, and strangers that wait here hold up none that came by
+//! the right queue. What another engine has put work into (packets to be sent, datagrams put
+//! together) and what only leaves here passes unasked.
+//!
+//! Invariants: as of [`Gate`], whose counts are used; what is handed to the engine is in the order
+//! in which it came, frames of one class and family among themselves.
+//!
+//! # Under flood
+//! As [`Gate`]: `STRANGERS_WAITING_MAX` packets a family once more.
+
+use core::time::Duration;
+
+use floodwall_base::WorkerId;
+use floodwall_base::limits::BURST_MAX;
+use floodwall_packet::{Burst, Engine, Handoff, HandoffKind, HandoffList};
+
+use crate::gate::{Gate, GateConfig, GateStats, Poll};
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct HandedGate {
+    gate: Gate,
+    own: WorkerId,
+    /// Where frames lie while they are judged, and what is no frame.
+    frames: Burst,
+    others: HandoffList,
+}
+
+impl HandedGate {
+    /// A gate of the worker `own` at which nobody waits. Allocates all that it will need.
+    #[must_use]
+    pub fn new(own: WorkerId, config: GateConfig) -> Self {
+        let others = HandoffList::new(BURST_MAX);
+        Self { gate: Gate::new(config), own, frames: Burst::new(), others }
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub const fn stats(&self) -> &GateStats {
+        self.gate.stats()
+    }
+
+    /// How many frames wait.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.gate.waiting()
+    }
+
+    /// As [`Gate::ran`].
+    pub fn ran(&mut self, took: Duration) {
+        self.gate.ran(took);
+    }
+
+    /// As [`Gate::rests`].
+    pub fn rests(&mut self, length: Duration) {
+        self.gate.rests(length);
+    }
+
+    /// How many packets to take from the rings, given the engine's `appetite`.
+    #[must_use]
+    pub fn ask(&self, appetite: usize) -> usize {
+        self.gate.ask(appetite)
+    }
+
+    /// What a `poll` of the rings has brought, into what the engine shall have now. Costs a compare or two without pressure; under pressure a look a frame.
+    pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, handed: &mut HandoffList, poll: &Poll) {
+        let looks = poll.taken >= poll.asked.min(poll.appetite + 1)
+            || self.gate.is_under_pressure()
+            || self.gate.waiting() > 0;
+        if looks {
+            self.frames.set_limit(BURST_MAX);
+            for handoff in handed.drain() {
+                self.part(handoff);
+            }
+        }
+        self.gate.admit(engine, &mut self.frames, poll);
+        if looks {
+            let Self { own, frames, others, .. } = self;
+            let to = *own;
+            let frames = frames.drain();
+            let frames = frames.map(|packet| Handoff { to, kind: HandoffKind::Frame, packet });
+            for handoff in others.drain().chain(frames) {
+                // There is room: no more than a burst was taken.
+                let _ = handed.push(handoff);
+            }
+        }
+    }
+
+    fn part(&mut self, handoff: Handoff) {
+        let Handoff { to, kind, packet } = handoff;
+        if kind != HandoffKind::Frame {
+            let _ = self.others.push(Handoff { to, kind, packet });
+        } else {
+            let _ = self.frames.push(packet);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_base::{Instant, Units};
+    use floodwall_packet::{Pool, PoolConfig, Round, Triage};
+
+    use super::*;
+
+    /// Tells classes by the first byte.
+    struct ByByte;
+
+    impl Engine for ByByte {
+        fn round(&mut self, _: &mut Round<'_>) -> Units {
+            Units(0)
+        }
+        fn work(&mut self, _: &mut Round<'_>) -> Units {
+            Units(0)
+        }
+        fn deadline(&self) -> Option<Instant> {
+            None
+        }
+        fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+            for (packet, class) in burst.iter().zip(classes) {
+                *class = match packet.first().first() {
+                    Some(b'f') => Triage::Friend,
+                    Some(b's') => Triage::Stranger,
+                    _ => Triage::Refusable,
+                };
+            }
+        }
+    }
+
+    #[test]
+    fn under_pressure_frames_are_judged_and_what_work_was_put_into_passes() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let mut gate = HandedGate::new(WorkerId(1), GateConfig::default());
+        let (mut handed, mut ahead) = (HandoffList::new(BURST_MAX), 0);
+        for burst in 0..8 {
+            let asked = gate.ask(BURST_MAX);
+            for n in 0..asked {
+                let byte = [b'f', b's', b'r', b's'][n % 4];
+                let kind = if n == 1 { HandoffKind::Outgoing } else { HandoffKind::Frame };
+                let packet = pool.packet_from(&[byte, n as u8]).unwrap();
+                handed.push(Handoff { to: WorkerId(1), kind, packet }).unwrap();
+            }
+            let now = Instant::from_nanos(burst * 10_000);
+            let poll = Poll { now, asked, taken: asked, appetite: BURST_MAX };
+            gate.admit(&ByByte, &mut handed, &poll);
+            let got: Vec<_> = handed.drain().collect();
+            assert!(got.iter().all(|handoff| handoff.to == WorkerId(1)));
+            let of = |byte| got.iter().filter(|h| h.packet.first()[0] == byte).count();
+            if burst == 0 {
+                assert_eq!(got.len(), asked, "one full burst is no pressure");
+                continue;
+            }
+            if burst > 2 {
+                assert_eq!(of(b'r'), 0, "refusable");
+                assert_eq!(of(b'f'), asked.div_ceil(4), "all friends");
+                ahead += u32::from(of(b's') <= 5);
+            }
+            let out = got.iter().filter(|h| h.kind == HandoffKind::Outgoing).count();
+            assert_eq!(out, 1, "it passes unasked");
+        }
+        assert!(ahead >= 3, "{ahead} turns in which strangers had what friends left");
+        assert!(gate.waiting() > 0 && gate.stats().conserves(gate.waiting()));
+        let waited = gate.waiting();
+        let poll = Poll {
+            now: Instant::from_nanos(100_000),
+            asked: BURST_MAX,
+            taken: 0,
+            appetite: BURST_MAX,
+        };
+        gate.admit(&ByByte, &mut handed, &poll);
+        assert!(!handed.is_empty() && gate.waiting() < waited, "who waits goes on afterwards");
+    }
+}
