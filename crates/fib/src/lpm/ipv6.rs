@@ -36,7 +36,7 @@ impl Family for Ipv6Addr {
         for level in 0..LEVELS {
             let here = table.slots.slot(table.slot_at(line, (upper >> (32 - 8 * level)) as u32));
             line = Wide::line(here);
-            slot |= if line == 0 { here } else { 0 };
+            slot |= Wide::leaf(here);
         }
         if line != 0 || (CHECK && Wide::can_expire(slot)) {
             return walk::<CHECK>(table, addr.to_bits());
@@ -93,7 +93,7 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
         for ((at, line), slot) in at.iter().zip(&mut line).zip(&mut slot) {
             let here = table.slots.slot(*at);
             *line = Wide::line(here);
-            *slot |= if *line == 0 { here } else { 0 };
+            *slot |= Wide::leaf(here);
             lines |= *line;
         }
     }

@@ -200,8 +200,16 @@ impl Wide {
 
     /// The line of a child's slot.
     #[inline(always)]
-    pub(super) const fn line(slot: u32) -> u32 {
-        if slot & CHILD == 0 { 0 } else { slot & (MARKED - 1) }
+    pub(super) fn line(slot: u32) -> u32 {
+        // All ones where it is a child's.
+        let mask = (slot.cast_signed() >> 31).cast_unsigned();
+        slot & mask & (MARKED - 1)
+    }
+
+    /// The slot, unless it is a child's.
+    #[inline(always)]
+    pub(super) fn leaf(slot: u32) -> u32 {
+        slot & !(slot.cast_signed() >> 31).cast_unsigned()
     }
 
     /// The entry of the slot `at` in the block that begins at `base`, if it has its own.

@@ -119,8 +119,8 @@ pub(super) const fn halves(entry: u64) -> (u32, u32) {
     (entry as u32, (entry >> 32) as u32)
 }
 
-/// The first that is not 0.
+/// The first that is not 0, without a branch: which one it is depends on the address.
 #[inline(always)]
-pub(super) const fn or(value: u32, fallback: u32) -> u32 {
-    if value == 0 { fallback } else { value }
+pub(super) fn or(value: u32, fallback: u32) -> u32 {
+    core::hint::select_unpredictable(value == 0, fallback, value)
 }
