@@ -44,7 +44,13 @@ fn ping(ends: Ends, mtu: u32) -> Option<u64> {
         let interval = if size > 9000 { 0.05 } else { 0.002 };
         let words = format!("-n -i {interval} -w 20 -c 3 -s {size} {}", ends.ours);
         let said = run("ping", &words, b"")?;
-        let whole = said.status.success() && said.text.contains("3 received, 0% packet loss");
+        // An answer that is late makes it ask on, and leave when three are there: all up to the
+        // last one, in order.
+        let answers = said.text.lines().filter(|line| line.contains(" bytes from "));
+        let expected =
+            |(number, line): (usize, &str)| line.contains(&format!("icmp_seq={} ", number + 1));
+        let numbers: Vec<_> = answers.enumerate().map(expected).collect();
+        let whole = said.status.success() && numbers.len() >= 3 && !numbers.contains(&false);
         let distorted = said.text.contains("wrong data") || said.text.contains("DUP!");
         assert!(whole && !distorted, "{size}: {} {}", said.text, said.complaint);
         if size + headers(ends.ours) > mtu as usize {
@@ -58,12 +64,14 @@ fn count(end: &End, family: IpAddr, v4: Counter, v6: Counter) -> u64 {
     end.stats.counters.of(if family.is_ipv4() { v4 } else { v6 })
 }
 
-/// So many packets came and left in fragments, and none was given up.
+/// At least so many packets came and left in fragments, each that came was answered, and none was
+/// given up.
 fn assert_in_fragments(end: &End, family: IpAddr, packets: u64) {
     let of = |v4, v6| count(end, family, v4, v6);
-    assert_eq!(of(Counter::IpReasmOKs, Counter::Ip6ReasmOKs), packets);
+    let whole = of(Counter::IpReasmOKs, Counter::Ip6ReasmOKs);
+    assert!(whole >= packets, "{whole} of {packets}");
     assert_eq!(of(Counter::IpReasmFails, Counter::Ip6ReasmFails), 0);
-    assert_eq!(of(Counter::IpFragOKs, Counter::Ip6FragOKs), packets);
+    assert_eq!(of(Counter::IpFragOKs, Counter::Ip6FragOKs), whole);
     assert_eq!(of(Counter::IpFragFails, Counter::Ip6FragFails), 0);
     assert!(of(Counter::IpReasmReqds, Counter::Ip6ReasmReqds) >= 2 * packets);
     assert!(of(Counter::IpFragCreates, Counter::Ip6FragCreates) >= 2 * packets);

@@ -23,7 +23,7 @@ const fn most(addr: IpAddr) -> usize {
 /// A time limit makes `ping` wait for its last answers, and send more than asked for if one is
 /// missing.
 fn ping(to: &str, count: usize, words: &str) -> Option<Vec<usize>> {
-    let said = run("ping", &format!("-n -M do -w 30 -c {count} {words} {to}"), b"")?;
+    let said = run("ping", &format!("-n -M do -w 50 -c {count} {words} {to}"), b"")?;
     assert!(!said.text.contains("wrong data"), "{}", said.text);
     assert!(!said.text.contains("DUP!"), "{}", said.text);
     assert!(said.complaint.is_empty(), "{}", said.complaint);
@@ -39,8 +39,10 @@ fn ping(to: &str, count: usize, words: &str) -> Option<Vec<usize>> {
 fn ping_all(to: &str, count: usize, words: &str) -> Option<()> {
     let answers = ping(to, count, words)?;
     // While the last one is on its way, another one may be sent and answered.
-    let all: Vec<_> = (1..=answers.len().max(count)).collect();
+    let all: Vec<_> = (1..=answers.len()).collect();
     assert_eq!(answers, all, "{to} {words}");
+    // A machine with much else to do may not send all of many within the time.
+    assert!(answers.len() >= count.min(50), "{} of {count} for {to} {words}", answers.len());
     Some(())
 }
 
