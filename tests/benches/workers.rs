@@ -15,12 +15,12 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use floodwall_base::{IfIndex, Instant, Units};
+use floodwall_base::IfIndex;
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
 use floodwall_dispatch::{
-    Berth, Crew, CrewConfig, CrewEnded, OnPanic, Port, Publish, Seat, Stop, entropy, pin,
+    Berth, Crew, CrewConfig, CrewEnded, OnPanic, Port, Seat, Shown, Stop, entropy, pin,
 };
-use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Pool, PoolConfig, Round, Triage};
+use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{Host, InterfaceConfig, LinkMedium, Stack, StackConfig, accounts_needed};
 use floodwall_tests::craft;
@@ -32,39 +32,8 @@ const LARGE: usize = 8192;
 const SMALL: usize = 512;
 const ROUNDS: usize = 41;
 
-/// A host that shows nothing: the bench asks it.
-struct Served(Host);
-
-impl Engine for Served {
-    fn round(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.round(round)
-    }
-    fn work(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.work(round)
-    }
-    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
-        self.0.adopt(round, handed)
-    }
-    fn departed(&mut self) {
-        self.0.departed();
-    }
-    fn rests(&mut self) -> bool {
-        self.0.rests()
-    }
-    fn deadline(&self) -> Option<Instant> {
-        self.0.deadline()
-    }
-    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        self.0.classify(burst, classes);
-    }
-}
-
-impl Publish for Served {
-    fn words(&self, _: &mut [u64]) {}
-}
-
 struct Bench {
-    crew: Crew<Served>,
+    crew: Crew<Shown<Host>>,
     stop: Stop,
     far: Vec<MemoryWire>,
     /// The stations' memory, one home for the requests of each worker: else the workers would meet
@@ -130,7 +99,7 @@ fn bench(workers: usize) -> Bench {
         let stack = Stack::seated(&stack, seat, setting.random, setting.now).unwrap();
         let echo = Box::new(UdpService::new(ServiceKind::Echo, 7));
         let host = Host::with_stack(stack, vec![echo], setting.pool, setting.random, setting.now);
-        host.map(Served).map_err(|error| error.to_string())
+        host.map(Shown::silent).map_err(|error| error.to_string())
     });
     let pool = PoolConfig { small: 8 * LARGE, frames: 64, ..PoolConfig::default() };
     let mut owned = vec![Vec::new(); workers];
@@ -194,12 +163,12 @@ impl Bench {
 
     /// What each worker dropped, by its names.
     fn losses(&self) -> String {
-        let of = |seat: &Seat<Served>| {
+        let of = |seat: &Seat<Shown<Host>>| {
             let facts = seat.reader.read().facts;
             let lost: Vec<_> =
                 facts.named().filter(|(name, n)| *n > 0 && name.starts_with("drops_")).collect();
             let stats = seat.control.ask(Duration::from_secs(10), |desk| {
-                let stats = desk.engine.0.stack().stats();
+                let stats = desk.engine.engine.stack().stats();
                 let drops = stats.drops_in.nonzero().chain(stats.drops_out.nonzero());
                 drops.map(|(reason, n)| (reason.name(), n)).collect::<Vec<_>>()
             });

@@ -9,13 +9,13 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use floodwall_base::{DropReason, Family, IfIndex, Instant, MacAddr, Steering, Units, WorkerId};
+use floodwall_base::{DropReason, Family, IfIndex, MacAddr, Steering, WorkerId};
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
 use floodwall_dispatch::{
-    Berth, Clock, Crew, CrewConfig, CrewError, Fact, OnPanic, Port, Publish, Setting, Stop,
+    Berth, Clock, Crew, CrewConfig, CrewError, Fact, OnPanic, Port, Setting, Shown, Stop,
     WorkerError,
 };
-use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Pool, PoolConfig, Round, Triage};
+use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, Host, Seats, Stack, StackConfig, Stats, accounts_needed};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer, mac};
@@ -27,42 +27,11 @@ const ECHO: u16 = 7000;
 const FAULT: u16 = 7666;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A shard and its programs, under a worker.
-struct Hosted(Host);
-
-impl Engine for Hosted {
-    fn round(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.round(round)
-    }
-    fn work(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.work(round)
-    }
-    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
-        self.0.adopt(round, handed)
-    }
-    fn departed(&mut self) {
-        self.0.departed();
-    }
-    fn rests(&mut self) -> bool {
-        self.0.rests()
-    }
-    fn deadline(&self) -> Option<Instant> {
-        self.0.deadline()
-    }
-    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        self.0.classify(burst, classes);
-    }
-}
-
-impl Publish for Hosted {
-    fn words(&self, _: &mut [u64]) {}
-}
-
 /// Makes the engine of each worker, at the start and after a panic.
 fn maker(
     config: StackConfig,
     seats: Seats,
-) -> impl Fn(&mut Setting<'_>) -> Result<Hosted, String> + Send + Sync {
+) -> impl Fn(&mut Setting<'_>) -> Result<Shown<Host>, String> + Send + Sync {
     move |setting| {
         let seat = seats.take(setting.worker).map_err(|e| e.to_string())?;
         let Setting { pool, random, now, .. } = setting;
@@ -70,13 +39,13 @@ fn maker(
         let service = Box::new(UdpService::new(ServiceKind::Echo, ECHO));
         let programs: Vec<Box<dyn Application>> = vec![Box::new(Fault::new(FAULT)), service];
         let host = Host::with_stack(stack, programs, pool, random, *now);
-        host.map(Hosted).map_err(|e| e.to_string())
+        host.map(Shown::silent).map_err(|e| e.to_string())
     }
 }
 
 /// A crew of that many workers, each with a wire; the far ends are the peer's.
 struct Bench {
-    crew: Crew<Hosted>,
+    crew: Crew<Shown<Host>>,
     stop: Stop,
     far: Vec<MemoryWire>,
     pool: Pool,
@@ -140,8 +109,8 @@ impl Bench {
 
     fn stats(&self) -> Vec<Stats> {
         let seats = self.crew.seats().iter();
-        let ask = |control: &floodwall_dispatch::Control<Hosted>| {
-            control.ask(PATIENCE, |desk| desk.engine.0.stack().stats()).expect("it answers")
+        let ask = |control: &floodwall_dispatch::Control<Shown<Host>>| {
+            control.ask(PATIENCE, |desk| desk.engine.engine.stack().stats()).expect("it answers")
         };
         seats.map(|seat| ask(&seat.control)).collect()
     }

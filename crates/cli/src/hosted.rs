@@ -1,58 +1,17 @@
-//! The engine that `run` runs: a host that can publish its counters.
-//!
-//! A wrapper, because the stack must not know who publishes it. The words of a snapshot are laid
-//! out and read here only.
+//! The words by which the host that `run` runs publishes its counters: laid out and read here only,
+//! because the stack must not know who publishes it.
 
-use floodwall_base::{Counter, Counters, DropCounts, DropReason, Instant, Units};
-use floodwall_dispatch::{Publish, Published, WORDS_MAX};
-use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage};
+use floodwall_base::{Counter, Counters, DropCounts, DropReason};
+use floodwall_dispatch::{Published, Shown, WORDS_MAX};
 use floodwall_stack::{Fates, Host, Stats};
-
-/// A host under a worker.
-pub(crate) struct Hosted(pub(crate) Host);
-
-impl Engine for Hosted {
-    fn round(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.round(round)
-    }
-
-    fn work(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.work(round)
-    }
-
-    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
-        self.0.adopt(round, handed)
-    }
-
-    fn appetite(&self, now: Instant) -> usize {
-        self.0.appetite(now)
-    }
-
-    fn departed(&mut self) {
-        self.0.departed();
-    }
-
-    fn rests(&mut self) -> bool {
-        self.0.rests()
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        self.0.deadline()
-    }
-
-    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        self.0.classify(burst, classes);
-    }
-}
 
 /// What of the stack's counts is published.
 const WORDS: usize = Counter::ALL.len() + 2 * DropReason::ALL.len() + 13;
 const _: () = assert!(WORDS <= WORDS_MAX, "raise WORDS_MAX in dispatch");
 
-impl Publish for Hosted {
-    fn words(&self, out: &mut [u64]) {
-        write(&self.0.stack().stats(), out);
-    }
+/// The host, as a worker runs it.
+pub(crate) fn shown(host: Host) -> Shown<Host> {
+    Shown::new(host, |host, out| write(&host.stack().stats(), out))
 }
 
 fn write(stats: &Stats, out: &mut [u64]) {

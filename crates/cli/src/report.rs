@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropCounts, IfIndex, Instant};
 use floodwall_device::PlacementReport;
-use floodwall_dispatch::{Clock, CrewReader, Desk, Facts, PortReport, Published};
-use floodwall_stack::Stats;
+use floodwall_dispatch::{Clock, CrewReader, Desk, Facts, PortReport, Published, Shown};
+use floodwall_stack::{Host, Stats};
 use serde::{Deserialize, Serialize};
 
-use crate::hosted::{self, Hosted};
+use crate::hosted;
 use crate::network::{AddrInfo, Network};
 
 /// The whole document.
@@ -155,9 +155,9 @@ pub(crate) struct Asked {
 const NEIGHBOURS_MAX: usize = 4096;
 
 /// Looks around at the worker's desk. Costs a system call a device and a walk over the neighbours.
-pub(crate) fn ask(desk: &mut Desk<'_, Hosted>) -> Asked {
+pub(crate) fn ask(desk: &mut Desk<'_, Shown<Host>>) -> Asked {
     let ports = desk.ports();
-    let stack = desk.engine.0.stack();
+    let stack = desk.engine.engine.stack();
     let name_of = |iface| {
         let port = ports.iter().find(|port| port.iface == iface);
         port.map_or_else(|| "lo".to_owned(), |port| port.info.name.clone())

@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, IfIndex, Randomness};
 use floodwall_device::LinkState;
-use floodwall_dispatch::{Command, Control, CrewReader, Desk, Stop};
+use floodwall_dispatch::{Command, Control, CrewReader, Desk, Shown, Stop};
+use floodwall_stack::Host;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::hosted::{self, Hosted};
+use crate::hosted;
 use crate::network::{DnsInfo, FOR_EVER, Network};
 
 /// How often it looks.
@@ -40,7 +41,7 @@ pub(crate) struct Watched {
 
 /// See the file's head.
 pub(crate) struct Watch {
-    pub(crate) control: Control<Hosted>,
+    pub(crate) control: Control<Shown<Host>>,
     pub(crate) reader: CrewReader,
     pub(crate) links: Vec<Watched>,
     pub(crate) dns_file: Option<PathBuf>,
@@ -63,8 +64,9 @@ impl Watch {
             let changes = hosted::read(&hosted::sum(&self.reader.read()));
             let changes = changes.counters.of(Counter::FloodwallChanges);
             if seen != Some(changes)
-                && let Ok(network) =
-                    self.control.ask(PATIENCE, |desk| Network::of(desk.engine.0.stack(), desk.now))
+                && let Ok(network) = self
+                    .control
+                    .ask(PATIENCE, |desk| Network::of(desk.engine.engine.stack(), desk.now))
             {
                 seen = Some(changes);
                 known = tell(known, &network);
@@ -84,9 +86,9 @@ impl Watch {
             if carries == link.carries {
                 continue;
             }
-            let told = self.control.post(Command::new(move |desk: &mut Desk<'_, Hosted>| {
+            let told = self.control.post(Command::new(move |desk: &mut Desk<'_, Shown<Host>>| {
                 let mut random = Randomness::from_number(desk.now.as_nanos());
-                desk.engine.0.stack_mut().set_carrier(iface, carries, desk.now, &mut random);
+                desk.engine.engine.stack_mut().set_carrier(iface, carries, desk.now, &mut random);
             }));
             // Else the next look tries again.
             if told.is_ok() {
@@ -173,9 +175,9 @@ fn facts(network: &Network) -> Vec<String> {
 
 /// Gives leases back before the end, and waits a moment for that to leave.
 #[expect(clippy::disallowed_methods, reason = "a program that ends has nothing else to do")]
-pub(crate) fn say_farewell(control: &Control<Hosted>) {
+pub(crate) fn say_farewell(control: &Control<Shown<Host>>) {
     let has_lease = control.ask(PATIENCE, |desk| {
-        let (now, stack) = (desk.now, desk.engine.0.stack_mut());
+        let (now, stack) = (desk.now, desk.engine.engine.stack_mut());
         let bound = stack
             .interfaces()
             .iter()
@@ -189,7 +191,7 @@ pub(crate) fn say_farewell(control: &Control<Hosted>) {
     // The server may have to be found first.
     for _ in 0..20 {
         std::thread::sleep(FAREWELL);
-        let left = control.ask(PATIENCE, |desk| desk.engine.0.stack().stats().pending);
+        let left = control.ask(PATIENCE, |desk| desk.engine.engine.stack().stats().pending);
         if left.unwrap_or(0) == 0 {
             return;
         }

@@ -41,7 +41,7 @@ pub use membership::Setting;
 pub use panics::{OnPanic, PanicReport};
 pub use pin::{PinError, pin_to_core};
 pub use port::{Port, PortReport};
-pub use publish::{Publish, Published, PublishedReader, WORDS_MAX};
+pub use publish::{Publish, Published, PublishedReader, Shown, WORDS_MAX};
 pub use stop::Stop;
 pub use turn_gate::{Applications, AtWork};
 pub use worker::{Ended, Event, Worker, WorkerConfig, WorkerError};

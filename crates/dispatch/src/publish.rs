@@ -4,7 +4,8 @@
 //! thread without disturbing it (decision D19). Sums that must be conserved are checked on one
 //! snapshot: the facts of the loop and the words of the engine in it belong together.
 
-use floodwall_base::Instant;
+use floodwall_base::{Instant, Units};
+use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage};
 use floodwall_sync::snapshot::{self, SnapshotReader, SnapshotWriter};
 
 use crate::facts::{Fact, Facts};
@@ -19,6 +20,66 @@ pub trait Publish {
     /// Writes the counters to the front of `out`, which has [`WORDS_MAX`] words and still holds
     /// those of the last time. Called once a round at most; must cost no more than the copy.
     fn words(&self, out: &mut [u64]);
+}
+
+/// An engine that knows nothing of publishing, with somebody who does it for it.
+#[derive(Debug)]
+pub struct Shown<E> {
+    /// The engine.
+    pub engine: E,
+    words: fn(&E, &mut [u64]),
+}
+
+impl<E> Shown<E> {
+    /// `words` writes the engine's counters: see [`Publish::words`].
+    pub const fn new(engine: E, words: fn(&E, &mut [u64])) -> Self {
+        Self { engine, words }
+    }
+
+    /// Publishes nothing: its counters are asked for.
+    pub const fn silent(engine: E) -> Self {
+        Self::new(engine, |_, _| ())
+    }
+}
+
+impl<E> Publish for Shown<E> {
+    fn words(&self, out: &mut [u64]) {
+        (self.words)(&self.engine, out);
+    }
+}
+
+impl<E: Engine> Engine for Shown<E> {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        self.engine.round(round)
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        self.engine.work(round)
+    }
+
+    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        self.engine.adopt(round, handed)
+    }
+
+    fn appetite(&self, now: Instant) -> usize {
+        self.engine.appetite(now)
+    }
+
+    fn departed(&mut self) {
+        self.engine.departed();
+    }
+
+    fn rests(&mut self) -> bool {
+        self.engine.rests()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.engine.deadline()
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        self.engine.classify(burst, classes);
+    }
 }
 
 /// One snapshot.

@@ -8,12 +8,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use floodwall::dispatch::{Clock, Port, Publish, Stop, Worker, WorkerConfig, entropy};
-use floodwall::packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round, Triage};
+use floodwall::dispatch::{Clock, Port, Shown, Stop, Worker, WorkerConfig, entropy};
+use floodwall::packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 use floodwall::services::{ServiceKind, UdpService};
 use floodwall::{
-    Device, Family, Host, IfIndex, Instant, InterfaceConfig, LinkMedium, MacAddr, SocketSettings,
-    Stack, StackConfig, Units, accounts_needed, device,
+    Device, Family, Host, IfIndex, InterfaceConfig, LinkMedium, MacAddr, SocketSettings, Stack,
+    StackConfig, Units, accounts_needed, device,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -39,28 +39,6 @@ fn pool(config: &StackConfig) -> Outcome<Pool> {
     Ok(Pool::new(&PoolConfig { accounts: accounts_needed(config), ..PoolConfig::default() })?)
 }
 
-/// A host that publishes nothing.
-struct Quiet(Host);
-
-impl Engine for Quiet {
-    fn round(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.round(round)
-    }
-    fn work(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.work(round)
-    }
-    fn deadline(&self) -> Option<Instant> {
-        self.0.deadline()
-    }
-    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        self.0.classify(burst, classes);
-    }
-}
-
-impl Publish for Quiet {
-    fn words(&self, _out: &mut [u64]) {}
-}
-
 /// The server's thread: a worker, a host, an echo service.
 fn serve(wire: device::MemoryWire, stop: &Stop) -> Outcome<()> {
     let (config, mut random) = (config(1)?, entropy::randomness()?);
@@ -68,7 +46,8 @@ fn serve(wire: device::MemoryWire, stop: &Stop) -> Outcome<()> {
     let echo = Box::new(UdpService::new(ServiceKind::Echo, 7001));
     let host = Host::new(&config, vec![echo], &pool, &mut random, Clock::new().now())?;
     let ports = vec![Port::new(IfIndex(1), Box::new(wire))];
-    let mut worker = Worker::new(Quiet(host), pool, random, ports, WorkerConfig::default())?;
+    let config = WorkerConfig::default();
+    let mut worker = Worker::new(Shown::silent(host), pool, random, ports, config)?;
     worker.run(stop)?;
     Ok(())
 }

@@ -25,7 +25,6 @@ mod addrs;
 mod block;
 mod builder;
 mod driver;
-mod engine;
 mod error;
 mod network;
 mod udp;

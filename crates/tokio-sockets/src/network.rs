@@ -14,7 +14,7 @@ use std::time::Duration;
 use floodwall_base::{Counter, DropReason};
 use floodwall_dispatch::{
     Command, Control, ControlError, Crew, CrewConfig, CrewEnded, CrewError, CrewReader, Desk, Fact,
-    Facts, PortReport, Setting, Stop, entropy,
+    Facts, PortReport, Setting, Shown, Stop, entropy,
 };
 use floodwall_stack::remote::{GroupId, Remote, RemoteConfig, RemoteShard};
 use floodwall_stack::{Seat, Stack, StackConfig, Stats, seats};
@@ -23,7 +23,6 @@ use tokio::sync::{oneshot, watch};
 use crate::addrs::Resolver;
 use crate::builder::NetworkBuilder;
 use crate::driver::Drivers;
-use crate::engine::Shard;
 use crate::error::NetworkError;
 
 /// How long configured addresses may take to become usable.
@@ -74,7 +73,7 @@ pub struct Network {
 struct Inner {
     remote: Remote,
     drivers: Arc<Drivers>,
-    controls: Vec<Control<Shard>>,
+    controls: Vec<Control<Shown<Stack>>>,
     reader: CrewReader,
     resolver: Option<Box<dyn Resolver>>,
     receive_bytes: u64,
@@ -154,7 +153,7 @@ impl Network {
     /// # Errors
     /// `Ended`.
     pub async fn stats(&self) -> Result<NetworkStats, NetworkError> {
-        let answers = self.ask(|desk| (desk.engine.0.stats(), desk.ports())).await?;
+        let answers = self.ask(|desk| (desk.engine.engine.stats(), desk.ports())).await?;
         let published = self.inner.reader.read();
         let both = answers.into_iter().zip(published);
         let worker = |((stack, ports), published): (_, floodwall_dispatch::Published)| {
@@ -175,14 +174,14 @@ impl Network {
     /// Asks every worker.
     async fn ask<R: Send + 'static>(
         &self,
-        what: impl Fn(&mut Desk<'_, Shard>) -> R + Clone + Send + 'static,
+        what: impl Fn(&mut Desk<'_, Shown<Stack>>) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, NetworkError> {
         let mut answers = Vec::new();
         for control in &self.inner.controls {
             let answered = loop {
                 let (answer, answered) = oneshot::channel();
                 let what = what.clone();
-                let command = Command::new(move |desk: &mut Desk<'_, Shard>| {
+                let command = Command::new(move |desk: &mut Desk<'_, Shown<Stack>>| {
                     // Who asked may have gone.
                     let _ = answer.send(what(desk));
                 });
@@ -251,7 +250,7 @@ fn maker(
     config: StackConfig,
     places: Places,
     drivers: Arc<Drivers>,
-) -> impl Fn(&mut Setting<'_>) -> Result<Shard, String> + Send + Sync + 'static {
+) -> impl Fn(&mut Setting<'_>) -> Result<Shown<Stack>, String> + Send + Sync + 'static {
     let places = Mutex::new(places);
     move |setting| {
         let place = {
@@ -265,7 +264,7 @@ fn maker(
         if let Some(bell) = setting.waker(setting.worker) {
             drivers.set_bell(setting.worker, bell);
         }
-        Ok(Shard(stack))
+        Ok(Shown::silent(stack))
     }
 }
 
@@ -277,14 +276,14 @@ fn configured(stack: &StackConfig) -> Vec<std::net::IpAddr> {
 #[expect(clippy::disallowed_methods, reason = "a start is waited for in real time")]
 fn wait_for(
     addresses: &[std::net::IpAddr],
-    control: &Control<Shard>,
+    control: &Control<Shown<Stack>>,
     stop: &Stop,
 ) -> Result<(), NetworkError> {
     let end = std::time::Instant::now() + PATIENCE;
     loop {
         let wanted = addresses.to_vec();
         let missing = control.ask(PATIENCE, move |desk| {
-            let interfaces = desk.engine.0.interfaces();
+            let interfaces = desk.engine.engine.interfaces();
             let is_ready = |wanted: &std::net::IpAddr| {
                 let mut all = interfaces.iter().flat_map(|interface| interface.addresses());
                 all.any(|address| address.addr == *wanted && address.state.is_assigned())

@@ -8,14 +8,13 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use floodwall_base::{Instant, Units};
 use floodwall_device::Device;
 use floodwall_dispatch::{
-    Clock, Control, Desk, Ended, Fact, Facts, Port, Publish, PublishedReader, Stop, Worker,
+    Clock, Control, Desk, Ended, Fact, Facts, Port, PublishedReader, Shown, Stop, Worker,
     WorkerConfig, WorkerError, entropy,
 };
 use floodwall_ip::AddressState;
-use floodwall_packet::{Burst, Engine, HandoffList, Pool, PoolConfig, Round, Triage};
+use floodwall_packet::{Pool, PoolConfig};
 use floodwall_stack::{Application, Host, Stack, StackConfig, Stats, accounts_needed};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -24,46 +23,9 @@ use crate::namespace::until;
 /// How long the worker may take to answer, or to end, on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A host under a worker.
-pub(crate) struct Hosted(pub(crate) Host);
-
-impl Engine for Hosted {
-    fn round(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.round(round)
-    }
-
-    fn work(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.work(round)
-    }
-
-    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
-        self.0.adopt(round, handed)
-    }
-
-    fn departed(&mut self) {
-        self.0.departed();
-    }
-
-    fn rests(&mut self) -> bool {
-        self.0.rests()
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        self.0.deadline()
-    }
-
-    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        self.0.classify(burst, classes);
-    }
-}
-
-impl Publish for Hosted {
-    fn words(&self, _: &mut [u64]) {}
-}
-
 /// See the file's head.
 pub(crate) struct Running {
-    control: Control<Hosted>,
+    control: Control<Shown<Host>>,
     reader: PublishedReader,
     stop: Stop,
     thread: Option<JoinHandle<End>>,
@@ -104,7 +66,7 @@ impl Running {
             let mut worker = make_worker(&config, pool, device, applications);
             ready.send((worker.control(), worker.reader())).unwrap();
             let outcome = worker.run(&its_stop);
-            let stats = worker.engine().unwrap().0.stack().stats();
+            let stats = worker.engine().unwrap().engine.stack().stats();
             let facts = worker.facts().clone();
             drop(worker);
             assert_eq!(region.attach().unwrap().available(), full, "all memory is home");
@@ -134,7 +96,7 @@ impl Running {
     /// Asks the worker.
     pub(crate) fn ask<R: Send + 'static>(
         &self,
-        what: impl FnOnce(&mut Desk<'_, Hosted>) -> R + Send + 'static,
+        what: impl FnOnce(&mut Desk<'_, Shown<Host>>) -> R + Send + 'static,
     ) -> R {
         self.control.ask(PATIENCE, what).expect("the worker answers")
     }
@@ -144,7 +106,7 @@ impl Running {
         &self,
         what: impl FnOnce(&mut Stack) -> R + Send + 'static,
     ) -> R {
-        self.ask(move |desk| what(desk.engine.0.stack_mut()))
+        self.ask(move |desk| what(desk.engine.engine.stack_mut()))
     }
 
     /// What the stack has counted.
@@ -193,12 +155,12 @@ fn make_worker(
     pool: Pool,
     device: Box<dyn Device>,
     applications: Vec<Box<dyn Application>>,
-) -> Worker<Hosted> {
+) -> Worker<Shown<Host>> {
     let mut random = entropy::randomness().unwrap();
     let now = Clock::new().now();
     let host = Host::new(config, applications, &pool, &mut random, now).unwrap();
     let ports = vec![Port::new(floodwall_base::IfIndex(1), device)];
-    Worker::new(Hosted(host), pool, random, ports, WorkerConfig::default()).unwrap()
+    Worker::new(Shown::silent(host), pool, random, ports, WorkerConfig::default()).unwrap()
 }
 
 /// All our addresses, and how far they may be used.

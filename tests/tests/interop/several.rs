@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use floodwall_base::{IfIndex, Randomness};
 use floodwall_device::{Tun, TunConfig, TunKind};
-use floodwall_dispatch::{Berth, Crew, CrewConfig, Fact, Port, Setting, Stop};
+use floodwall_dispatch::{Berth, Crew, CrewConfig, Fact, Port, Setting, Shown, Stop};
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{Host, Stack, StackConfig, accounts_needed, seats};
@@ -18,7 +18,6 @@ use crate::command::{ip, run};
 use crate::echo::{PATIENCE, bind, there_and_back};
 use crate::link::{self, Ends, Kind, MTU, ends};
 use crate::namespace::{inside, skip, until};
-use crate::running::Hosted;
 
 const WORKERS: usize = 2;
 /// Sockets of the kernel, each a flow.
@@ -54,14 +53,14 @@ fn two_workers_on_two_queues_answer_the_kernel() {
             let stack = Stack::seated(&config, seat, random, *now).map_err(|e| e.to_string())?;
             let echo = Box::new(UdpService::new(ServiceKind::Echo, ECHO_PORT));
             let host = Host::with_stack(stack, vec![echo], pool, random, *now);
-            host.map(Hosted).map_err(|e| e.to_string())
+            host.map(Shown::silent).map_err(|e| e.to_string())
         };
         let stop = Stop::new().unwrap();
         let crew = Crew::start(crew, &stop, make).unwrap();
         let ready = || {
-            let all = |desk: &mut floodwall_dispatch::Desk<'_, Hosted>| {
+            let all = |desk: &mut floodwall_dispatch::Desk<'_, Shown<Host>>| {
                 let mut addresses =
-                    desk.engine.0.stack().interfaces().iter().flat_map(|i| i.addresses());
+                    desk.engine.engine.stack().interfaces().iter().flat_map(|i| i.addresses());
                 addresses.all(|a| a.state.is_assigned())
             };
             crew.control().ask(PATIENCE, all).unwrap()

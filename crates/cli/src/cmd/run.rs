@@ -14,7 +14,7 @@ use std::time::Duration;
 use floodwall_base::WorkerId;
 use floodwall_dispatch::{
     Berth, Clock, Control, ControlError, Crew, CrewConfig, CrewError, CrewReader, Event, OnPanic,
-    Port, Seat, Setting, Stop, WorkerConfig, WorkerError, entropy, pin,
+    Port, Seat, Setting, Shown, Stop, WorkerConfig, WorkerError, entropy, pin,
 };
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
@@ -25,7 +25,7 @@ use signal_hook::iterator::Signals;
 use crate::args::RunArgs;
 use crate::devices::{self, Opened};
 use crate::exit::Exit;
-use crate::hosted::{self, Hosted};
+use crate::hosted;
 use crate::network;
 use crate::record::{self, Recording};
 use crate::report::{self, Birth, Report};
@@ -239,11 +239,11 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
 }
 
 /// How leases are given back before the end, once the workers stand.
-type Farewell = Arc<OnceLock<Control<Hosted>>>;
+type Farewell = Arc<OnceLock<Control<Shown<Host>>>>;
 
 /// What other threads need of the workers.
 struct Crewed {
-    each: Vec<Seat<Hosted>>,
+    each: Vec<Seat<Shown<Host>>>,
     reader: CrewReader,
 }
 
@@ -254,7 +254,7 @@ fn start_crew(
     opened: Vec<Opened>,
     cores: &[Option<usize>],
     stop: &Stop,
-) -> Result<Crew<Hosted>, Failure> {
+) -> Result<Crew<Shown<Host>>, Failure> {
     let (events, happened) = mpsc::sync_channel(64);
     let workers = cores.len();
     tell_events(happened, workers)?;
@@ -283,7 +283,8 @@ fn maker(
     settings: &Settings,
     config: StackConfig,
     crew: &CrewConfig,
-) -> Result<impl Fn(&mut Setting<'_>) -> Result<Hosted, String> + Send + Sync + use<>, Failure> {
+) -> Result<impl Fn(&mut Setting<'_>) -> Result<Shown<Host>, String> + Send + Sync + use<>, Failure>
+{
     let mut random = entropy::randomness().map_err(words)?;
     let seats = Seats::new(&config, &crew.domain, crew.steering, &mut random.secret);
     let wanted = settings.services.clone();
@@ -292,7 +293,7 @@ fn maker(
         let Setting { pool, random, now, .. } = setting;
         let stack = Stack::seated(&config, seat, random, *now).map_err(words)?;
         let host = Host::with_stack(stack, services(&wanted), pool, random, *now);
-        host.map(Hosted).map_err(words)
+        host.map(hosted::shown).map_err(words)
     })
 }
 
@@ -361,7 +362,7 @@ fn answer(request: &str, birth: &Birth, seats: &Crewed) -> String {
         }),
         request => control.ask(PATIENCE, |desk| {
             // The worker's own randomness is in use; this is for delays that nobody need guess.
-            network::carry_out(request, desk.engine.0.stack_mut(), desk.now)
+            network::carry_out(request, desk.engine.engine.stack_mut(), desk.now)
         }),
     };
     match answered {

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use floodwall_base::{IfIndex, Instant, MacAddr, Randomness, Units};
+use floodwall_base::{IfIndex, MacAddr, Randomness, Units};
 use floodwall_device::{AfPacket, AfPacketConfig, Device, Tun, TunConfig, TunKind};
-use floodwall_dispatch::{Clock, Port, Publish, Stop, Worker, WorkerConfig, pin_to_core};
-use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round, Triage};
+use floodwall_dispatch::{Clock, Port, Shown, Stop, Worker, WorkerConfig, pin_to_core};
+use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 use floodwall_schedule::{BalanceConfig, Share};
 use floodwall_stack::{Host, accounts_needed};
 
@@ -353,7 +353,8 @@ impl Table {
             balance: (self.system == System::Balanced).then_some(balance),
             ..WorkerConfig::default()
         };
-        let mut worker = Worker::new(Hosted(host), pool, random, ports, config).map_err(wrong)?;
+        let mut worker =
+            Worker::new(Shown::silent(host), pool, random, ports, config).map_err(wrong)?;
         worker.run(&shared.stop).map_err(wrong)?;
         Ok(())
     }
@@ -423,37 +424,4 @@ fn stolen(core: usize) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{core} ")))?;
     line.split_whitespace().nth(7)?.parse().ok()
-}
-
-/// A host that a worker can run; it publishes nothing.
-struct Hosted(Host);
-
-impl Engine for Hosted {
-    fn round(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.round(round)
-    }
-
-    fn work(&mut self, round: &mut Round<'_>) -> Units {
-        self.0.work(round)
-    }
-
-    fn appetite(&self, now: Instant) -> usize {
-        self.0.appetite(now)
-    }
-
-    fn departed(&mut self) {
-        self.0.departed();
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        self.0.deadline()
-    }
-
-    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        self.0.classify(burst, classes);
-    }
-}
-
-impl Publish for Hosted {
-    fn words(&self, _out: &mut [u64]) {}
 }
