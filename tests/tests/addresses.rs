@@ -53,8 +53,8 @@ fn state(rig: &Rig, addr: IpAddr) -> Option<AddressState> {
 
 /// Routes that lead to exactly this prefix.
 fn routes_to(rig: &Rig, cidr: IpCidr) -> usize {
-    let v4 = rig.stack.routes_v4().routes().iter();
-    let v6 = rig.stack.routes_v6().routes().iter();
+    let v4 = rig.stack.routes_v4().dump();
+    let v6 = rig.stack.routes_v6().dump();
     let same = |addr: IpAddr, len: u8| len == cidr.prefix_len() && cidr.contains(addr);
     v4.filter(|r| same(r.prefix.addr().into(), r.prefix.len())).count()
         + v6.filter(|r| same(r.prefix.addr().into(), r.prefix.len())).count()

@@ -195,6 +195,23 @@ impl<A: Family> Fib<A> {
         gone
     }
 
+    /// As [`Fib::remove`], of the routes to exactly one prefix: visits these.
+    pub fn remove_to(
+        &mut self,
+        table: TableId,
+        prefix: Prefix<A>,
+        now: Instant,
+        mut which: impl FnMut(&Route<A>) -> bool,
+    ) -> usize {
+        let mut gone = 0;
+        for at in self.of_prefix(table, prefix) {
+            if self.route_at(at).is_some_and(|route| which(&route)) {
+                gone += usize::from(self.remove_at(at, now).is_ok());
+            }
+        }
+        gone
+    }
+
     /// What is wrong with a route, before anything is taken for it.
     fn check(&self, route: &Route<A>, now: Instant) -> Result<(), RouteError> {
         let led = route.gateway.is_some() || route.next_hop.is_some();
@@ -245,9 +262,7 @@ impl<A: Family> Fib<A> {
         now: Instant,
     ) -> Result<(), RouteError> {
         let here = |r: &Route<A>| r.metric == route.metric;
-        let same = |this: &Self, at: u32| {
-            this.records.at(at).is_some_and(|r| r.hop == hop && r.protocol == route.protocol)
-        };
+        let same = |this: &Self, at: u32| this.records.at(at).is_some_and(|r| r.hop == hop);
         let rival = self.first(route.table, route.prefix, here);
         let refused = match (how, rival) {
             (Put::Replace, Some(at)) => return self.exchange(at, route, hop, now),
@@ -378,7 +393,7 @@ impl<A: Family> Fib<A> {
                 let none = if full { RouteError::ExpiringFull(max) } else { RouteError::Pending };
                 let entry = self.free_lifetimes.pop().ok_or(none)?;
                 self.shared.lifetimes.write(entry, until, hop);
-                self.expiry.insert(entry, until);
+                self.expiry.insert(entry, until, now);
                 entry
             }
         };
@@ -429,7 +444,7 @@ impl<A: Family> Fib<A> {
         }
         let before = self.shared.lifetimes.until(lifetime);
         self.shared.lifetimes.prolong(lifetime, until);
-        self.expiry.insert(lifetime, until);
+        self.expiry.insert(lifetime, until, now);
         self.revision = self.revision.wrapping_add(1);
         // Shortened, or called back to life.
         self.generation = self.generation.wrapping_add(u32::from(until < before || before <= now));

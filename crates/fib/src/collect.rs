@@ -24,7 +24,7 @@ impl<A: Family> Fib<A> {
             let at = self.lifetime_of.get(lifetime as usize).copied().unwrap_or(NONE);
             // Too much waits for readers: it is due again at the next tick.
             if until > now || self.remove_at(at, now).is_err() {
-                self.expiry.insert(lifetime, until.max(now));
+                self.expiry.insert(lifetime, until.max(now), now);
                 return visited + 1;
             }
         }

@@ -59,8 +59,9 @@ impl Expiry {
 
     /// Collects an entry after `until`; where it was set before, the new deadline counts.
     #[inline]
-    pub(crate) fn insert(&mut self, at: u32, until: Instant) {
+    pub(crate) fn insert(&mut self, at: u32, until: Instant, now: Instant) {
         self.cancel(at);
+        self.advance(now.as_nanos() >> TICK_SHIFT);
         let tick = (until.as_nanos() >> TICK_SHIFT) + 1;
         let left = tick.saturating_sub(self.done).max(1);
         // The finest level whose lists reach that far.
@@ -77,6 +78,15 @@ impl Expiry {
             *bits |= 1 << (slot % SLOTS);
         }
         self.len += 1;
+    }
+
+    /// Follows the clock as far as nothing is due, so that what is left is seen from now.
+    #[inline]
+    fn advance(&mut self, now: u64) {
+        if now > self.done {
+            let upto = self.next().map_or(now, |(tick, _)| now.min(tick - 1));
+            self.done = self.done.max(upto);
+        }
     }
 
     /// Collects an entry no more.
@@ -166,7 +176,7 @@ mod tests {
         let mut expiry = Expiry::new(4000, at(7 * SECOND));
         let start = at(7 * SECOND);
         let until = |n: u32| start + Duration::from_millis(u64::from(n) * u64::from(n) / 3);
-        (0..4000).for_each(|n| expiry.insert(n, until(n)));
+        (0..4000).for_each(|n| expiry.insert(n, until(n), start));
         let (mut now, mut seen) = (start, 0);
         while expiry.len() > 0 {
             while let Some(n) = expiry.pop_due(now) {
@@ -185,9 +195,9 @@ mod tests {
     fn every_moment_has_its_list_and_the_last_ones_too() {
         let mut expiry = Expiry::new(66, Instant::ORIGIN);
         for bit in 0..64 {
-            expiry.insert(bit, Instant::from_nanos(1 << bit));
+            expiry.insert(bit, Instant::from_nanos(1 << bit), Instant::ORIGIN);
         }
-        expiry.insert(64, Instant::FAR);
+        expiry.insert(64, Instant::FAR, Instant::ORIGIN);
         let mut now = Instant::ORIGIN;
         for _ in 0..200 {
             while let Some(n) = expiry.pop_due(now) {
@@ -202,8 +212,10 @@ mod tests {
     fn cancelled_entries_leave_nothing_behind() {
         let mut expiry = Expiry::new(1000, Instant::ORIGIN);
         for round in 0..3_u64 {
-            (0..1000).for_each(|n| expiry.insert(n, at(SECOND * (n + 1) * (round as u32 + 1))));
-            (0..1000).for_each(|n| expiry.insert(n, at(SECOND * 2 * (n + 1))));
+            let zero = Instant::ORIGIN;
+            (0..1000)
+                .for_each(|n| expiry.insert(n, at(SECOND * (n + 1) * (round as u32 + 1)), zero));
+            (0..1000).for_each(|n| expiry.insert(n, at(SECOND * 2 * (n + 1)), zero));
             (0..1000).for_each(|n| expiry.cancel(n));
             assert_eq!((expiry.len(), expiry.deadline(), expiry.occupied), (0, None, [0; LEVELS]));
             assert_eq!(expiry.pop_due(Instant::FAR), None);
@@ -214,13 +226,15 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_gives_out_everything_once() {
         let mut expiry = Expiry::new(1000, Instant::ORIGIN);
-        (0..1000).for_each(|n| expiry.insert(n, at(Duration::from_secs(u64::from(n) * 999))));
+        (0..1000).for_each(|n| {
+            expiry.insert(n, at(Duration::from_secs(u64::from(n) * 999)), at(Duration::ZERO))
+        });
         let mut all: Vec<_> =
             core::iter::from_fn(|| expiry.pop_due(at(SECOND * 3_000_000))).collect();
         all.sort_unstable();
         assert!(all.into_iter().eq(0..1000));
         // And what is set now is not due at once.
-        expiry.insert(3, at(SECOND * 3_000_001));
+        expiry.insert(3, at(SECOND * 3_000_001), at(SECOND * 3_000_000));
         assert_eq!(expiry.pop_due(at(SECOND * 3_000_000)), None);
     }
 }

@@ -64,6 +64,8 @@ const SHOWN_WAITING: usize = 64;
 /// See the file's head.
 pub struct Fib<A: Family> {
     pub(crate) domain: Domain,
+    /// Nobody else reads: nothing is to be shown.
+    is_alone: bool,
     pub(crate) shared: Arc<Shared<A>>,
     pub(crate) config: FibConfig,
     pub(crate) keyed: Keyed,
@@ -112,6 +114,7 @@ impl<A: Family> Fib<A> {
         let old = 2 * config.expiring_max + 4 * config.next_hops_max;
         Self {
             domain: domain.clone(),
+            is_alone: false,
             shared,
             keyed,
             records: Records::new(config.routes_max + config.learnt_max),
@@ -140,7 +143,7 @@ impl<A: Family> Fib<A> {
     /// Tables that nobody but their owner reads.
     #[must_use]
     pub fn alone(config: FibConfig, key: HashKey, now: Instant) -> Self {
-        Self::new(&Domain::new(0), config, key, now)
+        Self { is_alone: true, ..Self::new(&Domain::new(0), config, key, now) }
     }
 
     /// The readers' end.
@@ -225,15 +228,15 @@ impl<A: Family> Fib<A> {
     /// done. False where it must be called again, because too much waits for readers.
     pub fn publish(&mut self, now: Instant) -> bool {
         self.reclaim(now);
-        if self.dirty {
+        if self.dirty && !self.is_alone {
             let tables = self.tables.iter().map(|table| table.index.shown()).collect();
             let next = Box::new(Shown { plan: self.plan.clone(), tables });
             let listed = limits::ROUTES_LISTED_MAX * 48 * self.tables.len() + 512;
             if self.shared.shown.replace(next, listed, &mut self.shown, now).is_err() {
                 return false;
             }
-            self.dirty = false;
         }
+        self.dirty = false;
         while let Some(old) = self.unlinked.pop() {
             let Ok(slot) = self.limbo.reserve(1) else {
                 self.unlinked.push(old);

@@ -16,7 +16,8 @@
 use core::net::IpAddr;
 
 use floodwall_base::{Counter, IfIndex, Instant, IpCidr, Prefix, Randomness, Units};
-use floodwall_fib::{AddRouteError, RouteProtocol};
+use floodwall_fib::lpm::Family as Routed;
+use floodwall_fib::{Fib, Route, RouteError, RouteProtocol, TableId};
 use floodwall_ip::{
     AddressOrigin, AddressState, Detection, InterfaceAddress, InterfaceError, LinkMedium,
 };
@@ -106,7 +107,7 @@ pub enum AddressError {
     Lifetimes,
     /// The routing table is full.
     #[error("the prefix cannot be reached: {0}")]
-    Route(AddRouteError),
+    Route(RouteError),
 }
 
 impl Stack {
@@ -133,7 +134,7 @@ impl Stack {
             ..InterfaceAddress::manual(cidr, AddressState::Tentative)
         };
         interface.insert_address(&address).map_err(|error| refused(error, &new, iface))?;
-        if let Err(error) = self.connect(iface, cidr, new.prefix_route) {
+        if let Err(error) = self.connect(iface, cidr, new.prefix_route, now) {
             self.disown(iface, new.addr);
             return Err(error);
         }
@@ -193,7 +194,7 @@ impl Stack {
         self.dad.stop(iface, addr);
         self.disown(iface, addr);
         if let Some(cidr) = address.cidr() {
-            self.disconnect(iface, cidr);
+            self.disconnect(iface, cidr, now);
         }
         self.address_changed(iface, addr, now, random);
         Ok(())
@@ -310,24 +311,25 @@ impl Stack {
         iface: IfIndex,
         cidr: IpCidr,
         prefix_route: bool,
+        now: Instant,
     ) -> Result<(), AddressError> {
         if !prefix_route {
             return Ok(());
         }
         let by = RouteProtocol::Kernel;
         let inserted = match cidr.addr() {
-            IpAddr::V4(a) => build::insert(&mut self.routes_v4, a, cidr, None, iface, by),
-            IpAddr::V6(a) => build::insert(&mut self.routes_v6, a, cidr, None, iface, by),
+            IpAddr::V4(a) => build::insert(&mut self.routes_v4, a, cidr, (None, iface, by), now),
+            IpAddr::V6(a) => build::insert(&mut self.routes_v6, a, cidr, (None, iface, by), now),
         };
         match inserted {
             // Two addresses of one prefix make one route.
-            Ok(()) | Err(AddRouteError::Exists) => Ok(()),
+            Ok(()) | Err(RouteError::Exists { .. }) => Ok(()),
             Err(error) => Err(AddressError::Route(error)),
         }
     }
 
     /// Takes the route to a prefix away, unless another address there brings it too.
-    fn disconnect(&mut self, iface: IfIndex, cidr: IpCidr) {
+    fn disconnect(&mut self, iface: IfIndex, cidr: IpCidr, now: Instant) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let same = |a: &InterfaceAddress| {
             a.prefix_route && a.prefix_len == cidr.prefix_len() && cidr.contains(a.addr)
@@ -335,15 +337,21 @@ impl Stack {
         if interface.addresses().any(|a| same(&a)) {
             return;
         }
-        let (len, kernel) = (cidr.prefix_len(), RouteProtocol::Kernel);
+        fn drop_route<A: Routed>(
+            fib: &mut Fib<A>,
+            prefix: Option<Prefix<A>>,
+            iface: IfIndex,
+            now: Instant,
+        ) {
+            let Some(prefix) = prefix else { return };
+            let ours = |r: &Route<A>| r.iface == iface && r.protocol == RouteProtocol::Kernel;
+            fib.remove_to(TableId::MAIN, prefix, now, ours);
+        }
+        let len = cidr.prefix_len();
         match cidr.addr() {
-            IpAddr::V4(a) => self.routes_v4.remove(|r| {
-                Some(r.prefix) == Prefix::new(a, len) && r.iface == iface && r.protocol == kernel
-            }),
-            IpAddr::V6(a) => self.routes_v6.remove(|r| {
-                Some(r.prefix) == Prefix::new(a, len) && r.iface == iface && r.protocol == kernel
-            }),
-        };
+            IpAddr::V4(a) => drop_route(&mut self.routes_v4, Prefix::new(a, len), iface, now),
+            IpAddr::V6(a) => drop_route(&mut self.routes_v6, Prefix::new(a, len), iface, now),
+        }
     }
 
     fn watch_end(&mut self, end: Option<Instant>) {

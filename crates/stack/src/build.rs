@@ -5,7 +5,8 @@ use core::time::Duration;
 
 use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, limits};
 use floodwall_fib::exceptions::{Exceptions, Judge};
-use floodwall_fib::{Route, RouteList as Fib, RouteProtocol};
+use floodwall_fib::lpm::Family as Routed;
+use floodwall_fib::{Fib, Route, RouteProtocol};
 use floodwall_ip::{
     AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
     LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets, Reassembly,
@@ -22,6 +23,7 @@ use crate::exceptions::RawSent;
 use crate::multicast::Groups;
 use crate::paths::Paths;
 use crate::router::Routers;
+use crate::routes::Fibs;
 use crate::shard::Stack;
 use crate::shards::{Role, Seat};
 
@@ -120,7 +122,8 @@ pub(crate) fn stack(
     now: Instant,
 ) -> Result<Stack, ConfigError> {
     check(config)?;
-    let Seat { worker, steering, role, inherited, remote, place } = seat;
+    let Seat { worker, steering, role, inherited, remote, place, fibs } = seat;
+    let fibs = fibs.map_or_else(|| Fibs::of(&role, config, &mut random.secret), |fibs| *fibs);
     let (follows, workers) = (matches!(role, Role::Follower(_)), steering.workers());
     let neighbors_v4 = neighbors::<Ipv4Addr>(config, follows, random, now);
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
@@ -129,8 +132,8 @@ pub(crate) fn stack(
     let udp = UdpConfig { sockets_max, shared_max, ..UdpConfig::default() };
     let mut stack = Stack {
         interfaces: interfaces(config)?,
-        routes_v4: Fib::new(limits::ROUTES_MAX),
-        routes_v6: Fib::new(limits::ROUTES_MAX),
+        routes_v4: fibs.v4,
+        routes_v6: fibs.v6,
         neighbors_v4,
         neighbors_v6,
         dad: Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now),
@@ -166,7 +169,9 @@ pub(crate) fn stack(
         steering,
         answered: Answered::new(&mut random.secret),
     };
-    routes(&mut stack, config)?;
+    if !follows {
+        routes(&mut stack, config, now)?;
+    }
     stack.place = place;
     if let Some(remote) = remote {
         stack.serve(*remote);
@@ -267,53 +272,50 @@ fn interfaces(config: &StackConfig) -> Result<Vec<Interface>, ConfigError> {
 
 /// On-link routes for the prefixes of our addresses, default routes for the gateways, then what
 /// was asked for.
-fn routes(stack: &mut Stack, config: &StackConfig) -> Result<(), ConfigError> {
+fn routes(stack: &mut Stack, config: &StackConfig, now: Instant) -> Result<(), ConfigError> {
     for (i, c) in config.interfaces.iter().enumerate() {
         let iface = IfIndex(i as u16 + 1);
         for &address in &c.addresses {
             // Two addresses of one prefix make one route.
-            let _ = add_route(stack, address, None, iface, RouteProtocol::Kernel);
+            let _ = add_route(stack, address, (None, iface, RouteProtocol::Kernel), now);
         }
         for &gateway in &c.gateways {
             let len = 0;
             let any = IpCidr::new(gateway, len);
             if let Some(any) = any {
-                add_route(stack, any, Some(gateway), iface, RouteProtocol::Static)?;
+                add_route(stack, any, (Some(gateway), iface, RouteProtocol::Static), now)?;
             }
         }
     }
     for route in &config.routes {
         let iface = IfIndex(route.iface as u16 + 1);
-        add_route(stack, route.prefix, route.via, iface, RouteProtocol::Static)?;
+        add_route(stack, route.prefix, (route.via, iface, RouteProtocol::Static), now)?;
     }
     Ok(())
 }
 
-fn add_route(
-    stack: &mut Stack,
-    prefix: IpCidr,
-    via: Option<IpAddr>,
-    iface: IfIndex,
-    protocol: RouteProtocol,
-) -> Result<(), ConfigError> {
+/// Through whom, where, told by whom.
+type Way = (Option<IpAddr>, IfIndex, RouteProtocol);
+
+fn add_route(stack: &mut Stack, prefix: IpCidr, way: Way, now: Instant) -> Result<(), ConfigError> {
     let inserted = match prefix.addr() {
-        IpAddr::V4(addr) => insert(&mut stack.routes_v4, addr, prefix, via, iface, protocol),
-        IpAddr::V6(addr) => insert(&mut stack.routes_v6, addr, prefix, via, iface, protocol),
+        IpAddr::V4(addr) => insert(&mut stack.routes_v4, addr, prefix, way, now),
+        IpAddr::V6(addr) => insert(&mut stack.routes_v6, addr, prefix, way, now),
     };
     inserted.map_err(|error| ConfigError::Route { prefix, error })
 }
 
-pub(crate) fn insert<A: Address>(
+pub(crate) fn insert<A: Routed>(
     fib: &mut Fib<A>,
     addr: A,
     prefix: IpCidr,
-    via: Option<IpAddr>,
-    iface: IfIndex,
-    protocol: RouteProtocol,
-) -> Result<(), floodwall_fib::AddRouteError> {
+    way: Way,
+    now: Instant,
+) -> Result<(), floodwall_fib::RouteError> {
     let Some(prefix) = Prefix::new(addr, prefix.prefix_len()) else { return Ok(()) };
+    let (via, iface, protocol) = way;
     let gateway = via.and_then(A::from_ip);
-    fib.insert(Route { gateway, protocol, ..Route::on_link(prefix, iface) })
+    fib.append(Route { gateway, protocol, ..Route::on_link(prefix, iface) }, now)
 }
 
 /// How many addresses are watched: all that interfaces may ever have.

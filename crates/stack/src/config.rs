@@ -65,6 +65,9 @@ pub struct StackConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// Further routes.
     pub routes: Vec<StaticRoute>,
+    /// Routes of each family that there may be, those that routers advertise not counted. Memory for
+    /// many is taken when they come.
+    pub routes_max: usize,
     /// How many UDP sockets may be open.
     pub udp_sockets_max: usize,
     /// How many UDP sockets beside these all shards of the host may share: those of programs on
@@ -109,6 +112,7 @@ impl Default for StackConfig {
         Self {
             interfaces: Vec::new(),
             routes: Vec::new(),
+            routes_max: limits::ROUTES_MAX,
             udp_sockets_max: 1024,
             udp_shared_sockets_max: 0,
             udp_receive_bytes: limits::UDP_RECEIVE_BYTES,
@@ -221,7 +225,7 @@ pub enum ConfigError {
         /// The route.
         prefix: IpCidr,
         /// Why.
-        error: floodwall_fib::AddRouteError,
+        error: floodwall_fib::RouteError,
     },
     /// Socket accounts do not fit the pool.
     #[error("the packet pool has no room for {0} sockets: raise its accounts")]

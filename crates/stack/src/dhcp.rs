@@ -323,7 +323,7 @@ impl Stack {
             // What is missing then is seen by `address show`; the next renewal tries again.
             let _ = self.add_address(iface, again, cx.now, cx.random);
         }
-        self.forget_lease_routes(iface);
+        self.forget_lease_routes(iface, cx.now);
         for (rank, route) in (0..).zip(lease.routes.iter()) {
             let of_lease = Route {
                 gateway: route.gateway,
@@ -334,7 +334,7 @@ impl Stack {
                 ..Route::on_link(route.prefix, iface)
             };
             // The table is full, or the operator has the same route.
-            let _ = self.routes_v4.insert(of_lease);
+            let _ = self.routes_v4.append(of_lease, cx.now);
         }
         self.restore_mtu(iface);
         if let (Some(mtu), Some(interface)) =
@@ -352,13 +352,13 @@ impl Stack {
             // Just seen there.
             let _ = self.remove_address(iface, addr.into(), cx.now, cx.random);
         }
-        self.forget_lease_routes(iface);
+        self.forget_lease_routes(iface, cx.now);
         self.restore_mtu(iface);
         self.paths.forget();
     }
 
-    fn forget_lease_routes(&mut self, iface: IfIndex) {
-        self.routes_v4.remove(|r| r.iface == iface && r.protocol == RouteProtocol::Dhcp);
+    fn forget_lease_routes(&mut self, iface: IfIndex, now: Instant) {
+        self.routes_v4.remove(now, |r| r.iface == iface && r.protocol == RouteProtocol::Dhcp);
     }
 
     fn restore_mtu(&mut self, iface: IfIndex) {

@@ -124,7 +124,7 @@ impl Stack {
         if !ascent.to_group {
             return Some(ascent.heading.dst_addr);
         }
-        self.source_for(ascent.heading.src_addr, Some(ascent.iface), cx.now)
+        self.source_for(cx, ascent.heading.src_addr, Some(ascent.iface))
     }
 
     fn reply<A: Tables>(

@@ -30,7 +30,7 @@ mod statement;
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use floodwall_base::{Counter, DropReason, Instant, WorkerId};
+use floodwall_base::{Counter, DropReason, WorkerId};
 use floodwall_fib::exceptions::{Exceptions, Lesson, Refusal, TooBig};
 use floodwall_packet::{HandoffKind, PacketBuf, PacketList};
 use floodwall_udp::{Quote, Whose};
@@ -111,7 +111,7 @@ impl Stack {
         let Some(said) = said else { return self.die(packet, DropReason::IcmpMalformed) };
         let news = match said.lesson {
             Lesson::PathMtu(mtu) => {
-                self.mtu_to(said.flow.dst_addr, cx.now).is_some_and(|now| mtu < now)
+                self.mtu_to(cx, said.flow.dst_addr).is_some_and(|now| mtu < now)
             }
             Lesson::Redirect(_) => true,
         };
@@ -210,20 +210,20 @@ impl Stack {
     }
 
     fn weigh<A: Tables>(&mut self, said: &Statement<A>, cx: &mut Cx<'_>) -> Result<(), Why> {
-        let (now, secret) = (cx.now, &mut cx.random.secret);
+        let now = cx.now;
         let verdict = match said.lesson {
             Lesson::PathMtu(mtu) => {
-                let current = self.mtu_to(said.flow.dst_addr, now).ok_or(Why::NoRoute)?;
+                let current = self.mtu_to(cx, said.flow.dst_addr).ok_or(Why::NoRoute)?;
                 let said = TooBig { family: A::FAMILY, mtu, current, quoted: said.flow.len };
-                self.judge.path_mtu(&said, now, secret)
+                self.judge.path_mtu(&said, now, &mut cx.random.secret)
             }
-            Lesson::Redirect(_) => self.judge.afford(now, secret),
+            Lesson::Redirect(_) => self.judge.afford(now, &mut cx.random.secret),
         };
         verdict.map_err(Why::Judged)
     }
 
-    fn mtu_to<A: Tables>(&self, dst_addr: A, now: Instant) -> Option<u32> {
-        match self.path(dst_addr, None, now) {
+    fn mtu_to<A: Tables>(&self, cx: &Cx<'_>, dst_addr: A) -> Option<u32> {
+        match self.path(cx, dst_addr, None) {
             Ok(Path::Via { mtu, .. }) => Some(mtu),
             _ => None,
         }
@@ -238,7 +238,7 @@ impl Stack {
         packet: PacketBuf,
     ) {
         let dst_addr = said.flow.dst_addr;
-        let Some(hop) = self.hop_of(dst_addr, cx.now) else {
+        let Some(hop) = self.hop_of(cx, dst_addr) else {
             return self.unbelieved::<A>(packet, said, Why::NoRoute, false);
         };
         let secret = &mut cx.random.secret;

@@ -58,7 +58,7 @@ impl Stack {
             Allow::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
         }
         let ours = (!ascent.to_group).then_some(heading.dst_addr);
-        let from = ours.or_else(|| self.source_for(heading.src_addr, zone, cx.now));
+        let from = ours.or_else(|| self.source_for(cx, heading.src_addr, zone));
         let Some(src_addr) = from else { return };
         let ends = Ends { src_addr, dst_addr: heading.src_addr };
         let Some(message) = A::icmp_error(cx.pool, error, packet, l3, ends) else {

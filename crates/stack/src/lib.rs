@@ -32,6 +32,7 @@ mod reassemble;
 mod redirect;
 pub mod remote;
 mod router;
+mod routes;
 mod rx;
 pub mod services;
 mod shard;

@@ -46,8 +46,8 @@ impl Stack {
     /// The interface's `up` is another. The one place for whoever must act upon that.
     fn link_changed(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let Some(up) = self.interfaces.get(usize::from(iface.0)).map(|i| i.up) else { return };
-        self.routes_v4.set_usable(iface, up);
-        self.routes_v6.set_usable(iface, up);
+        self.routes_v4.set_usable(iface, up, now);
+        self.routes_v6.set_usable(iface, up, now);
         self.paths.forget();
         self.routers_link_changed(iface, up, now, random);
         self.forget_exceptions_on(iface);
@@ -76,8 +76,8 @@ impl Stack {
             }
         }
         let told = [RouteProtocol::RouterAdvertisement, RouteProtocol::Dhcp];
-        self.routes_v4.remove(|r| r.iface == iface && told.contains(&r.protocol));
-        self.routes_v6.remove(|r| r.iface == iface && told.contains(&r.protocol));
+        self.routes_v4.remove(now, |r| r.iface == iface && told.contains(&r.protocol));
+        self.routes_v6.remove(now, |r| r.iface == iface && told.contains(&r.protocol));
         let mut waited = PacketList::new();
         self.neighbors_v4.flush_learnt(iface, &mut waited);
         self.neighbors_v6.flush_learnt(iface, &mut waited);

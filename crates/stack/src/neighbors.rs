@@ -276,7 +276,7 @@ impl Stack {
 
     /// All timed work, up to `budget` units, each kind in its turn.
     pub(crate) fn timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        const KINDS: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 9] = [
+        const KINDS: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 11] = [
             Stack::address_timers,
             Stack::address_lifetimes,
             Stack::dhcp_timers,
@@ -286,6 +286,8 @@ impl Stack {
             Stack::reassembly_timers::<Ipv4Addr>,
             Stack::reassembly_timers::<Ipv6Addr>,
             Stack::group_timers,
+            Stack::route_timers::<Ipv4Addr>,
+            Stack::route_timers::<Ipv6Addr>,
         ];
         let mut left = budget;
         loop {

@@ -97,12 +97,11 @@ impl Sockets<'_> {
         let closed = |error: PingClosed| PingSendError::Socket(error.into());
         let settings = stack.ping.settings(id).map_err(closed)?;
         let to = dst_addr.to_ip();
-        let Ok(path) = stack.path(dst_addr, zone, cx.now) else {
+        let Ok(path) = stack.path(cx, dst_addr, zone) else {
             stack.stats.counters.count(A::OUT_NO_ROUTES);
             return Err(PingSendError::NoRoute(to));
         };
-        let src_addr =
-            stack.source_on(path, dst_addr, cx.now).ok_or(PingSendError::NoSource(to))?;
+        let src_addr = stack.source_on(cx, path, dst_addr).ok_or(PingSendError::NoSource(to))?;
         let ends = (src_addr.to_ip(), to);
         let packet = stack.ping.request(cx.pool, id, ends, sequence, payload)?;
         let many = dst_addr.is_group() || stack.is_broadcast(to);

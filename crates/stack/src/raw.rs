@@ -90,7 +90,7 @@ impl Sockets<'_> {
         let closed = |error: RawClosed| RawSendError::Socket(error.into());
         let settings = stack.raw.settings(id).map_err(closed)?;
         let (to, zone) = (dst_addr.to_ip(), zone.or(settings.iface));
-        let Ok(path) = stack.path(dst_addr, zone, cx.now) else {
+        let Ok(path) = stack.path(cx, dst_addr, zone) else {
             stack.stats.counters.count(A::OUT_NO_ROUTES);
             return Err(RawSendError::NoRoute(to));
         };
@@ -98,7 +98,7 @@ impl Sockets<'_> {
         if let Some(addr) = bound.filter(|addr| !stack.has(addr.to_ip())) {
             return Err(RawSendError::NotOurs(addr.to_ip()));
         }
-        let src_addr = bound.or_else(|| stack.source_on(path, dst_addr, cx.now));
+        let src_addr = bound.or_else(|| stack.source_on(cx, path, dst_addr));
         let src_addr = src_addr.ok_or(RawSendError::NoSource(to))?;
         let (ends, access) = ((src_addr.to_ip(), to), &mut stack.stats.access);
         let packet = stack.raw.packet(cx.pool, id, ends, payload, access)?;

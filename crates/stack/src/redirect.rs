@@ -11,7 +11,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Counter, DropReason, IfIndex, Instant};
+use floodwall_base::{Counter, DropReason, IfIndex};
 use floodwall_fib::exceptions::Lesson;
 use floodwall_packet::PacketBuf;
 
@@ -66,7 +66,7 @@ impl Stack {
         let Some(said) = said.filter(|said| self.owns(said.flow.src_addr)) else {
             return self.die(packet, DropReason::RedirectNotQuoted);
         };
-        match self.may_redirect(&said, from, on, cx.now) {
+        match self.may_redirect(cx, &said, from, on) {
             Ok(()) => self.exception_message::<A>(cx, packet, l4, false),
             Err(reason) => self.die(packet, reason),
         }
@@ -74,10 +74,10 @@ impl Stack {
 
     fn may_redirect<A: Tables>(
         &self,
+        cx: &Cx<'_>,
         said: &Statement<A>,
         from: A,
         on: IfIndex,
-        now: Instant,
     ) -> Result<(), DropReason> {
         let (Lesson::Redirect(target_addr), dst_addr) = (said.lesson, said.flow.dst_addr) else {
             return Err(DropReason::RedirectTarget);
@@ -94,13 +94,13 @@ impl Stack {
         if !neighbor || target_addr == A::UNSPECIFIED || self.owns(target_addr) {
             return Err(DropReason::RedirectTarget);
         }
-        let first_hop = match self.path(dst_addr, None, now) {
+        let first_hop = match self.path(cx, dst_addr, None) {
             Ok(Path::Via { iface, next_hop, .. }) if iface == on && next_hop != dst_addr => {
                 Some(next_hop)
             }
             _ => None,
         };
-        let routed = self.hop_of(dst_addr, now).is_some_and(|hop| hop.via.is_some());
+        let routed = self.hop_of(cx, dst_addr).is_some_and(|hop| hop.via.is_some());
         match routed && first_hop == Some(from) {
             true => Ok(()),
             false => Err(DropReason::RedirectNotFirstHop),

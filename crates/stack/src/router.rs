@@ -18,7 +18,7 @@
 use core::net::{IpAddr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, HashKey, IfIndex, Instant, Prefix, Randomness, Units};
-use floodwall_fib::{Route, RouteProtocol};
+use floodwall_fib::{Route, RouteProtocol, TableId};
 use floodwall_ip::ndp::{self, RouterSummary};
 use floodwall_ip::router_discovery::{DomainName, LinkParameters};
 use floodwall_ip::{
@@ -292,12 +292,12 @@ impl Stack {
     ) {
         match action {
             RouterAction::SetRoute { prefix, gateway, metric, until } => {
-                self.set_learnt_route(iface, prefix, gateway, metric, until);
+                self.set_learnt_route(iface, (prefix, gateway, metric), until, now);
             }
             RouterAction::RemoveRoute { prefix, gateway } => {
                 let learnt = RouteProtocol::RouterAdvertisement;
-                self.routes_v6.remove(|r| {
-                    (r.protocol, r.iface, r.prefix, r.gateway) == (learnt, iface, prefix, gateway)
+                self.routes_v6.remove_to(TableId::MAIN, prefix, now, |r| {
+                    (r.protocol, r.iface, r.gateway) == (learnt, iface, gateway)
                 });
                 self.paths.forget();
             }
@@ -323,10 +323,9 @@ impl Stack {
     fn set_learnt_route(
         &mut self,
         iface: IfIndex,
-        prefix: Prefix<Ipv6Addr>,
-        gateway: Option<Ipv6Addr>,
-        metric: u32,
+        (prefix, gateway, metric): (Prefix<Ipv6Addr>, Option<Ipv6Addr>, u32),
         until: Instant,
+        now: Instant,
     ) {
         let route = Route {
             gateway,
@@ -337,7 +336,7 @@ impl Stack {
         };
         let before = self.routes_v6.generation();
         // A full table is the operator's; the next advertisement tries again.
-        let _ = self.routes_v6.set(route);
+        let _ = self.routes_v6.set(route, now);
         if self.routes_v6.generation() != before {
             self.paths.forget();
         }

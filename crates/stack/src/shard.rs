@@ -14,7 +14,7 @@ use crate::paths::Paths;
 use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
 };
-use floodwall_fib::RouteList as Fib;
+use floodwall_fib::Fib;
 use floodwall_fib::exceptions::{Exceptions, Judge};
 use floodwall_ip::{
     Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, Reassembly,
@@ -160,13 +160,13 @@ impl Stack {
         &self.interfaces
     }
 
-    /// The IPv4 routes, best first.
+    /// The IPv4 routes; of a follower none: its control shard has them.
     #[must_use]
     pub fn routes_v4(&self) -> &Fib<Ipv4Addr> {
         &self.routes_v4
     }
 
-    /// The IPv6 routes, best first.
+    /// The IPv6 routes; of a follower none: its control shard has them.
     #[must_use]
     pub fn routes_v6(&self) -> &Fib<Ipv6Addr> {
         &self.routes_v6
@@ -334,6 +334,8 @@ impl Engine for Stack {
             self.reassembly_v6.deadline(),
             self.dhcp.deadline(),
             self.groups.deadline(),
+            self.routes_v4.deadline(),
+            self.routes_v6.deadline(),
             self.remote.as_ref().and_then(|remote| remote.deadline()),
             match &self.role {
                 Role::Control(control) => control.deadline(self),

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!                 published under one reclamation domain
-//!   control ───── interfaces, routes, exceptions (snapshot.rs) ───► followers: a copy of each part
+//!   control ───── interfaces, exceptions (snapshot.rs) ───────────► followers: a copy of each part
+//!      │  ├────── routes (fib::FibReader) ─────────────────────────► followers: read in place
 //!      │  └────── neighbours (neighbor_sets.rs) ──────────────────► followers: read in place
 //!      │  ◄────── handed over: packets without a neighbour, ──────── followers
 //!      │          control frames, wholes for another owner (handover.rs)
@@ -56,16 +57,19 @@ pub use self::places::{NoSeat, Seats};
 use self::snapshot::Snapshot;
 use crate::config::StackConfig;
 use crate::remote::RemoteShard;
+use crate::routes::Fibs;
 use crate::stats::Stats;
 
 /// Words of the status that followers read once a round.
-const STATUS_WORDS: usize = 3;
+const STATUS_WORDS: usize = 4;
 /// Which snapshot is out.
 const GENERATION: usize = 0;
 /// What followers must leave to the control shard.
 const WITHHELD: usize = 1;
 /// Changes with every neighbour that is published.
 const NEIGHBORS: usize = 2;
+/// Changes with every change of a route.
+const ROUTES: usize = 3;
 /// Bit of [`WITHHELD`]: interfaces, routes or exceptions have changed and could not be published.
 const SNAPSHOT_WITHHELD: u64 = 1;
 /// Bit of [`WITHHELD`]: neighbours have.
@@ -100,6 +104,8 @@ pub struct Seat {
     pub(crate) remote: Option<Box<RemoteShard>>,
     /// Where the stack leaves what its next one needs.
     pub(crate) place: Option<Arc<Place>>,
+    /// The routing tables that the control shard is to have.
+    pub(crate) fibs: Option<Box<Fibs>>,
 }
 
 impl Seat {
@@ -110,7 +116,15 @@ impl Seat {
     }
 
     fn first(worker: WorkerId, steering: Steering, role: Role) -> Self {
-        Self { worker, steering, role, inherited: Stats::default(), remote: None, place: None }
+        Self {
+            worker,
+            steering,
+            role,
+            inherited: Stats::default(),
+            remote: None,
+            place: None,
+            fibs: None,
+        }
     }
 
     /// Whose place it is.
@@ -156,17 +170,20 @@ fn first_seats(
         v6: NeighborSets::new(domain, places, random.hash_key()),
     });
     let (status, reader) = latch::cell([0; STATUS_WORDS]);
+    let fibs = Box::new(Fibs::shared(domain, config, random));
     let (mut logs, mut followers) = (Vec::new(), Vec::new());
     for worker in 1..steering.workers() {
         let (log, repeats) = spsc::ring(limits::SOCKET_COMMANDS_WAITING);
         logs.push(log);
-        let follower = Follower::new(Arc::clone(&published), reader.clone(), repeats);
+        let follower =
+            Follower::new(Arc::clone(&published), fibs.readers(), reader.clone(), repeats);
         let role = Role::Follower(Box::new(follower));
         followers.push(Seat::first(WorkerId(worker), steering, role));
     }
     let control = Control::new(domain, published, status, logs);
     let role = Role::Control(Box::new(control));
-    let mut all = vec![Seat::first(WorkerId::CONTROL, steering, role)];
+    let first = Seat::first(WorkerId::CONTROL, steering, role);
+    let mut all = vec![Seat { fibs: Some(fibs), ..first }];
     all.append(&mut followers);
     all
 }

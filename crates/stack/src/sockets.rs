@@ -166,8 +166,8 @@ impl<'a> Sockets<'a> {
     ) -> Result<(IpAddr, Option<IfIndex>), ConnectError> {
         let zone = scope_of(remote);
         let src_addr = match remote.ip().to_canonical() {
-            IpAddr::V4(a) => self.stack.source_for(a, zone, self.cx.now).map(IpAddr::V4),
-            IpAddr::V6(a) => self.stack.source_for(a, zone, self.cx.now).map(IpAddr::V6),
+            IpAddr::V4(a) => self.stack.source_for(&self.cx, a, zone).map(IpAddr::V4),
+            IpAddr::V6(a) => self.stack.source_for(&self.cx, a, zone).map(IpAddr::V6),
         };
         let src_addr = src_addr.ok_or(ConnectError::Unspecified)?;
         self.stack.udp.connect(id, remote, src_addr, zone, &mut self.cx.random.secret)?;
@@ -382,11 +382,11 @@ impl<'a> Sockets<'a> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let Query { id, to, .. } = query;
         let zone = query.zone.or_else(|| stack.group_zone(id, dst_addr));
-        let Ok(path) = stack.path(dst_addr, zone, cx.now) else {
+        let Ok(path) = stack.path(cx, dst_addr, zone) else {
             stack.stats.counters.count(A::OUT_NO_ROUTES);
             return Err(SendError::NoRoute(to.ip()));
         };
-        let src_addr = from.or_else(|| stack.source_on(path, dst_addr, cx.now));
+        let src_addr = from.or_else(|| stack.source_on(cx, path, dst_addr));
         let src_addr = src_addr.ok_or(SendError::NoSource(to.ip()))?;
         let whole = stack.udp.settings(id).is_ok_and(|settings| settings.dont_fragment);
         if let Path::Via { mtu, .. } = path

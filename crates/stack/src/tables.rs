@@ -3,18 +3,20 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter};
-use floodwall_fib::RouteList as Fib;
 use floodwall_fib::exceptions::Exceptions;
+use floodwall_fib::lpm::Family as Routed;
+use floodwall_fib::{Fib, FibReader};
 use floodwall_ip::output::{self, HeaderError};
 use floodwall_ip::{IcmpError, NeighborCache, icmp};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
 
+use crate::routes::FibReaders;
 use crate::shard::Stack;
 use crate::shards::Seen;
 
 /// The tables and words of one family.
-pub(crate) trait Tables: Address + Seen {
+pub(crate) trait Tables: Address + Routed + Seen {
     const ETHER_TYPE: EtherType;
     const HEADER_LEN: usize;
     const ICMP: IpProtocol;
@@ -31,6 +33,8 @@ pub(crate) trait Tables: Address + Seen {
     const OUT_LIMITED_ALL: Counter;
 
     fn fib(stack: &Stack) -> &Fib<Self>;
+    fn fib_mut(stack: &mut Stack) -> &mut Fib<Self>;
+    fn fib_reader(readers: &FibReaders) -> &FibReader<Self>;
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self>;
     fn exceptions(stack: &Stack) -> &Exceptions<Self>;
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self>;
@@ -82,6 +86,12 @@ impl Tables for Ipv4Addr {
 
     fn fib(stack: &Stack) -> &Fib<Self> {
         &stack.routes_v4
+    }
+    fn fib_mut(stack: &mut Stack) -> &mut Fib<Self> {
+        &mut stack.routes_v4
+    }
+    fn fib_reader(readers: &FibReaders) -> &FibReader<Self> {
+        &readers.v4
     }
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
         &mut stack.neighbors_v4
@@ -141,6 +151,12 @@ impl Tables for Ipv6Addr {
 
     fn fib(stack: &Stack) -> &Fib<Self> {
         &stack.routes_v6
+    }
+    fn fib_mut(stack: &mut Stack) -> &mut Fib<Self> {
+        &mut stack.routes_v6
+    }
+    fn fib_reader(readers: &FibReaders) -> &FibReader<Self> {
+        &readers.v6
     }
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
         &mut stack.neighbors_v6

@@ -5,7 +5,7 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::{Address, DropReason, Family, IfIndex, Instant, MacAddr, limits};
+use floodwall_base::{Address, DropReason, Family, IfIndex, MacAddr, limits};
 use floodwall_fib::RouteKind;
 use floodwall_fib::exceptions::FirstHop;
 use floodwall_ip::output::HeaderError;
@@ -65,9 +65,9 @@ impl Stack {
     /// interface that is up is taken.
     pub(crate) fn path<A: Tables>(
         &self,
+        cx: &Cx<'_>,
         dst_addr: A,
         zone: Option<IfIndex>,
-        now: Instant,
     ) -> Result<Path<A>, DropReason> {
         let here = dst_addr.is_group() && zone == Some(IfIndex::LOOPBACK);
         if here || dst_addr.is_loopback_addr() || self.owns_in(dst_addr, zone) {
@@ -80,24 +80,26 @@ impl Stack {
             let iface = zone.or_else(|| self.first_up()).ok_or(DropReason::NoRoute)?;
             return self.via(iface, dst_addr);
         }
-        let Some(route) = A::fib(self).lookup(dst_addr, now) else {
-            let dead = A::fib(self).leads_into_a_dead_link(dst_addr, now);
+        let Some(route) = self.route_to(cx, dst_addr) else {
+            let dead = self.leads_into_a_dead_link(cx, dst_addr);
             return Err(if dead { DropReason::InterfaceDown } else { DropReason::NoRoute });
         };
-        if route.kind != RouteKind::Unicast {
-            return Err(DropReason::NoRoute);
+        match route.kind {
+            RouteKind::Unicast => {}
+            RouteKind::Local => return Ok(Path::Local),
+            _ => return Err(DropReason::NoRoute),
         }
         let hop = FirstHop { iface: route.iface, via: route.gateway };
-        let known = A::exceptions(self).lookup(dst_addr, hop, now);
+        let known = A::exceptions(self).lookup(dst_addr, hop, cx.now);
         let next_hop = known.target_addr.or(hop.via).unwrap_or(dst_addr);
         let path = self.via(route.iface, next_hop)?;
         Ok(path.at_most(known.mtu))
     }
 
     /// Where the route to a destination hands packets to: what was learnt of it counts for that.
-    pub(crate) fn hop_of<A: Tables>(&self, dst_addr: A, now: Instant) -> Option<FirstHop<A>> {
+    pub(crate) fn hop_of<A: Tables>(&self, cx: &Cx<'_>, dst_addr: A) -> Option<FirstHop<A>> {
         let of = |addr: A| addr.is_group() || addr.is_link_scope();
-        let route = A::fib(self).lookup(dst_addr, now).filter(|_| !of(dst_addr))?;
+        let route = self.route_to(cx, dst_addr).filter(|_| !of(dst_addr))?;
         Some(FirstHop { iface: route.iface, via: route.gateway })
     }
 
@@ -142,27 +144,27 @@ impl Stack {
     /// Our address towards a destination (RFC 6724).
     pub(crate) fn source_for<A: Tables>(
         &self,
+        cx: &Cx<'_>,
         dst_addr: A,
         zone: Option<IfIndex>,
-        now: Instant,
     ) -> Option<A> {
-        let path = self.path(dst_addr, zone, now).ok()?;
-        self.source_on(path, dst_addr, now)
+        let path = self.path(cx, dst_addr, zone).ok()?;
+        self.source_on(cx, path, dst_addr)
     }
 
     /// Our address towards a destination whose path is known.
     pub(crate) fn source_on<A: Tables>(
         &self,
+        cx: &Cx<'_>,
         path: Path<A>,
         dst_addr: A,
-        now: Instant,
     ) -> Option<A> {
         let iface = match path {
             Path::Via { iface, .. } => iface,
             Path::Local if dst_addr.is_group() => IfIndex::LOOPBACK,
             Path::Local => return Some(dst_addr),
         };
-        let preferred = A::fib(self).lookup(dst_addr, now).and_then(|r| r.src_addr);
+        let preferred = self.route_to(cx, dst_addr).and_then(|r| r.src_addr);
         preferred.or_else(|| {
             let found = source_address(dst_addr.to_ip(), iface, &self.interfaces)?;
             A::from_ip(found)
@@ -171,7 +173,7 @@ impl Stack {
 
     /// Sends one packet: the only way out for what we originate above the network layer.
     pub(crate) fn output<A: Tables>(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing<A>) {
-        match self.path(outgoing.ends.dst_addr, outgoing.zone, cx.now) {
+        match self.path(cx, outgoing.ends.dst_addr, outgoing.zone) {
             Ok(path) => self.output_on(cx, outgoing, path, None),
             Err(reason) => {
                 self.originate::<A>(outgoing.packet.len() + A::HEADER_LEN);

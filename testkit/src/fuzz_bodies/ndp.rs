@@ -246,7 +246,7 @@ impl World<'_> {
         assert!(self.autoconf() <= limits::AUTOCONF_ADDRESSES_MAX);
         let configured = 3;
         let most = limits::ROUTERS_MAX + limits::ADVERTISED_ROUTES_MAX + limits::PREFIXES_MAX;
-        assert!(stack.routes_v6().routes().len() <= configured + most);
+        assert!(stack.routes_v6().len() <= configured + most);
         let interface = &stack.interfaces()[1];
         assert!((1280..=MTU).contains(&interface.mtu_v6) && interface.mtu == MTU);
         assert!(interface.hop_limit >= 64, "the floor");
@@ -268,7 +268,7 @@ impl World<'_> {
         assert_eq!(self.stack.dns(self.now).servers, []);
         let interface = &self.stack.interfaces()[1];
         assert_eq!((interface.mtu_v6, interface.hop_limit), (MTU, 64));
-        let learnt = self.stack.routes_v6().routes().iter().filter(|r| r.expires.is_some());
+        let learnt = self.stack.routes_v6().dump().filter(|r| r.expires.is_some());
         assert_eq!(learnt.count(), 0);
     }
 }

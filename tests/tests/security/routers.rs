@@ -35,7 +35,7 @@ fn rig() -> Rig {
 
 fn learnt(rig: &Rig) -> usize {
     let learnt = RouteProtocol::RouterAdvertisement;
-    rig.stack.routes_v6().routes().iter().filter(|r| r.protocol == learnt).count()
+    rig.stack.routes_v6().dump().filter(|r| r.protocol == learnt).count()
 }
 
 /// Through whom a destination is reached; `None` where it is on the link.

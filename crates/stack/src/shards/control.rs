@@ -22,8 +22,8 @@ use floodwall_sync::spsc::Producer;
 use super::neighbor_sets::NeighborWriter;
 use super::snapshot::{Snapshot, copy_interfaces};
 use super::{
-    GENERATION, NEIGHBORS, NEIGHBORS_WITHHELD, Published, Role, SNAPSHOT_WITHHELD, STATUS_WORDS,
-    WITHHELD,
+    GENERATION, NEIGHBORS, NEIGHBORS_WITHHELD, Published, ROUTES, Role, SNAPSHOT_WITHHELD,
+    STATUS_WORDS, WITHHELD,
 };
 use crate::cx::Cx;
 use crate::remote::Command;
@@ -38,7 +38,6 @@ const RECLAIM_EVERY: Duration = Duration::from_millis(5);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Marks {
     paths: u32,
-    routes: (u32, u32),
     exceptions: (u32, u32),
     changes: u64,
     dhcp_asks: bool,
@@ -48,7 +47,6 @@ impl Marks {
     fn of(stack: &Stack) -> Self {
         Self {
             paths: stack.paths.generation(),
-            routes: (stack.routes_v4.revision(), stack.routes_v6.revision()),
             exceptions: (stack.exceptions_v4.revision(), stack.exceptions_v6.revision()),
             changes: stack.stats.counters.of(Counter::FloodwallChanges),
             dhcp_asks: stack.dhcp.asks(),
@@ -79,6 +77,8 @@ pub(crate) struct Control {
     bytes: usize,
     snapshot_refused: u64,
     withheld: bool,
+    /// Routes have changed and could not be shown.
+    routes_withheld: bool,
     v4: NeighborWriter<Ipv4Addr>,
     v6: NeighborWriter<Ipv6Addr>,
     neighbors_withheld: bool,
@@ -113,6 +113,7 @@ impl Control {
             bytes,
             snapshot_refused: 0,
             withheld: false,
+            routes_withheld: false,
             v4,
             v6,
             neighbors_withheld: false,
@@ -190,12 +191,13 @@ impl Control {
     }
 
     /// Tells followers what they have to know, where it is another.
-    fn say(&mut self) {
+    fn say(&mut self, routes: u64) {
         let mut words = [0; STATUS_WORDS];
         words[GENERATION] = self.generation;
-        words[WITHHELD] = u64::from(self.withheld) * SNAPSHOT_WITHHELD
+        words[WITHHELD] = u64::from(self.withheld || self.routes_withheld) * SNAPSHOT_WITHHELD
             + u64::from(self.neighbors_withheld) * NEIGHBORS_WITHHELD;
         words[NEIGHBORS] = self.v4.published + self.v6.published;
+        words[ROUTES] = routes;
         if words != self.said {
             self.said = words;
             self.status.publish(words);
@@ -217,9 +219,10 @@ impl Stack {
     /// of the tables.
     pub(crate) fn publish(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now;
-        if !matches!(self.role, Role::Control(_)) {
+        if self.is_follower() {
             return;
         }
+        let routes_shown = self.publish_routes(now);
         let Role::Control(mut control) = mem::replace(&mut self.role, Role::Alone) else { return };
         control.reclaim(now);
         let Control { published, v4, v6, neighbors_withheld, .. } = &mut *control;
@@ -227,8 +230,12 @@ impl Stack {
         let v6 = v6.publish(&published.v6, &mut self.neighbors_v6, NEIGHBORS_EACH, now);
         *neighbors_withheld = !(v4 && v6);
         control.show(self, now);
-        control.next_reclaim = control.waits().then(|| now + RECLAIM_EVERY);
-        control.say();
+        control.routes_withheld = !routes_shown;
+        let (v4, v6) = (&self.routes_v4, &self.routes_v6);
+        let routes = u64::from(v4.generation()) + u64::from(v6.generation());
+        let waits = control.waits() || v4.waits() || v6.waits();
+        control.next_reclaim = waits.then(|| now + RECLAIM_EVERY);
+        control.say(routes);
         self.role = Role::Control(control);
         self.spread_commands(cx);
     }

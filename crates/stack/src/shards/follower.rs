@@ -29,6 +29,7 @@ use super::{
 };
 use crate::cx::Cx;
 use crate::remote::Command;
+use crate::routes::FibReaders;
 use crate::shard::Stack;
 use crate::tables::Tables;
 
@@ -39,6 +40,7 @@ const NOTE_EVERY: core::time::Duration = DELAY_FIRST_PROBE_TIME;
 /// See the file's head.
 pub(crate) struct Follower {
     published: Arc<Published>,
+    pub(crate) routes: FibReaders,
     status: SnapshotReader<STATUS_WORDS>,
     /// Version of the status that was acted upon.
     seen: u64,
@@ -55,6 +57,7 @@ pub(crate) struct Follower {
 impl Follower {
     pub(super) fn new(
         published: Arc<Published>,
+        routes: FibReaders,
         status: SnapshotReader<STATUS_WORDS>,
         log: Consumer<Command>,
     ) -> Self {
@@ -62,6 +65,7 @@ impl Follower {
         let noted_v6 = vec![(0, Instant::ORIGIN); published.v6.ways()].into();
         Self {
             published,
+            routes,
             status,
             seen: 0,
             generation: 0,

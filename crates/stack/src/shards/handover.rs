@@ -84,7 +84,7 @@ impl Stack {
 
     fn send_for_another<A: Tables>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, dst_addr: A) {
         let zone = Some(packet.iface()).filter(|iface| *iface != IfIndex::LOOPBACK);
-        match self.path(dst_addr, zone, cx.now) {
+        match self.path(cx, dst_addr, zone) {
             Ok(Path::Local) => self.loop_back::<A>(packet),
             Ok(Path::Via { iface, next_hop, mtu }) => {
                 self.transmit_within(cx, packet, iface, next_hop, mtu);

@@ -136,7 +136,7 @@ impl Place {
             inherited.fates.originated += unsent;
             inherited.drops_out.add(DropReason::ShardPanicked, unsent);
         }
-        Ok(Seat { worker, steering, role, inherited, remote, place: None })
+        Ok(Seat { worker, steering, role, inherited, remote, place: None, fibs: None })
     }
 }
 

@@ -1,4 +1,4 @@
-//! `Snapshot`: what the control shard shows of interfaces, routes and exceptions, and how followers
+//! `Snapshot`: what the control shard shows of interfaces and exceptions, and how followers
 //! take it over.
 //!
 //! Filled by `control.rs`, copied by `follower.rs`. Each part carries a revision, so that both
@@ -11,7 +11,6 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{HashKey, limits};
 use floodwall_fib::exceptions::Exceptions;
-use floodwall_fib::{Route, RouteList as Fib};
 use floodwall_ip::Interface;
 
 use crate::shard::Stack;
@@ -22,8 +21,6 @@ pub(crate) struct Snapshot {
     pub(super) generation: u64,
     pub(super) interfaces_revision: u64,
     pub(super) interfaces: Vec<Interface>,
-    pub(super) routes_v4: Fib<Ipv4Addr>,
-    pub(super) routes_v6: Fib<Ipv6Addr>,
     pub(super) exceptions_v4: Exceptions<Ipv4Addr>,
     pub(super) exceptions_v6: Exceptions<Ipv6Addr>,
     /// Whether a DHCP client waits for an answer.
@@ -38,8 +35,6 @@ impl Snapshot {
             generation: 0,
             interfaces_revision: 0,
             interfaces: Vec::new(),
-            routes_v4: Fib::new(limits::ROUTES_MAX),
-            routes_v6: Fib::new(limits::ROUTES_MAX),
             exceptions_v4: Exceptions::new(key),
             exceptions_v6: Exceptions::new(key),
             dhcp_asks: false,
@@ -53,9 +48,8 @@ impl Snapshot {
         let each = mem::size_of::<Interface>()
             + 2 * limits::ADDRESSES_MAX * ADDRESS
             + limits::INTERFACE_GROUPS_MAX * GROUP;
-        let routes = mem::size_of::<Route<Ipv4Addr>>() + mem::size_of::<Route<Ipv6Addr>>();
         let exceptions = Exceptions::<Ipv4Addr>::bytes() + Exceptions::<Ipv6Addr>::bytes();
-        mem::size_of::<Self>() + interfaces * each + limits::ROUTES_MAX * routes + exceptions
+        mem::size_of::<Self>() + interfaces * each + exceptions
     }
 
     /// Becomes what `stack` has now. Parts of the same revision are left as they are.
@@ -64,8 +58,6 @@ impl Snapshot {
             copy_interfaces(&mut self.interfaces, &stack.interfaces);
             self.interfaces_revision = interfaces_revision;
         }
-        copy_fib(&mut self.routes_v4, &stack.routes_v4);
-        copy_fib(&mut self.routes_v6, &stack.routes_v6);
         copy_exceptions(&mut self.exceptions_v4, &stack.exceptions_v4);
         copy_exceptions(&mut self.exceptions_v6, &stack.exceptions_v6);
         self.dhcp_asks = stack.dhcp.asks();
@@ -76,8 +68,6 @@ impl Snapshot {
         if self.interfaces_revision != has {
             copy_interfaces(&mut stack.interfaces, &self.interfaces);
         }
-        copy_fib(&mut stack.routes_v4, &self.routes_v4);
-        copy_fib(&mut stack.routes_v6, &self.routes_v6);
         copy_exceptions(&mut stack.exceptions_v4, &self.exceptions_v4);
         copy_exceptions(&mut stack.exceptions_v6, &self.exceptions_v6);
     }
@@ -92,12 +82,6 @@ pub(super) fn copy_interfaces(to: &mut Vec<Interface>, from: &[Interface]) {
         }
     }
     to.extend_from_slice(from.get(to.len()..).unwrap_or_default());
-}
-
-fn copy_fib<A: floodwall_base::Address>(to: &mut Fib<A>, from: &Fib<A>) {
-    if to.revision() != from.revision() {
-        to.copy_from(from);
-    }
 }
 
 fn copy_exceptions<A: floodwall_base::Address>(to: &mut Exceptions<A>, from: &Exceptions<A>) {
