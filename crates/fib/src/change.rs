@@ -204,10 +204,11 @@ impl<A: Family> Fib<A> {
         mut which: impl FnMut(&Route<A>) -> bool,
     ) -> usize {
         let mut gone = 0;
-        for at in self.of_prefix(table, prefix) {
-            if self.route_at(at).is_some_and(|route| which(&route)) {
-                gone += usize::from(self.remove_at(at, now).is_ok());
+        while let Some(at) = self.first(table, prefix, &mut which) {
+            if self.remove_at(at, now).is_err() {
+                break;
             }
+            gone += 1;
         }
         gone
     }
@@ -248,9 +249,8 @@ impl<A: Family> Fib<A> {
     }
 
     pub(crate) fn release_hop(&mut self, hop: u32) {
-        let mut old = Vec::new();
-        self.hops.release(hop, &mut old);
-        self.unlinked.extend(old.into_iter().map(Old::Hop));
+        self.hops.release(hop, &mut self.old_hops);
+        self.unlinked.extend(self.old_hops.drain(..).map(Old::Hop));
     }
 
     /// Puts a route through an object that has been counted on; the count goes where that fails.

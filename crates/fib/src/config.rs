@@ -3,7 +3,8 @@
 use floodwall_base::limits;
 
 /// Bounds of one family's tables together. Memory for next hops and lifetimes is taken at once,
-/// that of the large look-up structure when a table outgrows [`limits::ROUTES_LISTED_MAX`] prefixes.
+/// that of the large look-up structure when a table outgrows [`limits::ROUTES_LISTED_MAX`]
+/// prefixes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FibConfig {
     /// Routes that the operator, the stack and DHCP set.

@@ -35,7 +35,7 @@ impl fmt::Display for Named {
 pub enum RouteError {
     /// A route with this prefix and metric exists.
     #[error(
-        "a route to {prefix} with metric {metric} exists: replace it, append to it, or give another metric"
+        "a route to {prefix} with metric {metric} exists: replace it, append, or change the metric"
     )]
     Exists {
         /// To where.
@@ -55,7 +55,7 @@ pub enum RouteError {
     #[error("the routing table is full ({0} routes): delete some, or allow more (`routes_max`)")]
     Full(usize),
     /// An interface's learnt routes are as many as there may be.
-    #[error("interface {} has learnt {max} routes, as many as it may: the newcomer is ignored", iface.0)]
+    #[error("interface {} has learnt {max} routes, as many as it may: no more are taken", iface.0)]
     InterfaceFull {
         /// Of which interface.
         iface: IfIndex,

@@ -57,6 +57,11 @@ impl Expiry {
         self.len
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_set(&self, at: u32) -> bool {
+        self.list_of.get(at as usize).is_some_and(|list| *list != NOWHERE)
+    }
+
     /// Collects an entry after `until`; where it was set before, the new deadline counts.
     #[inline]
     pub(crate) fn insert(&mut self, at: u32, until: Instant, now: Instant) {

@@ -166,7 +166,7 @@ impl<A: Address> HopWriter<A> {
 
     fn discard(&mut self, id: u32, old: &mut Vec<OldHop>) {
         let Some(entry) = self.entries.get_mut(id as usize).and_then(Option::take) else { return };
-        self.shared.show(id, 0);
+        // It stays where it is: who has just found its number may still follow it.
         old.extend([OldHop::Id(id), OldHop::Place(entry.place)]);
         match entry.object {
             Object::Hop(hop) if !entry.named => _ = self.by_way.remove(&hop),

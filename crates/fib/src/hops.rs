@@ -82,13 +82,11 @@ impl Hops {
         slot.map_or(0, |slot| slot.load(Acquire))
     }
 
-    /// Shows a number's object at another place, 0 for nowhere; returns the former.
-    pub(crate) fn show(&self, id: u32, place: u32) -> u32 {
-        self.places.get(id as usize).map_or(0, |slot| {
-            let before = slot.load(Relaxed);
+    /// Shows a number's object at another place.
+    pub(crate) fn show(&self, id: u32, place: u32) {
+        if let Some(slot) = self.places.get(id as usize) {
             slot.store(place, Release);
-            before
-        })
+        }
     }
 
     /// What a number leads to, where its interface carries packets (a bit of `down` for each that

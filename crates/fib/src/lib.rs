@@ -1,7 +1,7 @@
 //! Routes: longest-prefix match, next hops, rules, lifetimes.
 //!
-//! [`Fib`] has the tables of one family, and one writer: the control shard of `stack`. [`FibReader`]
-//! is what every worker looks routes up with, without a lock, under a view of the host's
+//! [`Fib`] has the tables of one family, and one writer: the control shard of `stack`.
+//! [`FibReader`] is what every worker looks routes up with, without a lock, under a view of the host's
 //! reclamation domain. A burst of destinations in, a burst of ways out; scalar is a burst of one.
 //! Invariant: what a look-up returns is the longest prefix, of these the lowest metric, of these
 //! the most preferred and then the oldest; an expired route is absent by the reader's own clock
@@ -23,7 +23,6 @@ mod hops;
 mod index;
 mod keyed;
 mod lifetimes;
-mod list;
 pub mod lpm;
 mod next_hop;
 mod objects;
@@ -41,7 +40,6 @@ pub use config::FibConfig;
 pub use dump::Dump;
 pub use error::{Named, RouteError};
 pub use fib::Fib;
-pub use list::{AddRouteError, RouteList};
 pub use next_hop::{Found, Leg, Member, NextHop, NextHopId};
 pub use objects::ShownHop;
 pub use query::Query;

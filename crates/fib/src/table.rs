@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use floodwall_base::{Instant, Prefix};
+use floodwall_base::{Instant, Prefix, limits};
 use floodwall_sync::qsbr::Domain;
 
 use crate::error::RouteError;
@@ -70,8 +70,8 @@ impl<A: Family> Table<A> {
     pub(crate) fn new(id: TableId, keyed: Keyed) -> Self {
         Self {
             id,
-            index: Index::Listed(Vec::new()),
-            heads: HashMap::with_hasher(keyed),
+            index: Index::Listed(Vec::with_capacity(limits::ROUTES_LISTED_MAX)),
+            heads: HashMap::with_capacity_and_hasher(limits::ROUTES_LISTED_MAX, keyed),
             lengths: Box::new([0; LENGTHS]),
             open: BTreeSet::new(),
             entries: Vec::new(),

@@ -268,10 +268,7 @@ fn a_redirect_changes_nothing() {
         let routes = rig.stack.routes_v6().len();
         assert!(rig.frame(&from_peer(&packet)).is_empty());
         assert_eq!(rig.stats().drops_in.total(), 1);
-        assert_eq!(
-            (rig.stack.routes_v6().len(), states(&rig, Family::V6).len()),
-            (routes, 0)
-        );
+        assert_eq!((rig.stack.routes_v6().len(), states(&rig, Family::V6).len()), (routes, 0));
     }
 }
 
