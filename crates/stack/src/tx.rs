@@ -81,6 +81,11 @@ impl Stack {
             return self.via(iface, dst_addr);
         }
         let Some(route) = self.route_to(cx, dst_addr) else {
+            if self.is_behind() {
+                // There may be one that could not be shown: the control shard decides.
+                let iface = zone.or_else(|| self.first_up()).ok_or(DropReason::NoRoute)?;
+                return self.via(iface, dst_addr);
+            }
             let dead = self.leads_into_a_dead_link(cx, dst_addr);
             return Err(if dead { DropReason::InterfaceDown } else { DropReason::NoRoute });
         };
