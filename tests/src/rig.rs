@@ -129,6 +129,7 @@ impl Rig {
         for frame in frames {
             let mut packet = self.pool.packet_from(frame).expect("room in the pool");
             packet.set_iface(IfIndex(1));
+            self.classify_one(&packet);
             burst.push(packet).expect("at most a burst");
         }
         let mut classes = vec![Triage::Stranger; frames.len()];
@@ -139,17 +140,20 @@ impl Rig {
     /// What triage says of a packet as it is, in however many chunks, on the first interface.
     ///
     /// # Panics
-    /// Where the pool has no room for a copy.
+    /// Where the pool has no room for a copy, or the quick way to say it and the straightforward
+    /// one differ.
     #[must_use]
     pub fn classify_one(&self, packet: &PacketBuf) -> Triage {
         let chunks: Vec<Vec<u8>> = packet.chunks().map(<[u8]>::to_vec).collect();
         let copy = self.pool.packet_from_chunks(chunks.iter().map(Vec::as_slice));
         let mut copy = copy.expect("room in the pool");
         copy.set_iface(IfIndex(1));
+        let (slowly, whole) = (self.stack.classify_slowly(&copy), copy.is_contiguous());
         let mut burst = Burst::new();
         burst.push(copy).expect("room for one");
         let mut class = [Triage::Stranger];
         self.stack.classify(&burst, &mut class);
+        assert!(class[0] == slowly || !whole, "{class:?} {slowly:?}");
         class[0]
     }
 

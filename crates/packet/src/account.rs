@@ -10,22 +10,32 @@
 //! of both words is exact for the worker; to others it may look as if what is being released just
 //! now still were charged, never the other way round.
 //!
+//! An account may be watched ([`Rooms`](crate::Rooms)): then it says, where that changes, what
+//! still fits. [`TOLD`] lies in the word that other threads release in. The worker writes that the
+//! account is full, then sets the bit, and the value that it meets tells whether somebody released
+//! meanwhile. Who releases elsewhere and meets the bit takes both back first, while its own charge
+//! still keeps all of this alive, and releases only in a word without the bit. So no release stays
+//! behind a word that says "full".
+//!
 //! # Under flood
 //! Reachable by anyone who can make a socket keep packets. Bound: the account's limit. Worst work
 //! per packet: two additions. When full the newcomer is refused; what waits stays.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicPtr;
 use std::sync::Arc;
 
-use floodwall_sync::shim::atomic::{AtomicU64, Ordering};
+use floodwall_sync::shim::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::home::{self, Home};
+use crate::descriptor::Descriptor;
+use crate::home::{self, HOMES_MAX, Home};
 use crate::pool::Region;
+use crate::rooms::{Room, Rooms};
 
-/// Bits of an account's number that tell its place in its home.
-const PLACE_BITS: u32 = 20;
+/// Bits of an account's number that tell its place in its home: four million, two for each of two
+/// million sockets. The others tell the home.
+const PLACE_BITS: u32 = 22;
+const _: () = assert!(HOMES_MAX <= 1 << (u32::BITS - PLACE_BITS));
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
 /// An open account. Dropping it closes it; packets still charged go on being released exactly.
@@ -53,25 +63,43 @@ impl core::fmt::Display for AccountFull {
 impl core::error::Error for AccountFull {}
 
 /// On the free list.
-const FREE: u64 = 0;
+const FREE: u32 = 0;
 /// Held by an [`Account`].
-const OPEN: u64 = 1;
+const OPEN: u32 = 1;
 /// Closed while something was charged, or from another thread: found again by the search.
-const DRAINING: u64 = 2;
+const DRAINING: u32 = 2;
+
+/// In [`Slot::elsewhere`]: the rooms say that something does not fit.
+const TOLD: u64 = 1;
+
+/// Who hears what fits into an account.
+#[derive(Default)]
+struct Watch {
+    rooms: Option<Arc<Rooms>>,
+    /// Its number there.
+    index: u32,
+    /// True bytes of a frame; 0 where nobody listens.
+    frame: u32,
+}
 
 /// One account's words.
 #[derive(Default)]
 pub(crate) struct Slot {
     /// Charged by the home's worker minus released by it; wraps.
     local: AtomicU64,
-    /// Charged elsewhere minus released elsewhere; wraps.
+    /// Twice what was charged elsewhere minus released elsewhere, which wraps, and [`TOLD`].
     elsewhere: AtomicU64,
     limit: AtomicU64,
-    state: AtomicU64,
-    /// Whose worker adds in `local`. Constant after the start, as is the number.
-    home: AtomicPtr<Home>,
+    /// Written while it is open to nobody, read by whoever has it open or holds a charge.
+    watch: UnsafeCell<Watch>,
+    state: AtomicU32,
+    /// Constant after the start; tells the home, whose worker adds in `local`.
     id: u32,
 }
+
+// loom's atomics are larger.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Slot>() == 48);
 
 /// All accounts of one home, allocated at the start.
 pub(crate) struct Accounts {
@@ -94,16 +122,21 @@ impl Accounts {
         }
     }
 
-    /// Tells the accounts which home they belong to, and its place in the table: at the start.
-    pub(crate) fn settle(&mut self, home: *mut Home, slot: u16) {
+    /// Tells the accounts their home's place in the table: at the start.
+    pub(crate) fn settle(&mut self, slot: u16) {
         for (place, account) in (0..).zip(&mut self.slots) {
-            account.home = AtomicPtr::new(home);
             account.id = (u32::from(slot) << PLACE_BITS) | place;
         }
     }
 
-    /// Opens an account. Called by the attached worker.
-    pub(crate) fn open(&self, limit: u64) -> Option<&Slot> {
+    /// Opens an account, and lets `rooms` know under a number what fits into it. Called by the
+    /// attached worker.
+    pub(crate) fn open(
+        &self,
+        limit: u64,
+        rooms: Option<(&Arc<Rooms>, u32)>,
+        frame_bytes: usize,
+    ) -> Option<&Slot> {
         // SAFETY: only `Pool` calls this, on the attached thread; the borrow ends here.
         let place = match unsafe { &mut *self.free.get() }.pop() {
             Some(place) => place,
@@ -111,6 +144,14 @@ impl Accounts {
         };
         let account = &self.slots[place as usize];
         account.limit.store(limit, Ordering::Relaxed);
+        let watch = rooms.map_or_else(Watch::default, |(rooms, index)| {
+            rooms.set(index, Room::Frame);
+            let frame = (frame_bytes + size_of::<Descriptor>()) as u32;
+            Watch { rooms: Some(Arc::clone(rooms)), index, frame }
+        });
+        // SAFETY: nobody has the account, and nothing is charged to it (both ways here see to that,
+        // by an acquiring load of what was released elsewhere), so nobody looks.
+        unsafe { *account.watch.get() = watch };
         account.state.store(OPEN, Ordering::Relaxed);
         Some(account)
     }
@@ -118,6 +159,7 @@ impl Accounts {
     /// Closes an account; it is used again only when nothing is charged to it any more.
     fn close(&self, place: u32, mine: bool) {
         let Some(account) = self.slots.get(place as usize) else { return };
+        account.take_back();
         if mine && account.used() == 0 {
             account.state.store(FREE, Ordering::Relaxed);
             // SAFETY: `mine` says that this is the attached thread. The list has room for all.
@@ -151,19 +193,108 @@ impl Slot {
     /// What was released elsewhere is read first: who sees a release (acquire) then also sees the
     /// charge before it, so that the sum never wraps below nought. The same edge orders the last
     /// release before the region's end.
+    #[inline]
     fn used(&self) -> u64 {
-        let elsewhere = self.elsewhere.load(Ordering::Acquire);
-        elsewhere.wrapping_add(self.local.load(Ordering::Relaxed))
+        self.used_with(self.elsewhere.load(Ordering::Acquire))
     }
 
-    /// Adds `amount` (two's complement for less) from the home's worker or from elsewhere.
     #[inline]
-    fn shift(&self, mine: bool, amount: u64) {
+    fn used_with(&self, elsewhere: u64) -> u64 {
+        let sum = (elsewhere >> 1).wrapping_add(self.local.load(Ordering::Relaxed));
+        sum & (u64::MAX >> 1)
+    }
+
+    /// Adds `bytes` from the home's worker or from elsewhere.
+    #[inline]
+    fn add(&self, mine: bool, bytes: u32) {
         if mine {
-            let now = self.local.load(Ordering::Relaxed).wrapping_add(amount);
+            let now = self.local.load(Ordering::Relaxed).wrapping_add(u64::from(bytes));
             self.local.store(now, Ordering::Relaxed);
         } else {
-            self.elsewhere.fetch_add(amount, Ordering::Release);
+            self.elsewhere.fetch_add(2 * u64::from(bytes), Ordering::Release);
+        }
+    }
+
+    /// The inverse of [`Slot::add`]. The caller's charge keeps the words alive until it is
+    /// released; on the home's thread, whoever else lets go of them is on that thread too, or the
+    /// bit shows an open account.
+    #[inline]
+    fn release(&self, mine: bool, bytes: u32) {
+        if mine {
+            let now = self.local.load(Ordering::Relaxed).wrapping_sub(u64::from(bytes));
+            let told = self.elsewhere.load(Ordering::Relaxed) & TOLD != 0;
+            self.local.store(now, Ordering::Relaxed);
+            if told {
+                self.tell();
+            }
+        } else {
+            self.release_elsewhere(bytes);
+        }
+    }
+
+    fn release_elsewhere(&self, bytes: u32) {
+        let mut now = self.elsewhere.load(Ordering::Relaxed);
+        loop {
+            if now & TOLD != 0 {
+                self.take_back();
+                now = self.elsewhere.load(Ordering::Relaxed);
+                continue;
+            }
+            let less = now.wrapping_sub(2 * u64::from(bytes));
+            match self.elsewhere.compare_exchange(now, less, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Who listens. For whoever has the account open or holds a charge.
+    #[inline]
+    fn watch(&self) -> &Watch {
+        // SAFETY: written only while nobody has it open and nothing is charged; what gave the
+        // caller the account or the charge orders that write before.
+        unsafe { &*self.watch.get() }
+    }
+
+    /// What fits if so much is charged elsewhere. A packet fits wherever nothing is charged
+    /// (`udp/allowance.rs`).
+    fn room_with(&self, elsewhere: u64) -> Room {
+        let (used, limit) = (self.used_with(elsewhere), self.limit.load(Ordering::Relaxed));
+        if used == 0 {
+            return Room::Frame;
+        }
+        Room::of(limit.saturating_sub(used), u64::from(self.watch().frame))
+    }
+
+    /// Says that any frame fits, whether it does or not: then a charge decides. The word first, so
+    /// that it is no longer there when the bit has gone; and again, for the worker may have written
+    /// it between.
+    #[cold]
+    fn take_back(&self) {
+        let watch = self.watch();
+        let Some(rooms) = &watch.rooms else { return };
+        rooms.set(watch.index, Room::Frame);
+        self.elsewhere.fetch_and(!TOLD, Ordering::AcqRel);
+        rooms.set(watch.index, Room::Frame);
+    }
+
+    /// Says what fits, where that has changed. Called by the home's worker for an open account.
+    #[cold]
+    fn tell(&self) {
+        let watch = self.watch();
+        let Some(rooms) = &watch.rooms else { return };
+        let now = self.elsewhere.load(Ordering::Acquire);
+        let room = self.room_with(now);
+        if rooms.of(watch.index) == room && (now & TOLD != 0) == (room != Room::Frame) {
+            return;
+        }
+        self.elsewhere.fetch_and(!TOLD, Ordering::AcqRel);
+        rooms.set(watch.index, room);
+        if room != Room::Frame {
+            let met = self.elsewhere.fetch_or(TOLD, Ordering::AcqRel);
+            if self.room_with(met) < room {
+                self.take_back();
+            }
         }
     }
 }
@@ -180,7 +311,7 @@ fn find<'a>(id: u32) -> Option<(&'a Slot, bool)> {
 #[inline]
 pub(crate) fn release(id: u32, bytes: u32) {
     if let Some((slot, mine)) = find(id) {
-        slot.shift(mine, u64::from(bytes).wrapping_neg());
+        slot.release(mine, bytes);
     }
 }
 
@@ -197,9 +328,13 @@ impl Account {
     }
 
     #[inline]
-    fn home(&self) -> &Home {
-        // SAFETY: settled before any account was opened; a home of the region, which `self` keeps.
-        unsafe { &*self.slot().home.load(Ordering::Relaxed) }
+    fn home(&self) -> Option<&Home> {
+        home::of_slot((self.id() >> PLACE_BITS) as u16)
+    }
+
+    #[inline]
+    fn is_mine(&self) -> bool {
+        self.home().is_some_and(Home::is_mine)
     }
 
     #[inline]
@@ -210,13 +345,26 @@ impl Account {
     /// Charges `bytes`; refuses where the limit would be passed.
     #[inline]
     pub(crate) fn charge(&self, bytes: u32) -> Result<(), AccountFull> {
-        let (slot, mine) = (self.slot(), self.home().is_mine());
-        slot.shift(mine, u64::from(bytes));
-        if slot.used() > slot.limit.load(Ordering::Relaxed) {
-            slot.shift(mine, u64::from(bytes).wrapping_neg());
-            return Err(AccountFull);
+        let (slot, mine) = (self.slot(), self.is_mine());
+        slot.add(mine, bytes);
+        let left = slot.limit.load(Ordering::Relaxed).checked_sub(slot.used());
+        if left.is_some_and(|left| left >= u64::from(slot.watch().frame)) {
+            return Ok(());
         }
-        Ok(())
+        self.charge_last(mine, bytes, left.is_some())
+    }
+
+    /// Where no frame would fit after this charge, or this one does not.
+    #[cold]
+    fn charge_last(&self, mine: bool, bytes: u32, fits: bool) -> Result<(), AccountFull> {
+        let slot = self.slot();
+        if !fits {
+            slot.release(mine, bytes);
+        }
+        if mine {
+            slot.tell();
+        }
+        if fits { Ok(()) } else { Err(AccountFull) }
     }
 
     /// True bytes charged now.
@@ -236,13 +384,19 @@ impl Account {
     /// Changes the limit. What is charged beyond a lower one stays until it is released.
     pub fn set_limit(&self, limit: u64) {
         self.slot().limit.store(limit, Ordering::Relaxed);
+        if self.is_mine() {
+            self.slot().tell();
+        } else {
+            self.slot().take_back();
+        }
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let home = self.home();
-        home.accounts.close(self.id() & PLACE_MASK, home.is_mine());
+        if let Some(home) = self.home() {
+            home.accounts.close(self.id() & PLACE_MASK, home.is_mine());
+        }
     }
 }
 
@@ -255,8 +409,9 @@ impl core::fmt::Debug for Account {
 #[cfg(test)]
 #[cfg(loom)]
 mod model {
-    //! Weakened by hand, each found: the order of the two loads in `used`, its acquire, and the
-    //! release in `shift`.
+    //! Weakened by hand, each found: the order of the two loads in `used`, its acquire, the release
+    //! in `release_elsewhere`; a release in a word with the bit, the second write of `take_back`,
+    //! and the look of `tell` at what it met.
 
     use floodwall_sync::shim::{Arc, UnsafeCell};
     use loom::thread;
@@ -269,9 +424,9 @@ mod model {
             let slot = Arc::new(Slot::default());
             let worker = Arc::clone(&slot);
             let packet = thread::spawn(move || {
-                worker.shift(true, 10);
+                worker.add(true, 10);
                 // The packet changes threads, and dies there.
-                let there = thread::spawn(move || worker.shift(false, 10_u64.wrapping_neg()));
+                let there = thread::spawn(move || worker.release(false, 10));
                 there.join().unwrap();
             });
             assert!(slot.used() <= 10, "it wrapped");
@@ -284,16 +439,63 @@ mod model {
     fn who_sees_the_last_release_may_free_the_words() {
         loom::model(|| {
             let slot = Arc::new((Slot::default(), UnsafeCell::new(())));
-            slot.0.shift(true, 10);
+            slot.0.add(true, 10);
             let other = Arc::clone(&slot);
             let there = thread::spawn(move || {
                 other.1.with(|_| ());
-                other.0.shift(false, 10_u64.wrapping_neg());
+                other.0.release(false, 10);
             });
             if slot.0.used() == 0 {
                 slot.1.with_mut(|_| ());
             }
             there.join().unwrap();
+        });
+    }
+
+    /// An account with room for two packets of ten bytes that is watched, and one for a third.
+    fn watched() -> (Arc<Slot>, std::sync::Arc<Rooms>) {
+        let rooms = Rooms::new(1);
+        let slot = Slot { limit: AtomicU64::new(20), ..Slot::default() };
+        // SAFETY: nobody else has it yet.
+        unsafe {
+            *slot.watch.get() =
+                Watch { rooms: Some(std::sync::Arc::clone(&rooms)), index: 0, frame: 5 };
+        }
+        (Arc::new(slot), rooms)
+    }
+
+    #[test]
+    fn no_release_stays_behind_a_word_that_says_full() {
+        loom::model(|| {
+            let (slot, rooms) = watched();
+            slot.add(true, 10);
+            let other = Arc::clone(&slot);
+            let there = thread::spawn(move || other.release(false, 10));
+            slot.add(true, 10);
+            slot.tell();
+            there.join().unwrap();
+            assert_eq!(rooms.of(0), Room::Frame);
+        });
+    }
+
+    #[test]
+    fn nor_do_two_while_the_worker_says_it_again() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (slot, rooms) = watched();
+            slot.add(true, 20);
+            slot.tell();
+            assert_eq!(rooms.of(0), Room::Nothing);
+            let others = [(); 2].map(|()| {
+                let other = Arc::clone(&slot);
+                thread::spawn(move || other.release(false, 10))
+            });
+            slot.tell();
+            for there in others {
+                there.join().unwrap();
+            }
+            assert_eq!((slot.used(), rooms.of(0)), (0, Room::Frame));
         });
     }
 }

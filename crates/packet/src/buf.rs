@@ -346,6 +346,13 @@ impl PacketBuf {
         shared
     }
 
+    /// What the first chunk lies in. Its true size is that of this class at least.
+    #[must_use]
+    #[inline]
+    pub fn class(&self) -> Class {
+        self.descriptor().class.get()
+    }
+
     /// True bytes of the packet's memory: what an account is charged. A reference counts as its
     /// descriptor alone.
     #[must_use]

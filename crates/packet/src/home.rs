@@ -19,7 +19,7 @@ use crate::account::Accounts;
 use crate::descriptor::{Class, Descriptor};
 
 /// Homes that one process may have.
-const HOMES_MAX: usize = 4096;
+pub(crate) const HOMES_MAX: usize = 1024;
 /// No thread is attached.
 const NOBODY: u64 = 0;
 /// Kept for a [`Lane`](crate::Lane) that no thread uses just now. Never a thread's number.

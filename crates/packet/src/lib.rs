@@ -40,6 +40,7 @@ mod meta;
 mod pool;
 mod pulldown;
 mod refcount;
+mod rooms;
 mod sum;
 
 pub use access::AccessCounters;
@@ -59,3 +60,4 @@ pub use pool::{
     SUPER_BYTES,
 };
 pub use pulldown::PulldownError;
+pub use rooms::{Room, Rooms};

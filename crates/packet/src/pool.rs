@@ -22,6 +22,7 @@ use crate::buf::PacketBuf;
 use crate::descriptor::{Class, Descriptor};
 use crate::home::{self, Home};
 use crate::lane::Lane;
+use crate::rooms::Rooms;
 
 /// Bytes before the first byte of a packet in a fresh [`Class::Frame`] or [`Class::Super`].
 pub const HEADROOM: usize = 256;
@@ -85,7 +86,7 @@ pub enum PoolError {
     #[error("the system refused {0} bytes of packet memory: configure fewer frames")]
     NoMemory(usize),
     /// The process has too many pools.
-    #[error("this process has too many pools: 4096 workers' homes at most")]
+    #[error("this process has too many pools: 1024 workers' homes at most")]
     TooManyPools,
     /// Every home of the region has a thread attached.
     #[error("every worker's place in this pool is taken: raise workers")]
@@ -188,7 +189,7 @@ impl Region {
                 return Err(PoolError::TooManyPools);
             };
             // SAFETY: leaked from a box just above, and nobody else has seen it.
-            unsafe { &mut *home.as_ptr() }.accounts.settle(home.as_ptr(), slot);
+            unsafe { &mut *home.as_ptr() }.accounts.settle(slot);
             self.homes.push((slot, home));
         }
         Ok(())
@@ -463,7 +464,23 @@ impl Pool {
     /// Opens an account that may hold `limit` true bytes; `None` where all are open.
     #[must_use]
     pub fn open_account(&self, limit: u64) -> Option<Account> {
-        let slot = self.home().accounts.open(limit)?;
+        self.account(limit, None)
+    }
+
+    /// As [`Pool::open_account`], and `rooms` has under `index` what still fits into it, as long as
+    /// it is open.
+    #[must_use]
+    pub fn open_watched_account(
+        &self,
+        limit: u64,
+        rooms: &Arc<Rooms>,
+        index: u32,
+    ) -> Option<Account> {
+        self.account(limit, Some((rooms, index)))
+    }
+
+    fn account(&self, limit: u64, rooms: Option<(&Arc<Rooms>, u32)>) -> Option<Account> {
+        let slot = self.home().accounts.open(limit, rooms, self.region.frame_bytes)?;
         Some(Account::new(slot, Arc::clone(&self.region)))
     }
 

@@ -24,6 +24,7 @@ use core::time::Duration;
 
 use floodwall_base::limits::{ANSWERED_PEERS, ANSWERED_PREFIX_MAX, BURST_MAX};
 use floodwall_base::{Instant, SecretRandom};
+use floodwall_sync::prefetch;
 use floodwall_udp::{SocketId, Whose};
 
 use crate::shard::Stack;
@@ -126,6 +127,14 @@ impl Answered {
         let print = (one >> 32) << 32 | other >> 32;
         let within = (print as u32) % SETS_OF_A_PREFIX;
         Place { set: ((prefix >> 32) as u32).wrapping_add(within), print: print.max(1) }
+    }
+
+    /// Asks for a peer's entry, which will be looked at.
+    #[inline(always)]
+    pub(crate) fn expect(&self, place: Place) {
+        if let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) {
+            prefetch(set);
+        }
     }
 
     /// Whether we have answered this peer again, lately.

@@ -168,6 +168,7 @@ pub(crate) fn stack(
         worker,
         steering,
         answered: Answered::new(&mut random.secret),
+        desk: Some(Box::default()).into(),
     };
     if !follows {
         routes(&mut stack, config, now)?;

@@ -5,12 +5,13 @@
 //! arrived and every packet that we made has exactly one fate ([`Stats::conservation`]); no
 //! allocation per packet; nothing here looks outside.
 
-use std::sync::Arc;
-
+use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use crate::answered::Answered;
 use crate::paths::Paths;
+use crate::triage::Desk;
 use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
 };
@@ -60,6 +61,8 @@ pub struct Stack {
     pub(crate) udp: Udp,
     /// Whom sockets that are not connected have lately answered.
     pub(crate) answered: Answered,
+    /// What triage notes of a burst.
+    pub(crate) desk: Cell<Option<Box<Desk>>>,
     pub(crate) ping: PingSockets,
     pub(crate) raw: RawSockets,
     /// What we hear, and whom we told.

@@ -9,7 +9,8 @@
 //! pieces.
 //!
 //! Invariant: what is called refusable here, `rx.rs` and those behind it drop. The steps are loops
-//! over the burst (parse, look up, compare), so that its cache misses overlap. Layouts: RFC 894,
+//! over the burst (parse and ask, look up, compare), so that its cache misses overlap; what a flood
+//! is made of takes the short walk of `triage/plain.rs`. Layouts: RFC 894,
 //! RFC 791, RFC 8200, RFC 768, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,13 +19,16 @@ use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Family, IfIndex, MacAddr};
 use floodwall_ip::{Interface, LinkMedium, NeighborState};
 use floodwall_packet::{Burst, PacketBuf, Triage};
-use floodwall_udp::Whose;
+use floodwall_udp::{Asked, Whose};
 use floodwall_wire::{
     ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, ethernet, icmpv4, ipv4, ipv6,
 };
 
 use crate::answered::{Peer, Place, QUOTA};
 use crate::shard::Stack;
+use crate::triage::plain::Plain;
+
+mod plain;
 
 /// Where a hop limit of 255 shows that a neighbour sent it (RFC 4861 section 7.1).
 const HOP_LIMIT_OF_A_NEIGHBOR: u8 = 255;
@@ -39,7 +43,7 @@ enum Look {
     Error(Whose),
 }
 
-/// What the tables are asked about one packet.
+/// What else is known of a packet that the tables were asked about.
 #[derive(Clone, Copy)]
 struct Question {
     /// Its number in the burst.
@@ -48,36 +52,138 @@ struct Question {
     iface: IfIndex,
 }
 
+/// What a walk has found.
+enum Seen {
+    /// Whose it is.
+    Is(Triage),
+    /// A datagram, or an error about one: the tables have been asked.
+    Datagram,
+    Error,
+}
+
+/// The walk that knows everything.
+#[inline(never)]
+fn look_closely(stack: &Stack, packet: &PacketBuf, slot: &mut Asked) -> Seen {
+    let (whose, seen) = match look(stack, packet) {
+        Look::Is(known) => return Seen::Is(known),
+        Look::Datagram(whose) => (whose, Seen::Datagram),
+        Look::Error(whose) => (whose, Seen::Error),
+    };
+    stack.udp.ask(whose, packet.class(), slot);
+    seen
+}
+
+/// What is noted of a burst: kept from one to the next, for to clear 6 KiB would cost as much as to
+/// parse a fifth of it.
+pub(crate) struct Desk {
+    questions: [Question; BURST_MAX],
+    asked: [Asked; BURST_MAX],
+}
+
+impl Default for Desk {
+    fn default() -> Self {
+        let nothing = Question { at: 0, is_error: false, iface: IfIndex(0) };
+        Self { questions: [nothing; BURST_MAX], asked: [Asked::NOTHING; BURST_MAX] }
+    }
+}
+
 /// Says of each packet of a burst whose it is.
 pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
-    let mut questions = [Question { at: 0, is_error: false, iface: IfIndex(0) }; BURST_MAX];
-    let mut asked = [Whose::NOBODYS; BURST_MAX];
-    let mut count = 0;
-    for (at, (packet, class)) in burst.iter().zip(&mut *classes).enumerate() {
-        let (whose, is_error) = match look(stack, packet) {
-            Look::Is(known) => {
-                *class = known;
-                continue;
+    // It is there: nobody classifies within this.
+    let mut desk = stack.desk.take().unwrap_or_default();
+    let unwanted = Unwanted::now(stack);
+    let count = ask(stack, unwanted, burst, classes, &mut desk);
+    if let (Some(questions @ [_, ..]), Some(asked)) =
+        (desk.questions.get(..count), desk.asked.get(..count))
+    {
+        let mut answers = [Triage::Refusable; BURST_MAX];
+        stack.udp.answer(asked, &mut answers);
+        prefer_answered(stack, questions, asked, &mut answers);
+        for (question, (answer, asked)) in questions.iter().zip(answers.into_iter().zip(asked)) {
+            if let Some(class) = classes.get_mut(question.at) {
+                *class = match answer {
+                    // An error is told although the socket is full.
+                    Triage::Refusable if question.is_error => Triage::Stranger,
+                    Triage::Refusable => unwanted.of(asked.whose().is_v4()),
+                    other => other,
+                };
             }
+        }
+    }
+    stack.desk.set(Some(desk));
+}
+
+/// Parses a burst; returns about how many packets the tables were asked.
+#[inline(always)]
+fn ask(
+    stack: &Stack,
+    unwanted: Unwanted,
+    burst: &Burst,
+    classes: &mut [Triage],
+    desk: &mut Desk,
+) -> usize {
+    let (mut plain, mut count) = (Plain::new(stack, unwanted), 0);
+    for (at, (packet, class)) in burst.iter().zip(classes).enumerate() {
+        let (Some(question), Some(slot)) =
+            (desk.questions.get_mut(count), desk.asked.get_mut(count))
+        else {
+            break;
+        };
+        let seen = plain.look(packet, slot).unwrap_or_else(|| look_closely(stack, packet, slot));
+        match seen {
+            Seen::Is(known) => *class = known,
+            Seen::Datagram | Seen::Error => {
+                let is_error = matches!(seen, Seen::Error);
+                *question = Question { at, is_error, iface: packet.iface() };
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+impl Stack {
+    /// What [`Engine::classify`](floodwall_packet::Engine::classify) says of a packet in one chunk,
+    /// the straightforward way: the whole walk, one look-up after another, the socket's own account.
+    /// For tests and benches, which compare.
+    #[must_use]
+    pub fn classify_slowly(&self, packet: &PacketBuf) -> Triage {
+        let (whose, is_error) = match look(self, packet) {
+            Look::Is(known) => return known,
             Look::Datagram(whose) => (whose, false),
             Look::Error(whose) => (whose, true),
         };
-        if let (Some(question), Some(slot)) = (questions.get_mut(count), asked.get_mut(count)) {
-            *question = Question { at, is_error, iface: packet.iface() };
-            *slot = whose;
-            count += 1;
+        match self.udp.classify_slowly(&whose, packet.true_size()) {
+            Triage::Refusable if is_error => Triage::Stranger,
+            Triage::Refusable => Unwanted::now(self).of(whose.is_v4()),
+            Triage::Stranger => {
+                let place = self.answered.place(&peer_of(&whose, packet.iface()));
+                if self.answered.is_friend(place) { Triage::Friend } else { Triage::Stranger }
+            }
+            Triage::Friend => Triage::Friend,
         }
     }
-    let (Some(questions), Some(asked)) = (questions.get(..count), asked.get(..count)) else {
-        return;
-    };
-    let mut answers = [Triage::Refusable; BURST_MAX];
-    stack.udp.classify_burst(asked, &mut answers);
-    prefer_answered(stack, questions, asked, &mut answers);
-    for (question, (answer, whose)) in questions.iter().zip(answers.into_iter().zip(asked)) {
-        if let Some(class) = classes.get_mut(question.at) {
-            *class = settle(stack, question, answer, whose);
-        }
+}
+
+/// What datagrams are that no socket takes, the same for a whole burst.
+#[derive(Clone, Copy)]
+struct Unwanted {
+    v4: Triage,
+    v6: Triage,
+}
+
+impl Unwanted {
+    fn now(stack: &Stack) -> Self {
+        let unless = |wanted| if wanted { Triage::Stranger } else { Triage::Refusable };
+        // Who overhears is not asked here. An answer to our own question may be for an address that
+        // we do not have yet.
+        let hears = |family| stack.raw.hears(family, IpProtocol::UDP);
+        Self { v4: unless(hears(Family::V4) || stack.dhcp.asks()), v6: unless(hears(Family::V6)) }
+    }
+
+    #[inline(always)]
+    const fn of(self, v4: bool) -> Triage {
+        if v4 { self.v4 } else { self.v6 }
     }
 }
 
@@ -86,19 +192,20 @@ pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
 fn prefer_answered(
     stack: &Stack,
     questions: &[Question],
-    asked: &[Whose],
+    asked: &[Asked],
     answers: &mut [Triage; BURST_MAX],
 ) {
     // Only strangers are looked for; their places first, so that their cache misses overlap.
     let mut places = [(0_usize, Place::NOBODYS); BURST_MAX];
     let mut count = 0;
-    for (at, (answer, (whose, question))) in
+    for (at, (answer, (asked, question))) in
         answers.iter().zip(asked.iter().zip(questions)).enumerate()
     {
         if *answer == Triage::Stranger
             && let Some(place) = places.get_mut(count)
         {
-            *place = (at, stack.answered.place(&peer_of(whose, question.iface)));
+            *place = (at, stack.answered.place(&peer_of(asked.whose(), question.iface)));
+            stack.answered.expect(place.1);
             count += 1;
         }
     }
@@ -119,19 +226,6 @@ pub(crate) fn peer_of(whose: &Whose, iface: IfIndex) -> Peer {
     let (addr, port) = whose.remote();
     let zone = if whose.is_link_scope() { iface.0 + 1 } else { 0 };
     Peer { addr, port, local_port: whose.local_port(), zone }
-}
-
-/// What the sockets' answer means for the packet.
-fn settle(stack: &Stack, question: &Question, answer: Triage, whose: &Whose) -> Triage {
-    if answer != Triage::Refusable {
-        return answer;
-    }
-    let family = if whose.is_v4() { Family::V4 } else { Family::V6 };
-    // An error is told although the socket is full, and who overhears is not asked here.
-    let others = question.is_error || stack.raw.hears(family, IpProtocol::UDP);
-    // An answer to our own question may be for an address that we do not have yet.
-    let dhcp = stack.dhcp.asks() && whose.is_v4();
-    if others || dhcp { Triage::Stranger } else { Triage::Refusable }
 }
 
 fn look(stack: &Stack, packet: &PacketBuf) -> Look {

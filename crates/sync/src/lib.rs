@@ -15,6 +15,7 @@
 //! | [`snapshot`] | one thread shows its counters, whole, to any number of readers |
 //! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it later |
 //! | [`Per`] | nobody: one value each, on lines of its own |
+//! | [`prefetch()`] | nobody: a line is asked for before it is read |
 //!
 //! # Checking
 //!
@@ -49,6 +50,7 @@ mod credit;
 mod doorbell;
 pub mod mailbox;
 mod per;
+mod prefetch;
 pub mod qsbr;
 mod rcu_cell;
 pub mod shim;
@@ -65,6 +67,7 @@ pub use credit::Credit;
 pub use doorbell::{Doorbell, Ring, Rung, Stopped};
 pub use mailbox::Mailbox;
 pub use per::{Per, Place};
+pub use prefetch::prefetch;
 pub use rcu_cell::{RcuCell, Retired};
 pub use wake_group::WakeGroup;
 pub use waker::WakerCell;

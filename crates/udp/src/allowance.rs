@@ -4,7 +4,9 @@
 //! packet's true size would make the socket deaf or dumb. Invariant: more than the limit is
 //! charged only while a single packet is.
 
-use floodwall_packet::{Account, PacketBuf, Pool};
+use std::sync::Arc;
+
+use floodwall_packet::{Account, PacketBuf, Pool, Rooms};
 
 /// Above this limit there is no exception, so that sums cannot wrap (CVE-2025-22059).
 const SANE_MAX: u64 = i32::MAX as u64 / 2;
@@ -19,6 +21,16 @@ pub(crate) struct Allowance {
 impl Allowance {
     pub(crate) fn open(pool: &Pool, limit: u64) -> Option<Self> {
         Some(Self { account: pool.open_account(limit)?, limit })
+    }
+
+    /// One that says in `rooms`, under `index`, what still fits.
+    pub(crate) fn open_watched(
+        pool: &Pool,
+        limit: u64,
+        rooms: &Arc<Rooms>,
+        index: u32,
+    ) -> Option<Self> {
+        Some(Self { account: pool.open_watched_account(limit, rooms, index)?, limit })
     }
 
     /// Whether a packet of this true size may be charged: a hint, the charge decides.

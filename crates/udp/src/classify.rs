@@ -1,17 +1,22 @@
 //! Whose a datagram is, asked before any work is put into it.
 //!
-//! Called by the stack's triage for a burst, before the first packet of it is handled: one look-up
-//! each, side by side (`demux/burst.rs`), and nothing is changed or counted. With many sockets this
-//! is also what makes them fast: `input` then finds the tables warm (packet design note, section
-//! 5).
+//! Called by the stack's triage for a burst, before the first packet of it is handled: it asks
+//! while it parses, and hears the answers once all are on their way (`demux/burst.rs`). Nothing is
+//! changed or counted. A packet that will be refused costs one line that may lie in no cache, the
+//! bucket's; whether a socket is full stands in two bits (`Rooms`), not in its account. With many
+//! sockets this is also what makes friends fast: `input` then finds the tables warm (packet design
+//! note, section 5).
+//!
+//! Invariant: what is refusable here `Udp::input` would not take: shown for any sockets in
+//! `tests/triage.rs`.
 
 use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::IfIndex;
 use floodwall_base::limits::BURST_MAX;
-use floodwall_packet::Triage;
+use floodwall_packet::{Class, Triage};
 
-use crate::demux::{Kind, NONE, Probe, V4, bits, is_group, is_link_scope, zone_of};
+use crate::demux::{Kind, NONE, Probe, Seek, Sight, V4, bits, is_group, is_link_scope, zone_of};
 use crate::intake::Intake;
 use crate::sockets::Udp;
 
@@ -66,42 +71,141 @@ impl Whose {
     }
 }
 
+/// A question that has been asked: what it waits for is on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    whose: Whose,
+    seek: Seek,
+    class: Class,
+}
+
+impl Asked {
+    /// Nothing was asked: for arrays.
+    pub const NOTHING: Self =
+        Self { whose: Whose::NOBODYS, seek: Seek::NOBODY, class: Class::Frame };
+
+    /// About which datagram.
+    #[must_use]
+    #[inline(always)]
+    pub const fn whose(&self) -> &Whose {
+        &self.whose
+    }
+}
+
 impl<I: Intake> Udp<I> {
-    /// As [`Udp::classify_burst`] for one datagram.
+    /// As [`Udp::answer`] for one datagram, which came in a frame.
     #[must_use]
     pub fn classify(&self, from: SocketAddr, to: SocketAddr, iface: IfIndex) -> Triage {
         let mut class = [Triage::Refusable];
         let one = Whose::new((from.ip(), from.port()), (to.ip(), to.port()), iface);
-        self.classify_burst(&[one], &mut class);
+        let mut asked = Asked::NOTHING;
+        self.ask(one, Class::Frame, &mut asked);
+        self.answer(&[asked], &mut class);
         class[0]
+    }
+
+    /// What [`Udp::answer`] says, the straightforward way: one look-up, then the socket's own account
+    /// about a packet of so many true bytes. For tests and benches, which compare.
+    #[must_use]
+    pub fn classify_slowly(&self, whose: &Whose, true_size: u32) -> Triage {
+        let Some(index) = self.demux.lookup(&whose.0) else {
+            let group = is_group(whose.0.local);
+            return if group { Triage::Stranger } else { Triage::Refusable };
+        };
+        let socket = self.sockets.get(index as usize);
+        match socket.and_then(|socket| socket.body.as_ref()) {
+            Some(body) if body.intake.admits(true_size) => match self.demux.key(index).kind {
+                Kind::Connected => Triage::Friend,
+                _ => Triage::Stranger,
+            },
+            _ => Triage::Refusable,
+        }
+    }
+
+    /// Whether any socket has this port, of whatever kind. One load, which the first cache has.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_heard(&self, port: u16) -> bool {
+        self.demux.is_heard(port)
+    }
+
+    /// Asks whose a datagram is, in a packet whose first chunk is of `class`, and keeps that in
+    /// `asked`. A few ns; waits for no table.
+    #[inline(always)]
+    pub fn ask(&self, whose: Whose, class: Class, asked: &mut Asked) {
+        asked.seek = self.demux.seek(&whose.0);
+        asked.whose = whose;
+        asked.class = class;
     }
 
     /// For each of up to [`BURST_MAX`] datagrams: a friend where a connected socket waits for
     /// exactly this peer, a stranger where some socket would take it, refusable where none would,
-    /// because nobody listens or the socket is full. About 10 ns each while the tables fit the
-    /// caches.
+    /// because nobody listens or the socket is full. Where only connected sockets have the port,
+    /// one line tells who is refused; who is not costs the line of a key, all of them at a time.
     #[inline]
-    pub fn classify_burst(&self, asked: &[Whose], classes: &mut [Triage]) {
-        let mut found = [NONE; BURST_MAX];
-        self.demux.lookup_burst(asked.iter().map(|Whose(probe)| probe), &mut found);
-        for ((whose, class), index) in asked.iter().zip(classes).zip(found) {
-            *class = self.class_of(whose, index);
+    pub fn answer(&self, asked: &[Asked], classes: &mut [Triage]) {
+        for (asked, class) in asked.iter().zip(&mut *classes) {
+            *class = Self::unwanted(asked);
+        }
+        // Numbers of those that have to be looked at more closely.
+        let (mut left, mut count) = ([0_u8; BURST_MAX], 0);
+        for (at, asked) in asked.iter().enumerate() {
+            if let Some(slot) = left.get_mut(count) {
+                *slot = at as u8;
+            }
+            count += usize::from(self.demux.may_find(asked.seek));
+        }
+        let (mut perhaps, mut wanted) = ([0_u8; BURST_MAX], 0);
+        for at in left.into_iter().take(count) {
+            let Some(asked) = asked.get(usize::from(at)) else { continue };
+            if let Some(slot) = perhaps.get_mut(wanted) {
+                *slot = at;
+            }
+            wanted += usize::from(self.may_take(asked));
+        }
+        for at in perhaps.into_iter().take(wanted) {
+            if let (Some(asked), Some(class)) =
+                (asked.get(usize::from(at)), classes.get_mut(usize::from(at)))
+            {
+                *class = self.class_of(asked);
+            }
+        }
+    }
+
+    /// What a datagram is that no socket takes: a group may have members on another address.
+    #[inline(always)]
+    const fn unwanted(asked: &Asked) -> Triage {
+        if is_group(asked.whose.0.local) { Triage::Stranger } else { Triage::Refusable }
+    }
+
+    /// Whether some socket may take it, by its bucket and by what fits into the socket there.
+    #[inline(always)]
+    fn may_take(&self, asked: &Asked) -> bool {
+        match self.demux.sight(asked.seek) {
+            Sight::Nobody => false,
+            Sight::Unclear => true,
+            Sight::Perhaps(socket) => {
+                // Whoever it is for: if this socket is full, there is no other that it may be.
+                let takes = self.rooms.of(socket).admits(asked.class);
+                if takes {
+                    self.demux.expect(socket);
+                }
+                takes
+            }
         }
     }
 
     #[inline(always)]
-    fn class_of(&self, Whose(probe): &Whose, index: u32) -> Triage {
-        if index == NONE {
-            // A group may have members on another address.
-            let group = is_group(probe.local);
-            return if group { Triage::Stranger } else { Triage::Refusable };
+    fn class_of(&self, asked: &Asked) -> Triage {
+        let probe = &asked.whose.0;
+        let socket = self.demux.settle(probe, asked.seek);
+        if socket == NONE {
+            return Self::unwanted(asked);
         }
-        let socket = self.sockets.get(index as usize);
-        let body = socket.and_then(|socket| socket.body.as_ref());
-        if body.is_none_or(|body| body.intake.is_full()) {
+        if !self.rooms.of(socket).admits(asked.class) {
             return Triage::Refusable;
         }
-        match self.demux.key(index).kind {
+        match self.demux.kind(socket) {
             Kind::Connected => Triage::Friend,
             _ => Triage::Stranger,
         }

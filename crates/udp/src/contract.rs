@@ -5,7 +5,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_packet::{PacketBuf, Pool};
+use floodwall_packet::{Class, PacketBuf, Pool, Room, Rooms};
 
 use crate::intake::Intake;
 
@@ -24,6 +24,7 @@ pub fn check<I: Intake>(pool: &Pool) {
         takes_one_when_empty::<I>(pool, source);
         releases_exactly::<I>(pool, source);
         survives_a_lower_limit::<I>(pool, source);
+        says_what_fits::<I>(pool, source);
     }
 }
 
@@ -41,7 +42,7 @@ fn offer<I: Intake>(
 }
 
 fn open<I: Intake>(pool: &Pool, limit: u64) -> I {
-    I::open(pool, limit).expect("the pool of this check has accounts")
+    I::open(pool, limit, &Rooms::new(1), 0).expect("the pool of this check has accounts")
 }
 
 fn keeps_order<I: Intake>(pool: &Pool, source: IpAddr) {
@@ -65,7 +66,7 @@ fn holds_its_limit<I: Intake>(pool: &Pool, source: IpAddr) {
     for tag in 0..3 {
         assert!(offer(&mut intake, packet(pool, tag), source).is_ok());
     }
-    assert!(intake.is_full());
+    assert!(!intake.admits(1));
     let refused = offer(&mut intake, packet(pool, 9), source)
         .expect_err("true sizes count, not payload bytes");
     assert_eq!(refused.first(), [9], "the newcomer is given back");
@@ -78,7 +79,7 @@ fn takes_one_when_empty<I: Intake>(pool: &Pool, source: IpAddr) {
     for limit in [0, 1] {
         let mut intake: I = open(pool, limit);
         for round in 0..3 {
-            assert!(!intake.is_full());
+            assert!(intake.admits(1));
             let first = offer(&mut intake, packet(pool, round), source);
             assert_eq!(first.ok(), Some(true), "an empty intake takes one, limit {limit}");
             assert!(offer(&mut intake, packet(pool, 9), source).is_err(), "and no second");
@@ -122,4 +123,29 @@ fn survives_a_lower_limit<I: Intake>(pool: &Pool, source: IpAddr) {
         assert_eq!(intake.charged(), u64::from(size) * left);
     }
     assert!(offer(&mut intake, packet(pool, 9), source).is_ok());
+}
+
+fn says_what_fits<I: Intake>(pool: &Pool, source: IpAddr) {
+    let (rooms, size) = (Rooms::new(3), u64::from(packet(pool, 0).true_size()));
+    for limit in [1, size, 3 * size + 200, 20 * size] {
+        let mut intake = I::open(pool, limit, &rooms, 1).expect("an account");
+        let mut turns = 0;
+        while turns < 60 {
+            let room = rooms.of(1);
+            assert_eq!(room.admits(Class::Small), intake.admits(size as u32), "{limit} {room:?}");
+            match offer(&mut intake, packet(pool, 1), source) {
+                Ok(_) => assert!(room.admits(Class::Small), "it was taken, {limit}"),
+                Err(_) => {
+                    assert!(!room.admits(Class::Small), "it was refused, {limit}");
+                    drop(intake.take());
+                }
+            }
+            turns += 1;
+        }
+        intake.set_limit(1);
+        let expected = if intake.charged() == 0 { Room::Frame } else { Room::Nothing };
+        assert_eq!(rooms.of(1), expected);
+        drop(intake);
+        assert_eq!([0, 1, 2].map(|index| rooms.of(index)), [Room::Frame; 3]);
+    }
 }

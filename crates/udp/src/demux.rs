@@ -17,6 +17,7 @@
 
 mod burst;
 mod hash;
+mod heard;
 mod key;
 mod key_table;
 mod port;
@@ -26,7 +27,9 @@ mod tests;
 
 use floodwall_base::SecretRandom;
 
+pub(crate) use burst::{Seek, Sight};
 use hash::TupleHash;
+use heard::Heard;
 pub(crate) use key::{
     Hold, Key, Kind, Probe, V4, V6, addr, bits, canonical, is_group, is_link_scope, zone_of,
 };
@@ -59,6 +62,8 @@ const HOLDS: usize = 2;
 pub(crate) struct Demux {
     /// Per port: 0, or a socket's place plus one, or a shared port's plus one with [`SHARED`].
     ports: Box<[u32; PORTS]>,
+    /// Those that are not 0.
+    heard: Heard,
     keys: Vec<Key>,
     shared: Vec<Port>,
     shared_free: Vec<u32>,
@@ -83,6 +88,7 @@ impl Demux {
         Self {
             // By way of a vector: no array of this size should lie on a stack.
             ports: vec![0; PORTS].try_into().unwrap_or_else(|_| Box::new([0; PORTS])),
+            heard: Heard::default(),
             keys: Vec::with_capacity(sockets_max),
             shared: Vec::with_capacity(sockets_max / 2),
             shared_free: Vec::with_capacity(sockets_max / 2),
@@ -104,6 +110,11 @@ impl Demux {
 
     pub(crate) fn key(&self, index: u32) -> Key {
         self.keys.get(index as usize).copied().unwrap_or(Key::UNBOUND)
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind(&self, index: u32) -> Kind {
+        self.keys.get(index as usize).map_or(Kind::Unbound, |key| key.kind)
     }
 
     /// How many sockets are connected.
@@ -286,6 +297,13 @@ impl Demux {
         if let Some(slot) = self.ports.get_mut(usize::from(port)) {
             *slot = to;
         }
+        self.heard.set(port, to != 0);
+    }
+
+    /// Whether any socket has this port. One load from 8 KiB.
+    #[inline(always)]
+    pub(crate) fn is_heard(&self, port: u16) -> bool {
+        self.heard.has(port)
     }
 
     /// Gives the sole socket of a port company: a record for the port.

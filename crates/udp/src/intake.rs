@@ -12,22 +12,25 @@
 //! the same socket shares that fate, to other sockets nothing. Counter: `UdpRcvbufErrors`.
 
 use core::net::IpAddr;
+use std::sync::Arc;
 
-use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_packet::{PacketBuf, PacketList, Pool, Rooms};
 
 use crate::allowance::Allowance;
 
 /// A socket's receive queue.
 pub trait Intake: Sized {
-    /// A queue for `limit` true bytes; `None` where the pool has no account left.
-    fn open(pool: &Pool, limit: u64) -> Option<Self>;
+    /// A queue for `limit` true bytes, which says in `rooms`, under `index`, what still fits;
+    /// `None` where the pool has no account left.
+    fn open(pool: &Pool, limit: u64, rooms: &Arc<Rooms>, index: u32) -> Option<Self>;
 
     /// Charges a packet from `source`, or refuses it, before anything is spent on its bytes.
     /// A packet that dies after that releases its charge by itself.
     fn reserve(&self, packet: &mut PacketBuf, source: IpAddr) -> bool;
 
-    /// Whether the smallest packet would be refused: for triage, which changes nothing.
-    fn is_full(&self) -> bool;
+    /// Whether a packet of so many true bytes would be taken. Triage asks the rooms instead, which
+    /// say the same of one chunk.
+    fn admits(&self, true_size: u32) -> bool;
 
     /// Queues a packet that was charged by [`Intake::reserve`]; tells whether the queue was empty.
     fn push(&mut self, packet: PacketBuf) -> bool;
@@ -61,8 +64,9 @@ pub struct LocalIntake {
 }
 
 impl Intake for LocalIntake {
-    fn open(pool: &Pool, limit: u64) -> Option<Self> {
-        Some(Self { queue: PacketList::new(), allowance: Allowance::open(pool, limit)? })
+    fn open(pool: &Pool, limit: u64, rooms: &Arc<Rooms>, index: u32) -> Option<Self> {
+        let allowance = Allowance::open_watched(pool, limit, rooms, index)?;
+        Some(Self { queue: PacketList::new(), allowance })
     }
 
     #[inline(always)]
@@ -71,8 +75,8 @@ impl Intake for LocalIntake {
     }
 
     #[inline]
-    fn is_full(&self) -> bool {
-        !self.allowance.admits(1)
+    fn admits(&self, true_size: u32) -> bool {
+        self.allowance.admits(true_size)
     }
 
     #[inline(always)]

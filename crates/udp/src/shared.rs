@@ -64,7 +64,7 @@ impl<I: Intake> Udp<I> {
         settings: SocketSettings,
     ) -> Result<(), OpenError> {
         let taken = OpenError::TooMany(self.shared_max().max(self.sockets_max()));
-        let body = Body::open(pool, settings)?;
+        let body = Body::open(pool, settings, &self.rooms, id.index)?;
         if !self.is_shared(id) {
             // Where no places are set aside: it must be free here too.
             while self.sockets.len() <= id.index() && id.index() < self.sockets_max() {

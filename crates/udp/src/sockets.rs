@@ -4,9 +4,10 @@
 //! generation; a closed socket leaves nothing behind, not in the tables, not in the accounts.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use floodwall_base::{Family, IfIndex, SecretRandom, Steering, WorkerId};
-use floodwall_packet::Pool;
+use floodwall_packet::{Pool, Rooms};
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
@@ -37,6 +38,8 @@ pub struct Udp<I: Intake = LocalIntake> {
     pub(crate) demux: Demux,
     pub(crate) sockets: Vec<Socket<I>>,
     pub(crate) ready: Ready,
+    /// What still fits into each socket, by its place.
+    pub(crate) rooms: Arc<Rooms>,
     pub(crate) free: Vec<u32>,
     /// Places that all shards share, for whoever allots them.
     pub(crate) shared_free: Vec<u32>,
@@ -79,8 +82,14 @@ const _: () = {
 
 impl<I: Intake> Body<I> {
     /// Takes two accounts.
-    pub(crate) fn open(pool: &Pool, settings: SocketSettings) -> Result<Self, OpenError> {
-        let intake = I::open(pool, settings.receive_bytes).ok_or(OpenError::NoAccount)?;
+    pub(crate) fn open(
+        pool: &Pool,
+        settings: SocketSettings,
+        rooms: &Arc<Rooms>,
+        index: u32,
+    ) -> Result<Self, OpenError> {
+        let intake = I::open(pool, settings.receive_bytes, rooms, index);
+        let intake = intake.ok_or(OpenError::NoAccount)?;
         let send = Allowance::open(pool, settings.send_bytes).ok_or(OpenError::NoAccount)?;
         Ok(Self { intake, send, settings, error: None, drops: 0, groups: None, report: None })
     }
@@ -186,6 +195,7 @@ impl<I: Intake> Udp<I> {
             demux: Demux::new(all, random),
             sockets: Vec::with_capacity(all),
             ready: Ready::new(all),
+            rooms: Rooms::new(all),
             free: Vec::with_capacity(own),
             shared_free: (own as u32..all as u32).rev().collect(),
             allots: false,
@@ -230,7 +240,8 @@ impl<I: Intake> Udp<I> {
         if self.free.is_empty() && self.sockets.len() >= self.config.sockets_max {
             return Err(OpenError::TooMany(self.config.sockets_max));
         }
-        let body = Body::open(pool, settings)?;
+        let index = self.free.last().copied().unwrap_or(self.sockets.len() as u32);
+        let body = Body::open(pool, settings, &self.rooms, index)?;
         let index = self.free.pop().unwrap_or_else(|| self.grow());
         let generation = self.sockets.get_mut(index as usize).map_or(0, |socket| {
             socket.body = Some(body);

@@ -77,7 +77,7 @@ fn bad_configurations_are_refused_with_the_remedy() {
     assert_eq!(region.attach().unwrap_err(), PoolError::NoHome);
 }
 
-use crate::account::AccountFull;
+use crate::account::{Account, AccountFull};
 
 #[test]
 fn a_header_is_pushed_before_a_packet_without_headroom() {
@@ -121,4 +121,59 @@ fn a_configuration_beyond_all_memory_is_refused() {
     ] {
         assert!(matches!(Region::new(&config), Err(PoolError::NoMemory(_))), "{config:?}");
     }
+}
+
+#[test]
+fn a_watched_account_says_what_still_fits_here_and_elsewhere() {
+    use crate::rooms::{Room, Rooms};
+    let pool = small_pool();
+    let rooms = Rooms::new(40);
+    // A frame and a small one, and a reference behind them.
+    let account = pool.open_watched_account(2176 + 384 + 130, &rooms, 33).unwrap();
+    let (mut frame, mut small) =
+        (pool.alloc(Class::Frame).unwrap(), pool.alloc(Class::Small).unwrap());
+    assert_eq!(rooms.of(33), Room::Frame);
+    frame.charge(&account).unwrap();
+    assert_eq!(rooms.of(33), Room::Small);
+    small.charge(&account).unwrap();
+    assert_eq!(rooms.of(33), Room::Reference);
+    assert!(pool.alloc(Class::Small).unwrap().charge(&account).is_err());
+    assert_eq!(
+        (rooms.of(33), rooms.of(32), rooms.of(34)),
+        (Room::Reference, Room::Frame, Room::Frame)
+    );
+    account.set_limit(2000);
+    assert_eq!(rooms.of(33), Room::Nothing);
+    account.set_limit(2176 + 384 + 130);
+    drop(small);
+    assert_eq!(rooms.of(33), Room::Small);
+    std::thread::scope(|scope| scope.spawn(move || drop(frame)).join().unwrap());
+    assert_eq!((account.used(), rooms.of(33)), (0, Room::Frame));
+    let mut frame = pool.alloc(Class::Frame).unwrap();
+    frame.charge(&account).unwrap();
+    drop(account);
+    assert_eq!(rooms.of(33), Room::Frame, "a closed account says nothing");
+    drop(frame);
+    for (class, admitted) in
+        [(Class::Super, 1), (Class::Frame, 1), (Class::Small, 2), (Class::Reference, 3)]
+    {
+        let all = [Room::Frame, Room::Small, Room::Reference, Room::Nothing];
+        assert_eq!(all.iter().filter(|room| room.admits(class)).count(), admitted);
+    }
+}
+
+#[test]
+fn a_home_has_accounts_for_a_million_sockets() {
+    let config = PoolConfig { accounts: 2_100_000, ..PoolConfig::default() };
+    let pool = Pool::new(&config).unwrap();
+    let accounts: Vec<_> = (0..2_100_000).map(|_| pool.open_account(10_000).unwrap()).collect();
+    let mut packet = pool.alloc(Class::Small).unwrap();
+    for at in [0, 5, 1 << 20, (1 << 20) + 5, (1 << 21) + 5] {
+        // A packet that dies knows its account by number alone.
+        packet.charge(&accounts[at]).unwrap();
+        let used: u64 = accounts.iter().map(Account::used).sum();
+        assert_eq!((accounts[at].used(), used), (384, 384));
+    }
+    drop(packet);
+    assert!(accounts.iter().all(|account| account.used() == 0));
 }

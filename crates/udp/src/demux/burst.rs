@@ -1,90 +1,193 @@
 //! The look-ups of a burst side by side, so that their cache misses overlap.
 //!
-//! Called by `classify.rs`. Each step is a loop over the burst that does one dependent load a
-//! datagram: the port, the bucket, the key. With tables far larger than the caches a burst then
-//! waits for memory a few times and not once a datagram. Invariant: finds what [`Demux::lookup`]
-//! finds.
+//! Called by `classify.rs` in loops over the burst. [`Demux::seek`] asks for the one line that a
+//! datagram's fate most likely hangs on: the marks of a bucket, or the key of a port's only socket.
+//! [`Demux::may_find`] looks at the marks: most strangers go no further. [`Demux::sight`] looks at
+//! the bucket: where no tag fits, nobody is connected to the sender. [`Demux::settle`] compares
+//! keys, for those who may be taken. With tables far larger than the caches a burst waits for
+//! memory once a loop, and for what it waits it has asked in the loop before. Invariant: finds what
+//! [`Demux::lookup`] finds.
 
-use floodwall_base::limits::BURST_MAX;
+use floodwall_sync::prefetch;
 
-use super::key::{Probe, V4};
+use super::key::{Kind, Probe, V4};
 use super::key_table::Peek;
 use super::port::{NONE, Port};
 use super::{At, Demux};
 
-/// How far one look-up has come.
-#[derive(Clone, Copy)]
-struct Seek {
-    /// The socket that it may be, or [`NONE`].
-    guess: u32,
-    /// Of what is looked for on a port that several sockets share.
-    hash: u32,
-    /// That port's place, or [`NONE`].
-    place: u32,
-    /// Whether it can be no other.
-    sure: bool,
+/// How far one look-up has come. Eight bytes, which stay in a register.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seek {
+    /// What the bucket has, or the socket that it may be.
+    hash_or_guess: u32,
+    /// The way in the upper two bits; the place of a port that several sockets share, or
+    /// [`NO_PLACE`].
+    way_and_place: u32,
 }
 
-const NOBODY: Seek = Seek { guess: NONE, hash: 0, place: NONE, sure: true };
+const PLACE_BITS: u32 = 30;
+const NO_PLACE: u32 = (1 << PLACE_BITS) - 1;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// No socket has the port.
+    Nobody = 0,
+    /// The guess, or nobody.
+    Guess = 1,
+    /// Nobody but connected sockets: the bucket's, or nobody.
+    Flow = 2,
+    /// The bucket's, or another socket of this port.
+    Many = 3,
+}
+
+impl Seek {
+    pub(crate) const NOBODY: Self = Self::new(Way::Nobody, NO_PLACE, NONE);
+
+    #[inline(always)]
+    const fn new(way: Way, place: u32, hash_or_guess: u32) -> Self {
+        Self { hash_or_guess, way_and_place: (way as u32) << PLACE_BITS | place & NO_PLACE }
+    }
+
+    #[inline(always)]
+    const fn way(self) -> Way {
+        match self.way_and_place >> PLACE_BITS {
+            0 => Way::Nobody,
+            1 => Way::Guess,
+            2 => Way::Flow,
+            _ => Way::Many,
+        }
+    }
+
+    #[inline(always)]
+    const fn place(self) -> u32 {
+        self.way_and_place & NO_PLACE
+    }
+}
+
+/// What one look at one line shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sight {
+    /// No socket takes it.
+    Nobody,
+    /// This one or none.
+    Perhaps(u32),
+    /// There is more to look at.
+    Unclear,
+}
 
 impl Demux {
-    /// The sockets for datagrams to one host each: `found` gets a place or [`NONE`] for each of
-    /// the first [`BURST_MAX`] probes.
-    #[inline]
-    pub(crate) fn lookup_burst<'a>(
-        &self,
-        probes: impl Iterator<Item = &'a Probe> + Clone,
-        found: &mut [u32; BURST_MAX],
-    ) {
-        let mut seeks = [NOBODY; BURST_MAX];
-        for (probe, seek) in probes.clone().zip(&mut seeks) {
-            *seek = self.begin(probe);
-        }
-        for seek in &mut seeks {
-            if seek.place != NONE {
-                let Peek { socket, sure } = self.flows.peek(seek.hash);
-                (seek.guess, seek.sure) = (socket, sure);
-            }
-        }
-        for ((probe, seek), found) in probes.zip(&seeks).zip(found) {
-            *found = self.finish(probe, seek);
+    /// Begins to look for the socket of a datagram to one host. Waits for nothing but what all
+    /// datagrams to a port share.
+    #[inline(always)]
+    pub(crate) fn seek(&self, probe: &Probe) -> Seek {
+        match self.at(probe.local_port) {
+            At::Nobody => Seek::NOBODY,
+            At::Sole(guess) => self.guess(guess, NO_PLACE),
+            At::Shared(place) => self.seek_shared(place, probe),
         }
     }
 
     #[inline(always)]
-    fn begin(&self, probe: &Probe) -> Seek {
-        let place = match self.at(probe.local_port) {
-            At::Nobody => return NOBODY,
-            At::Sole(guess) => return Seek { guess, ..NOBODY },
-            At::Shared(place) => place,
-        };
-        let Some(port) = self.shared.get(place as usize) else { return NOBODY };
-        if port.connected > 0 {
-            Seek { hash: self.hash.key(&probe.connected()), place, ..NOBODY }
-        } else if port.bound > 0 {
-            Seek { hash: self.hash.key(&probe.bound()), place, ..NOBODY }
+    fn seek_shared(&self, place: u32, probe: &Probe) -> Seek {
+        let Some(port) = self.shared.get(place as usize) else { return Seek::NOBODY };
+        let (hash, way) = if port.connected == port.total {
+            (self.hash.connected(probe), Way::Flow)
+        } else if port.connected > 0 {
+            (self.hash.connected(probe), Way::Many)
         } else {
-            Seek { guess: wildcard(port, probe), ..NOBODY }
+            return self.seek_unconnected(place, port, probe);
+        };
+        self.flows.prefetch_mark(hash);
+        Seek::new(way, place, hash)
+    }
+
+    /// On a shared port to which nobody is connected.
+    #[inline(never)]
+    fn seek_unconnected(&self, place: u32, port: &Port, probe: &Probe) -> Seek {
+        if port.bound == 0 {
+            return self.guess(wildcard(port, probe), place);
         }
+        let hash = self.hash.key(&probe.bound());
+        self.flows.prefetch_mark(hash);
+        Seek::new(Way::Many, place, hash)
     }
 
     #[inline(always)]
-    fn finish(&self, probe: &Probe, seek: &Seek) -> u32 {
-        let fits = self
-            .keys
-            .get(seek.guess as usize)
-            .is_some_and(|key| key.local_port == probe.local_port && key.accepts(probe));
-        if fits {
-            return seek.guess;
+    fn guess(&self, guess: u32, place: u32) -> Seek {
+        if let Some(key) = self.keys.get(guess as usize) {
+            prefetch(key);
         }
-        match self.shared.get(seek.place as usize) {
-            None => NONE,
-            Some(port) if seek.sure && (port.connected == 0 || port.bound == 0) => {
-                wildcard(port, probe)
+        Seek::new(Way::Guess, place, guess)
+    }
+
+    /// Whether there may be a socket, by the marks that were asked for. Asks for the bucket then.
+    #[inline(always)]
+    pub(crate) fn may_find(&self, seek: Seek) -> bool {
+        match seek.way() {
+            Way::Nobody => false,
+            Way::Flow if !self.flows.may_have(seek.hash_or_guess) => false,
+            Way::Guess => true,
+            Way::Flow | Way::Many => {
+                self.flows.prefetch(seek.hash_or_guess);
+                true
             }
-            // Two kinds to look for, or a crowded bucket: one by one.
-            Some(port) => self.lookup_shared(port, *probe).unwrap_or(NONE),
         }
+    }
+
+    /// Looks at the bucket that was asked for.
+    #[inline(always)]
+    pub(crate) fn sight(&self, seek: Seek) -> Sight {
+        let Peek { socket, sure } = match seek.way() {
+            Way::Nobody => return Sight::Nobody,
+            Way::Guess => return Sight::Unclear,
+            Way::Flow | Way::Many => self.flows.peek(seek.hash_or_guess),
+        };
+        match seek.way() {
+            Way::Flow if sure && socket == NONE => Sight::Nobody,
+            Way::Flow if sure => Sight::Perhaps(socket),
+            _ => Sight::Unclear,
+        }
+    }
+
+    /// Asks for what [`Demux::settle`] will compare.
+    #[inline(always)]
+    pub(crate) fn expect(&self, socket: u32) {
+        if let Some(key) = self.keys.get(socket as usize) {
+            prefetch(key);
+        }
+    }
+
+    /// The socket, if there is one.
+    #[inline(always)]
+    pub(crate) fn settle(&self, probe: &Probe, seek: Seek) -> u32 {
+        let (guess, sure) = match seek.way() {
+            Way::Nobody => return NONE,
+            Way::Guess => (seek.hash_or_guess, true),
+            Way::Flow | Way::Many => {
+                let Peek { socket, sure } = self.flows.peek(seek.hash_or_guess);
+                (socket, sure)
+            }
+        };
+        // Behind a tag that two share, a key that is less narrow may hide one that is more so.
+        let fits = self.keys.get(guess as usize).is_some_and(|key| {
+            key.local_port == probe.local_port
+                && key.accepts(probe)
+                && (sure || key.kind == Kind::Connected)
+        });
+        match self.shared.get(seek.place() as usize) {
+            _ if fits => guess,
+            Some(port) if seek.way() == Way::Many || !sure => self.settle_one(port, probe, sure),
+            _ => NONE,
+        }
+    }
+
+    /// Two kinds to look for, or a crowded bucket: one by one.
+    #[inline(never)]
+    fn settle_one(&self, port: &Port, probe: &Probe, sure: bool) -> u32 {
+        if sure && (port.connected == 0 || port.bound == 0) {
+            return wildcard(port, probe);
+        }
+        self.lookup_shared(port, *probe).unwrap_or(NONE)
     }
 }
 

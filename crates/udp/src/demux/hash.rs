@@ -7,7 +7,7 @@
 
 use floodwall_base::SecretRandom;
 
-use super::key::{Hold, Key, V4};
+use super::key::{Hold, Key, Probe, V4, is_link_scope, is_v4};
 
 /// The secret of one table.
 #[derive(Clone)]
@@ -35,6 +35,16 @@ impl TupleHash {
     pub(crate) const fn key(&self, key: &Key) -> u32 {
         let ports = (key.local_port as u32) << 16 | key.remote_port as u32;
         self.tuple(key.local, key.remote, ports, key.zone, key.families == V4)
+    }
+
+    /// Of what a socket listens to that is connected to exactly this peer: as [`TupleHash::key`] of
+    /// [`Probe::connected`], which need not be made.
+    #[inline(always)]
+    pub(crate) const fn connected(&self, probe: &Probe) -> u32 {
+        let on_link = is_link_scope(probe.local) || is_link_scope(probe.remote);
+        let zone = if on_link { probe.iface } else { 0 };
+        let ports = (probe.local_port as u32) << 16 | probe.remote_port as u32;
+        self.tuple(probe.local, probe.remote, ports, zone, is_v4(probe.local))
     }
 
     /// Of what a socket holds.

@@ -2,13 +2,18 @@
 //!
 //! Buckets of eight in one cache line: eight 16-bit tags, eight sockets, and how many entries went
 //! past because the bucket was full (as in Meta's F14), so that there are no tombstones and a
-//! probe ends at the first bucket that nobody passed. Invariants: at most one entry per key; an
-//! entry lies within [`PROBES_MAX`] buckets of its home.
+//! probe ends at the first bucket that nobody passed. Beside them 64 bits a bucket tell strangers
+//! apart from those who may be in it: for a million keys 2 MiB on 512 pages, where the buckets are
+//! 16 MiB on 4,096, more than a processor has translations for. Invariants: at most one entry per
+//! key; an entry lies within [`PROBES_MAX`] buckets of its home; a bucket's marks are those of its
+//! tags and of those that went past, or more.
 //!
 //! # Under flood
 //! Only applications insert. A datagram looks at one bucket, rarely two, never more than
 //! [`PROBES_MAX`]. At half load the chance that an insertion finds no room within them is below
 //! 10^-12, and then the bind fails: nothing is evicted.
+
+use floodwall_sync::prefetch;
 
 /// Buckets that one key may be looked for in.
 const PROBES_MAX: usize = 16;
@@ -29,6 +34,8 @@ const EMPTY: Bucket = Bucket { tags: [0; SLOTS], sockets: [0; SLOTS], passed: 0 
 /// See the file's head.
 pub(crate) struct KeyTable {
     buckets: Box<[Bucket]>,
+    /// Of each bucket: two bits for each tag in it, and for those that went past.
+    marks: Box<[u64]>,
     mask: usize,
 }
 
@@ -49,7 +56,49 @@ impl KeyTable {
     /// A table for `entries_max` entries at half load.
     pub(crate) fn new(entries_max: usize) -> Self {
         let buckets = (entries_max * 2).div_ceil(SLOTS).next_power_of_two();
-        Self { buckets: vec![EMPTY; buckets].into_boxed_slice(), mask: buckets - 1 }
+        let (marks, mask) = (vec![0; buckets].into_boxed_slice(), buckets - 1);
+        Self { buckets: vec![EMPTY; buckets].into_boxed_slice(), marks, mask }
+    }
+
+    /// The bits of a tag, out of those that do not choose the bucket.
+    #[inline(always)]
+    const fn mark(tag: u16) -> u64 {
+        1 << (tag >> 4 & 63) | 1 << (tag >> 10)
+    }
+
+    /// An entry is in a bucket, or has gone past it.
+    fn mark_entry(&mut self, at: usize, tag: u16) {
+        if let Some(marks) = self.marks.get_mut(at) {
+            *marks |= Self::mark(tag);
+        }
+    }
+
+    /// An entry has left a bucket, or those behind it. What went past a crowded one cannot be told
+    /// apart any more: its marks stay until nobody has.
+    fn mark_again(&mut self, at: usize) {
+        if let (Some(bucket), Some(marks)) = (self.buckets.get(at), self.marks.get_mut(at))
+            && bucket.passed == 0
+        {
+            let all = bucket.tags.iter().filter(|tag| **tag != 0);
+            *marks = all.fold(0, |marks, tag| marks | Self::mark(*tag));
+        }
+    }
+
+    /// Whether a key with this hash may be here. Says yes where it is not for some 1.5 % at half
+    /// load; never no where it is. One load from an array that is an eighth of the table.
+    #[inline(always)]
+    pub(crate) fn may_have(&self, hash: u32) -> bool {
+        let mark = Self::mark(Self::tag(hash));
+        let marks = self.marks.get(hash as usize & self.mask).copied().unwrap_or(0);
+        marks & mark == mark
+    }
+
+    /// Asks for what [`KeyTable::may_have`] looks at.
+    #[inline(always)]
+    pub(crate) fn prefetch_mark(&self, hash: u32) {
+        if let Some(marks) = self.marks.get(hash as usize & self.mask) {
+            prefetch(marks);
+        }
     }
 
     #[inline(always)]
@@ -89,6 +138,14 @@ impl KeyTable {
         None
     }
 
+    /// Asks for the first bucket of a hash.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u32) {
+        if let Some(bucket) = self.buckets.get(hash as usize & self.mask) {
+            prefetch(bucket);
+        }
+    }
+
     /// One look at one bucket, and at no key: the part of [`KeyTable::find`] that waits for memory.
     #[inline(always)]
     pub(crate) fn peek(&self, hash: u32) -> Peek {
@@ -117,9 +174,11 @@ impl KeyTable {
                 {
                     (*tag, *place) = (Self::tag(hash), socket);
                 }
+                self.mark_entry(at, Self::tag(hash));
                 break;
             }
             bucket.passed += 1;
+            self.mark_entry(at, Self::tag(hash));
         }
         Ok(())
     }
@@ -159,9 +218,11 @@ impl KeyTable {
                 if let Some(tag) = slot {
                     *tag = 0;
                 }
+                self.mark_again(at);
                 return;
             }
             bucket.passed = bucket.passed.saturating_sub(1);
+            self.mark_again(at);
         }
     }
 

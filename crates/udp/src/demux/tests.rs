@@ -304,11 +304,19 @@ fn a_burst_finds_what_one_look_up_after_another_finds() {
                 }
             })
             .collect();
-        let mut found = [0; 64];
-        demux.lookup_burst(probes.iter(), &mut found);
-        for (probe, found) in probes.iter().zip(found) {
-            assert_eq!(demux.lookup(probe).unwrap_or(NONE), found, "{probe:?}");
-            hits += u32::from(found != NONE);
+        for probe in &probes {
+            let (expected, seek) = (demux.lookup(probe).unwrap_or(NONE), demux.seek(probe));
+            assert!(demux.may_find(seek) || expected == NONE, "{probe:?}");
+            match demux.sight(seek) {
+                Sight::Nobody => assert_eq!(expected, NONE, "{probe:?}"),
+                Sight::Perhaps(socket) => {
+                    assert!(expected == socket || expected == NONE, "{probe:?}");
+                }
+                Sight::Unclear => {}
+            }
+            assert_eq!(demux.settle(probe, seek), expected, "{probe:?}");
+            assert!(demux.is_heard(probe.local_port) || expected == NONE);
+            hits += u32::from(expected != NONE);
         }
     }
     assert!(hits > 10_000 && demux.connected() > 100);
