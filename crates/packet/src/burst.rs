@@ -93,6 +93,13 @@ impl Burst {
         Drain(self.slots.iter_mut().take(len))
     }
 
+    /// The packet with this number.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, at: usize) -> Option<&PacketBuf> {
+        self.slots.get(at)?.as_ref()
+    }
+
     /// The packets in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &PacketBuf> {

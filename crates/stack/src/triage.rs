@@ -19,14 +19,14 @@ use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Family, IfIndex, MacAddr};
 use floodwall_ip::{Interface, LinkMedium, NeighborState};
 use floodwall_packet::{Burst, PacketBuf, Triage};
-use floodwall_udp::{Asked, Whose};
+use floodwall_udp::{Asked, Sought, Whose};
 use floodwall_wire::{
     ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, ethernet, icmpv4, ipv4, ipv6,
 };
 
 use crate::answered::{Peer, Place, QUOTA};
 use crate::shard::Stack;
-use crate::triage::plain::Plain;
+use crate::triage::plain::{Plain, Plainly};
 
 mod plain;
 
@@ -52,30 +52,13 @@ struct Question {
     iface: IfIndex,
 }
 
-/// What a walk has found.
-enum Seen {
-    /// Whose it is.
-    Is(Triage),
-    /// A datagram, or an error about one: the tables have been asked.
-    Datagram,
-    Error,
-}
-
-/// The walk that knows everything.
-#[inline(never)]
-fn look_closely(stack: &Stack, packet: &PacketBuf, slot: &mut Asked) -> Seen {
-    let (whose, seen) = match look(stack, packet) {
-        Look::Is(known) => return Seen::Is(known),
-        Look::Datagram(whose) => (whose, Seen::Datagram),
-        Look::Error(whose) => (whose, Seen::Error),
-    };
-    stack.udp.ask(whose, packet.class(), slot);
-    seen
-}
-
-/// What is noted of a burst: kept from one to the next, for to clear 6 KiB would cost as much as to
+/// What is noted of a burst: kept from one to the next, for to clear 7 KiB would cost as much as to
 /// parse a fifth of it.
 pub(crate) struct Desk {
+    /// What plain datagrams seek, and their numbers in the burst.
+    sought: [(Sought, u8); BURST_MAX],
+    /// Numbers of those that need a closer look.
+    left: [u8; BURST_MAX],
     questions: [Question; BURST_MAX],
     asked: [Asked; BURST_MAX],
 }
@@ -83,7 +66,12 @@ pub(crate) struct Desk {
 impl Default for Desk {
     fn default() -> Self {
         let nothing = Question { at: 0, is_error: false, iface: IfIndex(0) };
-        Self { questions: [nothing; BURST_MAX], asked: [Asked::NOTHING; BURST_MAX] }
+        Self {
+            sought: [(Sought::NOTHING, 0); BURST_MAX],
+            left: [0; BURST_MAX],
+            questions: [nothing; BURST_MAX],
+            asked: [Asked::NOTHING; BURST_MAX],
+        }
     }
 }
 
@@ -92,54 +80,98 @@ pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
     // It is there: nobody classifies within this.
     let mut desk = stack.desk.take().unwrap_or_default();
     let unwanted = Unwanted::now(stack);
-    let count = ask(stack, unwanted, burst, classes, &mut desk);
-    if let (Some(questions @ [_, ..]), Some(asked)) =
-        (desk.questions.get(..count), desk.asked.get(..count))
-    {
-        let mut answers = [Triage::Refusable; BURST_MAX];
-        stack.udp.answer(asked, &mut answers);
-        prefer_answered(stack, questions, asked, &mut answers);
-        for (question, (answer, asked)) in questions.iter().zip(answers.into_iter().zip(asked)) {
-            if let Some(class) = classes.get_mut(question.at) {
-                *class = match answer {
-                    // An error is told although the socket is full.
-                    Triage::Refusable if question.is_error => Triage::Stranger,
-                    Triage::Refusable => unwanted.of(asked.whose().is_v4()),
-                    other => other,
-                };
-            }
-        }
+    let left = sort_out(stack, unwanted, burst, classes, &mut desk);
+    if left > 0 {
+        look_again(stack, unwanted, burst, classes, &mut desk, left);
     }
     stack.desk.set(Some(desk));
 }
 
-/// Parses a burst; returns about how many packets the tables were asked.
+/// Refuses what is plainly refusable; returns how many packets need a closer look. Two loops: in the
+/// first each datagram asks for one line, in the second it looks at it.
 #[inline(always)]
-fn ask(
+fn sort_out(
     stack: &Stack,
     unwanted: Unwanted,
     burst: &Burst,
     classes: &mut [Triage],
     desk: &mut Desk,
 ) -> usize {
-    let (mut plain, mut count) = (Plain::new(stack, unwanted), 0);
-    for (at, (packet, class)) in burst.iter().zip(classes).enumerate() {
-        let (Some(question), Some(slot)) =
-            (desk.questions.get_mut(count), desk.asked.get_mut(count))
-        else {
-            break;
-        };
-        let seen = plain.look(packet, slot).unwrap_or_else(|| look_closely(stack, packet, slot));
-        match seen {
-            Seen::Is(known) => *class = known,
-            Seen::Datagram | Seen::Error => {
-                let is_error = matches!(seen, Seen::Error);
-                *question = Question { at, is_error, iface: packet.iface() };
-                count += 1;
+    let (mut plain, mut count, mut left) = (Plain::new(stack, unwanted), 0, 0);
+    for (at, (packet, class)) in (0..).zip(burst.iter().zip(classes)) {
+        match plain.look(packet) {
+            Some(Plainly { sought, unwanted }) => {
+                *class = unwanted;
+                if let (Some(sought), Some(slot)) = (sought, desk.sought.get_mut(count)) {
+                    *slot = (sought, at);
+                    count += 1;
+                }
             }
+            None => note(&mut desk.left, &mut left, at),
         }
     }
-    count
+    for (sought, at) in desk.sought.iter().take(count) {
+        if stack.udp.may_find(*sought) {
+            note(&mut desk.left, &mut left, *at);
+        }
+    }
+    left
+}
+
+#[inline(always)]
+fn note(left: &mut [u8; BURST_MAX], count: &mut usize, at: u8) {
+    if let Some(slot) = left.get_mut(*count) {
+        *slot = at;
+        *count += 1;
+    }
+}
+
+/// Those of a burst that are not plainly refusable: parsed to the end, looked up, compared.
+#[inline(never)]
+fn look_again(
+    stack: &Stack,
+    unwanted: Unwanted,
+    burst: &Burst,
+    classes: &mut [Triage],
+    desk: &mut Desk,
+    left: usize,
+) {
+    let mut count = 0;
+    for at in desk.left.iter().take(left).map(|at| usize::from(*at)) {
+        let (Some(packet), Some(class)) = (burst.get(at), classes.get_mut(at)) else { continue };
+        let (whose, is_error) = match look(stack, packet) {
+            Look::Is(known) => {
+                *class = known;
+                continue;
+            }
+            Look::Datagram(whose) => (whose, false),
+            Look::Error(whose) => (whose, true),
+        };
+        if let (Some(question), Some(slot)) =
+            (desk.questions.get_mut(count), desk.asked.get_mut(count))
+        {
+            *question = Question { at, is_error, iface: packet.iface() };
+            stack.udp.ask(whose, packet.class(), slot);
+            count += 1;
+        }
+    }
+    let (Some(questions), Some(asked)) = (desk.questions.get(..count), desk.asked.get(..count))
+    else {
+        return;
+    };
+    let mut answers = [Triage::Refusable; BURST_MAX];
+    stack.udp.answer(asked, &mut answers);
+    prefer_answered(stack, questions, asked, &mut answers);
+    for (question, (answer, asked)) in questions.iter().zip(answers.into_iter().zip(asked)) {
+        if let Some(class) = classes.get_mut(question.at) {
+            *class = match answer {
+                // An error is told although the socket is full.
+                Triage::Refusable if question.is_error => Triage::Stranger,
+                Triage::Refusable => unwanted.of(asked.whose().is_v4()),
+                other => other,
+            };
+        }
+    }
 }
 
 impl Stack {

@@ -71,6 +71,15 @@ impl Whose {
     }
 }
 
+/// A question of which the first step is on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought(Seek);
+
+impl Sought {
+    /// Nothing was sought: for arrays.
+    pub const NOTHING: Self = Self(Seek::NOBODY);
+}
+
 /// A question that has been asked: what it waits for is on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
@@ -122,11 +131,26 @@ impl<I: Intake> Udp<I> {
         }
     }
 
-    /// Whether any socket has this port, of whatever kind. One load, which the first cache has.
+    /// Begins to ask whose a datagram is, in a packet whose first chunk is of `class`. `None` where
+    /// nobody takes it: no socket has the port, or the only one that has it is full. Some 5 ns; waits
+    /// for no table.
     #[must_use]
     #[inline(always)]
-    pub fn is_heard(&self, port: u16) -> bool {
-        self.demux.is_heard(port)
+    pub fn seek(&self, whose: &Whose, class: Class) -> Option<Sought> {
+        if !self.demux.is_heard(whose.0.local_port) {
+            return None;
+        }
+        let seek = self.demux.seek(&whose.0);
+        let full = seek.only().is_some_and(|socket| !self.rooms.of(socket).admits(class));
+        (!full).then_some(Sought(seek))
+    }
+
+    /// Whether somebody may take what was sought, by the marks of a bucket: of strangers to connected
+    /// sockets, one in 70 or so. One load, which [`Udp::seek`] has asked for; asks for the bucket.
+    #[must_use]
+    #[inline(always)]
+    pub fn may_find(&self, sought: Sought) -> bool {
+        self.demux.may_find(sought.0)
     }
 
     /// Asks whose a datagram is, in a packet whose first chunk is of `class`, and keeps that in

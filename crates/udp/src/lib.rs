@@ -33,7 +33,7 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 
-pub use classify::{Asked, Whose};
+pub use classify::{Asked, Sought, Whose};
 pub use groups::GroupFilter;
 pub use icmp_error::{IcmpError, IcmpVerdict, Quote};
 pub use id::{SocketClosed, SocketId};

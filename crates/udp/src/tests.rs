@@ -5,6 +5,7 @@ mod delivery;
 mod group;
 mod output;
 mod refusal;
+mod triage;
 
 use core::net::{IpAddr, SocketAddr};
 

@@ -10,11 +10,11 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::{Interface, LinkMedium};
-use floodwall_packet::{Class, PacketBuf};
-use floodwall_udp::{Asked, Whose};
+use floodwall_packet::{Class, PacketBuf, Triage};
+use floodwall_udp::{Sought, Whose};
 use floodwall_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, udp};
 
-use super::{Seen, Unwanted};
+use super::Unwanted;
 use crate::shard::Stack;
 
 /// Bytes of the headers behind the link's.
@@ -22,6 +22,15 @@ const V4_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
 const V6_LEN: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
 /// The first byte of an IPv4 header without options.
 const PLAIN_V4: u8 = 0x45;
+
+/// What the short walk says of a datagram.
+#[derive(Clone, Copy)]
+pub(super) struct Plainly {
+    /// Who may take it; `None` for nobody.
+    pub(super) sought: Option<Sought>,
+    /// What it is if nobody does.
+    pub(super) unwanted: Triage,
+}
 
 /// What is known of a packet beside its bytes.
 #[derive(Clone, Copy)]
@@ -49,9 +58,9 @@ impl<'a> Plain<'a> {
         Self { stack, unwanted, interface: None, link_addr: None, v4: None, v6: None }
     }
 
-    /// What a plain datagram is; what it asks for is asked, and kept in `slot`.
+    /// What a plain datagram asks for.
     #[inline(always)]
-    pub(super) fn look(&mut self, packet: &PacketBuf, slot: &mut Asked) -> Option<Seen> {
+    pub(super) fn look(&mut self, packet: &PacketBuf) -> Option<Plainly> {
         let interface = match self.interface {
             Some(interface) if interface.index == packet.iface() => interface,
             _ => self.turn_to(packet.iface())?,
@@ -59,7 +68,7 @@ impl<'a> Plain<'a> {
         let (is_v4, l3) = self.network(packet.first())?;
         let ip = packet.first().get(l3..)?;
         let at = Arrived { iface: interface.index, room: packet.len() - l3, class: packet.class() };
-        if is_v4 { self.v4(interface, ip, at, slot) } else { self.v6(interface, ip, at, slot) }
+        if is_v4 { self.v4(interface, ip, at) } else { self.v6(interface, ip, at) }
     }
 
     /// Another link than the last packet's.
@@ -96,13 +105,7 @@ impl<'a> Plain<'a> {
     }
 
     #[inline(always)]
-    fn v4(
-        &mut self,
-        interface: &Interface,
-        ip: &[u8],
-        at: Arrived,
-        slot: &mut Asked,
-    ) -> Option<Seen> {
+    fn v4(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
         let (fixed, udp) = ip.first_chunk::<V4_LEN>()?.split_first_chunk()?;
         let fixed: &[u8; ipv4::HEADER_LEN] = fixed;
         let [first, _, n0, n1, _, _, f0, f1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] =
@@ -117,22 +120,13 @@ impl<'a> Plain<'a> {
             return None;
         }
         let (src_port, dst_port) = self.ports(udp)?;
-        if !self.stack.udp.is_heard(dst_port) {
-            return Some(Seen::Is(self.unwanted.v4));
-        }
         let (from, to) = ((src_addr.into(), src_port), (dst_addr.into(), dst_port));
-        self.stack.udp.ask(Whose::new(from, to, at.iface), at.class, slot);
-        Some(Seen::Datagram)
+        let sought = self.stack.udp.seek(&Whose::new(from, to, at.iface), at.class);
+        Some(Plainly { sought, unwanted: self.unwanted.v4 })
     }
 
     #[inline(always)]
-    fn v6(
-        &mut self,
-        interface: &Interface,
-        ip: &[u8],
-        at: Arrived,
-        slot: &mut Asked,
-    ) -> Option<Seen> {
+    fn v6(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
         let (fixed, udp) = ip.first_chunk::<V6_LEN>()?.split_first_chunk()?;
         let fixed: &[u8; ipv6::HEADER_LEN] = fixed;
         let [version, _, _, _, n0, n1, next, _, ends @ ..] = fixed;
@@ -148,12 +142,9 @@ impl<'a> Plain<'a> {
             return None;
         }
         let (src_port, dst_port) = self.ports(udp)?;
-        if !self.stack.udp.is_heard(dst_port) {
-            return Some(Seen::Is(self.unwanted.v6));
-        }
         let (from, to) = ((src_addr.into(), src_port), (dst_addr.into(), dst_port));
-        self.stack.udp.ask(Whose::new(from, to, at.iface), at.class, slot);
-        Some(Seen::Datagram)
+        let sought = self.stack.udp.seek(&Whose::new(from, to, at.iface), at.class);
+        Some(Plainly { sought, unwanted: self.unwanted.v6 })
     }
 
     /// The ports of a header whose length is possible.

@@ -58,6 +58,15 @@ impl Seek {
         }
     }
 
+    /// The socket, where it can be no other.
+    #[inline(always)]
+    pub(crate) const fn only(self) -> Option<u32> {
+        match self.way() {
+            Way::Guess => Some(self.hash_or_guess),
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     const fn place(self) -> u32 {
         self.way_and_place & NO_PLACE
