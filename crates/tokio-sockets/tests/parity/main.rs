@@ -23,10 +23,12 @@ mod transfer;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
-use crate::place::{Ip, Kernel, Ours, Place, soon};
+use crate::place::{Ip, Kernel, Ours, Place};
 
 /// One test a behaviour, place and family.
 macro_rules! parity {
@@ -67,6 +69,11 @@ macro_rules! parity {
     )*)* };
 }
 
+/// How long a body may take, of which each single wait is `soon` over: a thousand steps on a machine
+/// with much else to do.
+const PATIENCE: Duration = Duration::from_secs(300);
+const LATE: &str = "the body ends in time";
+
 /// A body that runs.
 type Body = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -75,7 +82,9 @@ fn run<P: Place>(place: Option<P>, body: fn(Arc<P>) -> Body) {
     let Some(place) = place.map(Arc::new) else { return };
     for runtime in [current_thread(), multi_thread()] {
         let body = body(Arc::clone(&place));
-        runtime.block_on(async { soon(tokio::spawn(body)).await }).unwrap();
+        runtime
+            .block_on(async { timeout(PATIENCE, tokio::spawn(body)).await.expect(LATE) })
+            .unwrap();
     }
 }
 
