@@ -7,7 +7,10 @@
 //! each included. Every answer is counted and looked at. *Keyed*: each request lies in the wire of
 //! its flow's owner, as a card keyed by us would do. *Half handed over*: every other one lies in
 //! the wrong wire; these batches are small, so that the rings between the workers never overflow,
-//! and are compared with as small batches on one worker. Rounds are interleaved, medians told.
+//! and are compared with as small batches on one worker. *Two hosts* of one worker each, which share
+//! nothing but the machine, work at the same time: what they cost more than one alone is the
+//! machine's (its cores' common memory, caches, power), and the floor for two workers of one host.
+//! Rounds are interleaved, medians told.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench waits for the workers' threads")]
 
@@ -15,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use floodwall_base::IfIndex;
+use floodwall_base::{IfIndex, Steering};
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
 use floodwall_dispatch::{
     Berth, Crew, CrewConfig, CrewEnded, OnPanic, Port, Seat, Shown, Stop, entropy, pin,
@@ -32,9 +35,9 @@ const LARGE: usize = 8192;
 const SMALL: usize = 512;
 const ROUNDS: usize = 41;
 
+/// Workers side by side, each with a wire: of one crew, or each a host of its own.
 struct Bench {
-    crew: Crew<Shown<Host>>,
-    stop: Stop,
+    crews: Vec<(Crew<Shown<Host>>, Stop)>,
     far: Vec<MemoryWire>,
     /// The stations' memory, one home for the requests of each worker: else the workers would meet
     /// on the one word by which frames go home, which is this bench's and no device's.
@@ -62,14 +65,52 @@ fn config() -> StackConfig {
     StackConfig { interfaces: vec![interface], ..StackConfig::default() }
 }
 
-fn bench(workers: usize) -> Bench {
+/// `crews` hosts of so many workers each, all on cores of their own.
+fn bench(crews: usize, workers: usize) -> Bench {
+    let mut bench =
+        Bench { crews: Vec::new(), far: Vec::new(), pools: Vec::new(), owned: Vec::new() };
+    let cores = pin::cores_for(crews * workers).ok();
+    for number in 0..crews {
+        let own = |cores: &Vec<usize>| cores[number * workers..][..workers].to_vec();
+        bench.add(workers, cores.as_ref().map(own));
+    }
+    bench
+}
+
+impl Bench {
+    fn add(&mut self, workers: usize, cores: Option<Vec<usize>>) {
+        let (crew, stop, far, steering) = crew(workers, cores);
+        self.crews.push((crew, stop));
+        self.far.extend(far);
+        let pool = PoolConfig { small: 8 * LARGE, frames: 64, ..PoolConfig::default() };
+        self.pools.extend((0..workers).map(|_| Pool::new(&pool).unwrap()));
+        let mut owned = vec![Vec::new(); workers];
+        for n in 0..1024_u16 {
+            let ends: (SocketAddr, SocketAddr) = match n % 2 {
+                0 => (([10, 0, 0, 1], 2000 + n).into(), ([10, 0, 0, 2], 7).into()),
+                _ => {
+                    let from = format!("[fd00::1]:{}", 2000 + n);
+                    (from.parse().unwrap(), "[fd00::2]:7".parse().unwrap())
+                }
+            };
+            let request = craft::udp(ends.0, ends.1, &[0x5a; 64]);
+            owned[usize::from(steer::packet(&steering, &request).0)].push(request);
+        }
+        self.owned.extend(owned);
+    }
+}
+
+/// One host, and the far ends of its workers' wires.
+fn crew(
+    workers: usize,
+    cores: Option<Vec<usize>>,
+) -> (Crew<Shown<Host>>, Stop, Vec<MemoryWire>, Steering) {
     let wire = |_| {
         let config =
             WireConfig { capacity: 2 * LARGE, medium: Medium::Ip, ..WireConfig::default() };
         pair_of(config)
     };
     let (near, far): (Vec<_>, Vec<_>) = (0..workers).map(wire).unzip();
-    let cores = pin::cores_for(workers).ok();
     let berth = |(number, near): (usize, MemoryWire)| Berth {
         core: cores.as_ref().map(|cores| cores[number]),
         ports: vec![Port::new(IfIndex(1), Box::new(near))],
@@ -101,26 +142,13 @@ fn bench(workers: usize) -> Bench {
         let host = Host::with_stack(stack, vec![echo], setting.pool, setting.random, setting.now);
         host.map(Shown::silent).map_err(|error| error.to_string())
     });
-    let pool = PoolConfig { small: 8 * LARGE, frames: 64, ..PoolConfig::default() };
-    let mut owned = vec![Vec::new(); workers];
-    for n in 0..1024_u16 {
-        let ends: (SocketAddr, SocketAddr) = match n % 2 {
-            0 => (([10, 0, 0, 1], 2000 + n).into(), ([10, 0, 0, 2], 7).into()),
-            _ => {
-                (format!("[fd00::1]:{}", 2000 + n).parse().unwrap(), "[fd00::2]:7".parse().unwrap())
-            }
-        };
-        let request = craft::udp(ends.0, ends.1, &[0x5a; 64]);
-        owned[usize::from(steer::packet(&steering, &request).0)].push(request);
-    }
-    let pools = (0..workers).map(|_| Pool::new(&pool).unwrap()).collect();
-    Bench { crew: crew.unwrap(), stop, far, pools, owned }
+    (crew.unwrap(), stop, far, steering)
 }
 
 impl Bench {
     fn cpu(&self) -> Duration {
         let patience = Duration::from_secs(10);
-        self.crew.seats().iter().map(|s| s.control.ask(patience, |_| cpu_time()).unwrap()).sum()
+        self.seats().map(|s| s.control.ask(patience, |_| cpu_time()).unwrap()).sum()
     }
 
     /// A batch for each worker, of which one in `wrong_every` lies in another's wire. Returns the
@@ -142,7 +170,7 @@ impl Bench {
                 assert!(list.is_empty(), "the wire has room");
             }
         }
-        self.crew.seats().iter().for_each(|seat| seat.bell.ring());
+        self.seats().for_each(|seat| seat.bell.ring());
         let expected = workers * size;
         let mut burst = Burst::new();
         let mut back = 0;
@@ -174,12 +202,19 @@ impl Bench {
             });
             format!("{lost:?} {stats:?}")
         };
-        self.crew.seats().iter().map(of).collect::<Vec<_>>().join("; ")
+        self.seats().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    fn end(self) -> CrewEnded {
-        self.stop.trigger();
-        self.crew.join().unwrap()
+    fn seats(&self) -> impl Iterator<Item = &Seat<Shown<Host>>> {
+        self.crews.iter().flat_map(|(crew, _)| crew.seats())
+    }
+
+    fn end(self) -> Vec<CrewEnded> {
+        let end = |(crew, stop): (Crew<Shown<Host>>, Stop)| {
+            stop.trigger();
+            crew.join().unwrap()
+        };
+        self.crews.into_iter().map(end).collect()
     }
 }
 
@@ -196,14 +231,16 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 fn main() {
-    let (mut one, mut two) = (bench(1), bench(2));
-    assert_eq!(two.crew.seats().len(), 2);
-    let mut times = [const { Vec::new() }; 5];
+    let (mut one, mut two, mut apart) = (bench(1, 1), bench(1, 2), bench(2, 1));
+    assert_eq!((two.seats().count(), apart.seats().count()), (2, 2));
+    let mut times = [const { Vec::new() }; 7];
     for round in 0..=ROUNDS {
         let now = [
             one.batch(LARGE, None),
+            apart.batch(LARGE, None),
             two.batch(LARGE, None),
             one.batch(2 * SMALL, None),
+            apart.batch(SMALL, None),
             two.batch(SMALL, None),
             two.batch(SMALL, Some(2)),
         ];
@@ -214,17 +251,23 @@ fn main() {
     }
     let names = [
         "one worker, batches of 8192",
+        "two hosts of one worker, 2 x 8192",
         "two workers, keyed, 2 x 8192",
         "one worker, batches of 1024",
+        "two hosts of one worker, 2 x 512",
         "two workers, keyed, 2 x 512",
         "two workers, half handed over, 2 x 512",
     ];
     let medians = times.each_mut().map(|times| median(times));
     for (n, (name, time)) in names.iter().zip(medians).enumerate() {
-        let base = medians[if n < 2 { 0 } else { 2 }];
-        println!("{name:<40} {time:7.1} ns of CPU a packet   {:.2} x one worker's", time / base);
+        let base = if n < 3 { 0 } else { 3 };
+        let (alone, apart) = (time / medians[base], time / medians[base + 1]);
+        println!(
+            "{name:<40} {time:7.1} ns of CPU a packet  {alone:.2} x one worker's  {apart:.2} x two \
+             hosts'"
+        );
     }
-    for ended in [one.end(), two.end()] {
+    for ended in [one, two, apart].into_iter().flat_map(Bench::end) {
         assert!(ended.is_conserved(), "{ended:?}");
         let lost = ended.workers.iter().map(|e| e.facts.lost() + e.facts.lost_in_handoff());
         assert_eq!(lost.sum::<u64>(), 0, "every answer came");

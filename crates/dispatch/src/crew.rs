@@ -495,6 +495,8 @@ fn stand<E: Engine + Publish + 'static>(
         made,
         workers,
     })?;
+    let mut exchange = exchange;
+    exchange.settle();
     if workers > 1 {
         worker.gate.join(id);
     }

@@ -20,6 +20,7 @@
 use floodwall_base::WorkerId;
 use floodwall_base::limits::{BURST_MAX, HANDOFF_MAX, HANDOFF_RING};
 use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf, PacketList};
+use floodwall_sync::CachePadded;
 use floodwall_sync::spsc::{self, Consumer, Producer};
 
 use crate::bell::Bell;
@@ -54,7 +55,8 @@ struct Neighbour {
 /// See the file's head.
 pub(crate) struct Exchange {
     own: WorkerId,
-    neighbours: Vec<Neighbour>,
+    /// Each on lines of its own: its indices are written with each packet.
+    neighbours: Vec<CachePadded<Neighbour>>,
     /// The neighbour that gets the first word in the next turn.
     first: usize,
     /// What the engine has for others, in the call that runs.
@@ -91,7 +93,21 @@ impl Exchange {
 
     fn join(&mut self, id: u16, bell: &Bell, to: Producer<Parcel>, from: Consumer<Parcel>) {
         let outbox = Vec::with_capacity(HANDOFF_RING);
-        self.neighbours.push(Neighbour { id: WorkerId(id), bell: bell.clone(), to, from, outbox });
+        let neighbour = Neighbour { id: WorkerId(id), bell: bell.clone(), to, from, outbox };
+        self.neighbours.push(CachePadded::new(neighbour));
+    }
+
+    /// Makes the lists again that are written with each packet, by the worker's own thread: those
+    /// of all workers were allocated side by side, and two may have met in one line. Before the
+    /// first packet.
+    pub(crate) fn settle(&mut self) {
+        self.offered = HandoffList::new(HANDOFF_MAX);
+        self.handed = HandoffList::new(BURST_MAX);
+        for neighbour in &mut self.neighbours {
+            neighbour.outbox = Vec::with_capacity(HANDOFF_RING);
+        }
+        let joined = self.neighbours.drain(..).collect();
+        self.neighbours = joined;
     }
 
     /// Takes what others handed over: `most` at most, packets for the engine into `handed`,
@@ -172,6 +188,7 @@ impl Exchange {
     /// At the end of the turn: a batch to each neighbour that has mail, and a nudge.
     pub(crate) fn give_out(&mut self, facts: &mut Facts) {
         for neighbour in &mut self.neighbours {
+            let neighbour = &mut **neighbour;
             if neighbour.outbox.is_empty() {
                 continue;
             }
@@ -225,6 +242,19 @@ mod tests {
     use floodwall_packet::{Pool, PoolConfig};
 
     use super::*;
+
+    #[test]
+    fn what_is_written_with_each_packet_shares_no_line_with_another_workers() {
+        let (_pool, _, mut all) = three();
+        all.iter_mut().for_each(Exchange::settle);
+        let hot = |exchange: &Exchange| {
+            exchange.neighbours.iter().map(|n| core::ptr::from_ref(&**n).addr()).collect::<Vec<_>>()
+        };
+        for neighbour in all.iter().flat_map(hot) {
+            assert_eq!(neighbour % 128, 0, "it begins a pair of lines");
+        }
+        assert_eq!(size_of::<CachePadded<Neighbour>>() % 128, 0, "and ends one");
+    }
 
     fn three() -> (Pool, Vec<Bell>, Vec<Exchange>) {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
