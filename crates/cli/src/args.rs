@@ -79,6 +79,11 @@ On several cores, instead of cpu:
   floodwall run --device tap:fw0 --cores 0,1
   cores = \"0,1\"         # or workers = 2
 
+Behind a packet:INTERFACE the kernel works first. Its half is given a place behind the worker, and
+the interface is set back at the end; what that needs and what lacks is said at the start:
+  floodwall run --device packet:eth1 --cpu 2 --kernel-half auto
+  kernel_half = \"auto\" # in [[interface]]; or busy-poll, napi-thread, leave
+
 Without an address, DHCP servers and IPv6 routers of the link are asked:
   floodwall run --device tap:fw0
   [[interface]]

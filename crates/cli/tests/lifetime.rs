@@ -150,6 +150,56 @@ fn at_rest_it_hardly_wakes() {
     assert_ended_well(&running.end(Signal::TERM));
 }
 
+/// An instance on one end of a veth, the kernel's half where it is wanted.
+fn start_on_veth(half: &str) -> Running {
+    let folder = std::env::temp_dir().join(format!("floodwall-life-{}", std::process::id()));
+    let socket = folder.join(format!("half-{half}.sock"));
+    let script = "ip link add ours type veth peer name theirs && ip link set ours up && \
+                  ip link set theirs up && exec \"$@\"";
+    let child = Command::new("unshare")
+        .args(["--net", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_floodwall"), "run"])
+        .args(["--device=packet:ours", "--address=10.0.0.2/24", "--address=fd00::2/64"])
+        .args(["--kernel-half", half, "--socket", socket.to_str().unwrap()])
+        .stderr(Stdio::piped())
+        .spawn();
+    let running = Running { child: child.unwrap(), socket };
+    for _ in 0..1000 {
+        if running.stat(&["--json"]).status.success() {
+            return running;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("it never answered");
+}
+
+#[test]
+fn the_kernels_half_has_a_place_that_is_said_and_an_idle_worker_sleeps_whichever() {
+    if !may() {
+        return;
+    }
+    for half in ["auto", "busy-poll", "leave"] {
+        let running = start_on_veth(half);
+        let told = running.json()["devices"][0]["kernel_half"].clone();
+        let words = told["words"].as_str().unwrap().to_owned();
+        let text = String::from_utf8(running.stat(&[]).stdout).unwrap();
+        assert!(text.contains(&words), "{text}");
+        let sleeps = || running.json()["worker"]["sleeps"].as_u64().unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        let before = sleeps();
+        std::thread::sleep(Duration::from_secs(2));
+        let during = sleeps() - before;
+        assert!(during <= 20, "{half}: {during} wake-ups in two seconds at rest");
+        let (code, said, _) = running.end(Signal::TERM);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains(&format!("packet:ours: the kernel's half: {words}")), "{said}");
+        match half {
+            "leave" => assert_eq!(told["place"], "left"),
+            // Where the kernel cannot, it says what lacks.
+            _ => assert!(told["place"] != "left" || told["lacks"][0].is_string(), "{told}"),
+        }
+    }
+}
+
 /// Runs a script where the instance's TAP is. `None` where that cannot be done here.
 fn beside(running: &Running, script: &str) -> Option<String> {
     let pid = running.child.id().to_string();
