@@ -135,7 +135,7 @@ fn send_frames(count: usize, pool: &Pool) {
     let mut sender = AfPacket::open("theirs", &AfPacketConfig::default()).unwrap();
     let mut list = PacketList::new();
     for _ in 0..count {
-        let mut frame = vec![0xff; 64];
+        let mut frame = [0xff; 64];
         frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
         list.push_back(pool.packet_from_chunks([&frame[..]]).unwrap());
     }
