@@ -1,7 +1,7 @@
 //! What triage costs with many flows, beside the parse alone and beside one look-up at a time.
 //!
 //! `cargo bench -p floodwall-stack --bench triage`. A stack with 1,000,000 connected sockets on
-//! ports that many share (keys, buckets, sockets and accounts are some 800 MiB, beyond the last
+//! ports that many share (keys, buckets, sockets and accounts are some 600 MiB, beyond the last
 //! cache) is shown bursts of 64 packets, each of another flow: friends, packets of flows that nobody
 //! has, of peers whose connected sockets are full, of strangers to servers that are full, and
 //! packets to ports at which nobody listens. The parse alone is the same walk over the same
