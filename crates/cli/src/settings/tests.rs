@@ -269,7 +269,7 @@ fn each_kind_of_bad_file_is_told_with_line_column_key_and_remedy() {
         ),
         (
             packet("kernel_half = \"softirq\""),
-            "fw.toml:3:15: interface.kernel_half: \"softirq\" is no place for the kernel's half; wr",
+            "fw.toml:3:15: interface.kernel_half: \"softirq\" is no place for the kernel's hal",
         ),
         (
             with("kernel_half = \"napi-thread\""),

@@ -6,7 +6,8 @@
 //! leaves everything as it stands.
 //!
 //! Invariants: the file lies where only we, or root, may write; it is bound to this start of the
-//! system, this network namespace, and this interface's number, name and address; it is read to [`BYTES_MAX`] at most.
+//! system, this network namespace, and this interface's number, name and address; it is read to
+//! [`BYTES_MAX`] at most.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
