@@ -86,6 +86,11 @@ pub(crate) trait Bench {
         false
     }
 
+    /// Whether the host's own triage decides who is let in.
+    fn finds_friends(&self) -> bool {
+        true
+    }
+
     /// The same beside a program that always wants the worker's core, where there is not one in
     /// every stretch: what it got of its unloaded progress is in the outcome, and the longest that
     /// it has waited comes with it.

@@ -19,10 +19,13 @@ use crate::router;
 use crate::scene::{self, Party};
 
 /// One stretch of a drill: what honest clients do, and what floods meanwhile.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Stretch {
     pub(crate) asking: Option<Asking>,
     pub(crate) flood: Option<Flood>,
+    /// It measures what the host takes: on the machine that floods are planned for, and with its
+    /// ring full.
+    pub(crate) probes: bool,
 }
 
 impl Stretch {

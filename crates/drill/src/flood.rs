@@ -133,9 +133,10 @@ impl Flooding {
             return Units(1);
         }
         let Round { now, pool, random, arrived, departing, .. } = round;
+        let before = departing.len();
         // A blast spends one unit on being called.
         let budget = Units(allowed as u32 + 1);
-        self.blast.work(&mut Round {
+        let spent = self.blast.work(&mut Round {
             now: *now,
             pool,
             random,
@@ -143,7 +144,10 @@ impl Flooding {
             departing,
             budget,
             peers: None,
-        })
+        });
+        // A packet in pieces is more frames than the one that was let through.
+        self.gate.charge((departing.len().saturating_sub(before) as u64).saturating_sub(allowed));
+        spent
     }
 
     /// When the gate opens again; `None` when the flood is over.
@@ -186,6 +190,11 @@ impl Gate {
         passed
     }
 
+    /// So many more have passed than were let through.
+    fn charge(&mut self, more: u64) {
+        self.paid += Duration::from_nanos(more.saturating_mul(self.gap) >> 16);
+    }
+
     fn deadline(&self) -> Option<Instant> {
         let Some(end) = self.end else { return Some(Instant::ORIGIN) };
         let next = self.paid + Duration::from_nanos((self.gap >> 16).max(1)).max(LOOK);
@@ -213,6 +222,12 @@ mod tests {
         let _: u64 = (0..1000).map(|_| gate.pass(at(200_000), 64)).sum();
         assert_eq!(gate.pass(at(400_000), 64), 0, "it is over");
         assert_eq!(gate.deadline(), None);
+        let mut gate = Gate::new(1_000_000, Duration::from_millis(100));
+        gate.pass(at(0), 64);
+        assert_eq!(gate.pass(at(10), 64), 10);
+        gate.charge(20);
+        assert_eq!(gate.pass(at(20), 64) + gate.pass(at(30), 64), 0, "it had them before");
+        assert_eq!(gate.pass(at(40), 64), 10);
     }
 
     #[test]

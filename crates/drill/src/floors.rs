@@ -15,6 +15,9 @@ use crate::report::{Conservation, HonestReport, Memory, PhaseReport, WorkerRepor
 pub const ANSWERED_MIN: f64 = 0.99;
 /// The least share of honest questions in fragments that is answered, in each phase and family.
 pub const FRAGMENTED_MIN: f64 = 0.9;
+/// The least part of their unloaded goodput that friends keep while strangers offer
+/// [`OFFERED_MAX`] of what the triage can look at.
+pub const FRIENDS_MIN: f64 = 0.9;
 /// The least part of its unloaded progress that an application on the worker's core makes, in each
 /// phase.
 pub const SHARE_MIN: f64 = 0.5;
@@ -43,6 +46,8 @@ pub enum Floor {
     Far,
     /// Honest questions in fragments are put together and answered.
     Fragmented,
+    /// Who was answered before keeps goodput beside strangers.
+    Friends,
     /// Memory is back to its former use.
     Memory,
     /// No packet died without a name.
@@ -64,6 +69,7 @@ impl fmt::Display for Floor {
             Self::Conservation => "conservation",
             Self::Far => "router kept",
             Self::Fragmented => "large answered",
+            Self::Friends => "friends kept",
             Self::Memory => "memory",
             Self::NamedDrops => "named drops",
             Self::Offered => "floods offered",
@@ -117,7 +123,25 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
         worker_run(evidence.worker),
     ];
     verdicts.extend(application(evidence.phases));
+    verdicts.extend(friends(evidence.phases));
     verdicts
+}
+
+/// Judged where the host's own triage decides who is let in; `None` elsewhere.
+fn friends(phases: &[PhaseReport]) -> Option<Verdict> {
+    let kept = phases.iter().filter_map(|phase| Some((phase.friends_kept?, phase)));
+    let (kept, phase) = kept.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(Verdict {
+        floor: Floor::Friends,
+        passed: kept >= FRIENDS_MIN,
+        promised: format!("at least {:.0} % of unloaded goodput", FRIENDS_MIN * 100.0),
+        measured: format!(
+            "{:.2} % at worst, beside {} strangers/s; triage looks at {}/s",
+            kept * 100.0,
+            phase.offered_pps,
+            phase.triage_pps.unwrap_or(0)
+        ),
+    })
 }
 
 /// Judged where there is an application on the worker's core: in virtual time in every phase, in
@@ -342,6 +366,11 @@ mod tests {
         assert_eq!(failed(&e, second), []);
         e.0[0].application_share = Some(0.49);
         assert_eq!(failed(&e, second), [Floor::Share]);
+        let mut e = good();
+        e.0[0].friends_kept = Some(FRIENDS_MIN);
+        assert_eq!(failed(&e, second), []);
+        e.0[0].friends_kept = Some(FRIENDS_MIN - 0.001);
+        assert_eq!(failed(&e, second), [Floor::Friends]);
         let mut e = good();
         e.3.run_nanos += 1;
         assert_eq!(failed(&e, second), [Floor::WorkerRun]);

@@ -8,7 +8,9 @@
 use core::time::Duration;
 
 use floodwall_base::Family;
-use floodwall_pktgen::{Honest, HonestConfig, HonestStats, Latency, Pace, Peer, StationConfig};
+use floodwall_pktgen::{
+    Honest, HonestConfig, HonestStats, Latency, Pace, Peer, PortRange, StationConfig,
+};
 
 use crate::error::DrillError;
 use crate::scene::{self, Party};
@@ -20,6 +22,8 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 const LARGE: usize = 4000;
 /// Bytes of IP payload in each of them.
 const PIECE: usize = 1440;
+/// From where friends ask.
+const FRIEND_PORT: u16 = 39_999;
 /// How much less often than the others the large and the far ask.
 const SELDOM: u64 = 5;
 
@@ -32,6 +36,9 @@ pub(crate) struct Asking {
     pub(crate) length: Duration,
     /// Whether they have to find the host's link address first.
     pub(crate) discover: bool,
+    /// Whether those on the link ask from the same port again and again, so that the host knows
+    /// them once it has answered twice.
+    pub(crate) friends: bool,
     /// Tells this stretch's answers from the last one's.
     pub(crate) id: u32,
 }
@@ -71,6 +78,7 @@ impl Asking {
             station,
             start_after,
             id,
+            src_ports: if self.friends { PortRange::one(FRIEND_PORT) } else { defaults.src_ports },
             payload: if large { LARGE } else { defaults.payload },
             fragment_bytes: large.then_some(PIECE),
             servers: vec![scene::service(family)],

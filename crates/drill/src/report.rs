@@ -93,6 +93,10 @@ pub struct PhaseReport {
     pub fragmented: Vec<HonestReport>,
     /// Clients behind the router, by family: their answers leave by the router that is right.
     pub far: Vec<HonestReport>,
+    /// Clients that the host has answered before, by family.
+    pub friends: Vec<HonestReport>,
+    /// The least part of their goodput without a flood that one family of these has kept.
+    pub friends_kept: Option<f64>,
 }
 
 /// Packets that died for one reason.
@@ -324,7 +328,7 @@ impl Report {
                     grouped(phase.offered)
                 );
             }
-            for (at, row) in phase.honest.iter().enumerate() {
+            for (at, row) in phase.honest.iter().chain(&phase.friends).enumerate() {
                 let share = |rows: &[HonestReport]| {
                     rows.get(at).map_or("-".to_owned(), |row| format!("{:.1}", row.share() * 100.0))
                 };

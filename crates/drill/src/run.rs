@@ -143,7 +143,7 @@ impl Run<'_> {
     fn asking(&mut self, length: Duration) -> Asking {
         self.stretches += 1;
         let (rate, id) = (self.schedule.honest_rate, self.stretches);
-        Asking { rate, length, discover: id == 1, id }
+        Asking { rate, length, discover: id == 1, friends: false, id }
     }
 
     /// Honest clients alone.
@@ -151,7 +151,7 @@ impl Run<'_> {
         let (name, what) = ("baseline", "honest clients alone");
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
-        let stretch = Stretch { asking: Some(self.asking(length)), flood: None };
+        let stretch = Stretch { asking: Some(self.asking(length)), ..Stretch::default() };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
         phase.take(&outcome.seen.asked);
@@ -167,12 +167,14 @@ impl Run<'_> {
         self.phases.push(phase);
     }
 
-    /// What the host takes of a flood when more is offered, and whether more was offered.
-    fn probe(&mut self, kind: FloodKind) -> Result<(u64, u64, bool), DrillError> {
+    /// What the host takes of a flood when more is offered, how much it looks at, and whether more
+    /// was offered; with or without friends about, for whom it looks ahead.
+    fn probe(&mut self, kind: FloodKind, friends: bool) -> Result<(u64, u64, bool), DrillError> {
         let Schedule { probe: length, probe_rate: rate, .. } = self.schedule;
         let flood = Flood { kind, rate, length, seed: self.seed };
         self.log.quiet = true;
-        let stretch = Stretch { asking: None, flood: Some(flood) };
+        let asking = friends.then(|| Asking { friends, ..self.asking(length) });
+        let stretch = Stretch { asking, flood: Some(flood), probes: true };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         self.log.quiet = false;
         self.ring_full += outcome.ring_full.1;
@@ -187,10 +189,11 @@ impl Run<'_> {
     ) -> Result<(), DrillError> {
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
-        let (capacity, looked, more_offered) = self.probe(kind)?;
+        let (capacity, looked, more_offered) = self.probe(kind, false)?;
         let offer = ((capacity as f64 * LOAD) as u64).min(self.schedule.flood_rate_max);
         let flood = Flood { kind, rate: offer.max(1), length, seed: self.seed };
-        let stretch = Stretch { asking: Some(self.asking(length)), flood: Some(flood) };
+        let stretch =
+            Stretch { asking: Some(self.asking(length)), flood: Some(flood), probes: false };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let (ring_full_honest, ring_full_flood) = outcome.ring_full;
         self.ring_full += ring_full_flood;
@@ -226,7 +229,7 @@ impl Run<'_> {
         let Schedule { phase: length, probe_rate: rate, .. } = self.schedule;
         self.log.progress.begin(name, what, length);
         let flood = Flood { kind: FloodKind::UdpOpen, rate, length, seed: self.seed };
-        let stretch = Stretch { asking: None, flood: Some(flood) };
+        let stretch = Stretch { flood: Some(flood), ..Stretch::default() };
         let (outcome, gap) = self.bench.run_beside_application(&stretch, &mut self.log)?;
         self.log.gap = self.log.gap.max(gap);
         self.ring_full += outcome.ring_full.1;
@@ -245,6 +248,49 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Clients whom the host has answered before, alone, and then while strangers offer as much as
+    /// floors are promised up to: 0.8 of what the triage can look at with friends about.
+    fn friends(&mut self) -> Result<(), DrillError> {
+        if !self.bench.finds_friends() {
+            return Ok(());
+        }
+        let (name, what) = ("friends", "known clients, while strangers offer 0.8 of all looks");
+        let (length, kind) = (self.schedule.phase, FloodKind::UdpOpen);
+        self.log.progress.begin(name, what, length);
+        let asking = Some(Asking { friends: true, ..self.asking(length) });
+        let alone = Stretch { asking, ..Stretch::default() };
+        let [alone, ..] = self.bench.run(&alone, &mut self.log)?.seen.asked;
+        let (capacity, looked, more_offered) = self.probe(kind, true)?;
+        let rate = ((looked as f64 * crate::floors::OFFERED_MAX) as u64).max(1);
+        let flood = Some(Flood { kind, rate, length, seed: self.seed });
+        let asking = Some(Asking { friends: true, ..self.asking(length) });
+        let stretch = Stretch { asking, flood, probes: false };
+        let outcome = self.bench.run(&stretch, &mut self.log)?;
+        self.ring_full += outcome.ring_full.1;
+        let [flooded, ..] = &outcome.seen.asked;
+        let kept = alone.iter().zip(flooded).map(|(alone, flooded)| kept(alone, flooded));
+        let offered = outcome.seen.flooded;
+        self.close(PhaseReport {
+            name,
+            what,
+            capacity_pps: Some(capacity),
+            triage_pps: Some(looked),
+            capacity_is_generator: !more_offered,
+            application_share: outcome.share,
+            planned_pps: rate,
+            offered_pps: crate::bench::rate(offered, length),
+            waited_percent: outcome.waited_percent,
+            offered,
+            returned: outcome.seen.returned,
+            ring_full_honest: outcome.ring_full.0,
+            ring_full_flood: outcome.ring_full.1,
+            friends: rows(flooded),
+            friends_kept: kept.min_by(f64::total_cmp),
+            ..PhaseReport::default()
+        });
+        Ok(())
+    }
+
     /// Honest clients alone again, step by step. Returns how long it took until some steps in a row
     /// had been as good as the baseline.
     fn recovery(&mut self, before: &AskedBy) -> Result<Option<Duration>, DrillError> {
@@ -256,7 +302,8 @@ impl Run<'_> {
         let (mut ring_full_honest, mut share) = (0, None);
         let mut latest = VecDeque::with_capacity(RECOVERY_STEPS);
         loop {
-            let stretch = Stretch { asking: Some(self.asking(RECOVERY_STEP)), flood: None };
+            let stretch =
+                Stretch { asking: Some(self.asking(RECOVERY_STEP)), ..Stretch::default() };
             let outcome = self.bench.run(&stretch, &mut self.log)?;
             ring_full_honest += outcome.ring_full.0;
             share = [share, outcome.share].into_iter().flatten().min_by(f64::total_cmp);
@@ -311,14 +358,21 @@ fn is_as_before<'a>(before: &Asked, steps: impl Iterator<Item = &'a Asked>) -> b
     answered && (as_fast(0.1) || as_fast(0.5))
 }
 
+/// What is left of a family's goodput, of what it was before; nothing where it was nothing.
+fn kept(before: &Asked, now: &Asked) -> f64 {
+    if before.answered == 0 { 0.0 } else { now.share() / before.share() }
+}
+
+/// What became of the questions, by family.
+fn rows(asked: &[Asked; 2]) -> Vec<HonestReport> {
+    let families: [Family; 2] = scene::FAMILIES;
+    let row = |(family, asked): (&Family, _)| HonestReport::new(*family, asked);
+    families.iter().zip(asked).map(row).collect()
+}
+
 impl PhaseReport {
     /// Takes over what became of everybody's questions.
     fn take(&mut self, asked: &AskedBy) {
-        let rows = |asked: &[Asked; 2]| {
-            let families: [Family; 2] = scene::FAMILIES;
-            let row = |(family, asked): (&Family, _)| HonestReport::new(*family, asked);
-            families.iter().zip(asked).map(row).collect()
-        };
         let [near, large, far] = asked;
         (self.honest, self.fragmented, self.far) = (rows(near), rows(large), rows(far));
     }
@@ -352,6 +406,7 @@ pub(crate) fn run(
         run.flood(name, what, kind)?;
     }
     run.application()?;
+    run.friends()?;
     let recovery = run.recovery(&before)?;
     let (peace, looks) = (run.bench.now(), run.bench_looks()?);
     let is_back = |look: &Look| {

@@ -238,6 +238,10 @@ impl Engine for Served {
         self.call(round, Host::work)
     }
 
+    fn appetite(&self, now: Instant) -> usize {
+        self.host.appetite(now)
+    }
+
     fn departed(&mut self) {
         self.host.departed();
     }

@@ -100,7 +100,7 @@ impl Bench for SimBench {
     fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
         // A measurement is of the machine that floods are planned for.
         let [costs, planned] = self.costs;
-        self.world.set_costs(self.host, if stretch.asking.is_some() { costs } else { planned });
+        self.world.set_costs(self.host, if stretch.probes { planned } else { costs });
         let first = self.look();
         let lost = self.world.stats(self.link).from_a.dropped();
         self.begin(stretch)?;
@@ -134,7 +134,7 @@ impl Bench for SimBench {
         watch: &mut dyn Watch,
         done: &dyn Fn(&Look) -> bool,
     ) -> Result<Look, DrillError> {
-        self.begin(&Stretch { asking: None, flood: None })?;
+        self.begin(&Stretch::default())?;
         let (start, end) = (self.world.now(), self.world.now() + at_most);
         loop {
             // What has not come back at once comes back by timers of seconds.

@@ -285,7 +285,8 @@ impl WireBench {
                 }
                 // A measurement wants the ring full; honest clients must not meet it so.
                 let piled_up = look.given.saturating_sub(look.worker.received);
-                self.crowd.hold_flood(stretch.asking.is_some() && piled_up > HOLD);
+                self.crowd
+                    .hold_flood(!stretch.probes && stretch.asking.is_some() && piled_up > HOLD);
                 watch.look(&look);
                 watch.tick(now - started, self.tally());
                 if now >= end && self.is_finished() {
@@ -344,7 +345,7 @@ impl Bench for WireBench {
         watch: &mut dyn Watch,
         done: &dyn Fn(&Look) -> bool,
     ) -> Result<Look, DrillError> {
-        self.crowd.begin(&Stretch { asking: None, flood: None }, true)?;
+        self.crowd.begin(&Stretch::default(), true)?;
         let end = self.clock.now() + at_most;
         let mut look_at = Instant::ORIGIN;
         loop {
@@ -362,6 +363,11 @@ impl Bench for WireBench {
             self.rest(now);
             std::thread::yield_now();
         }
+    }
+
+    /// Over a TAP the kernel's half of the device is the bottleneck, and knows no friends.
+    fn finds_friends(&self) -> bool {
+        self.outsiders.is_none()
     }
 
     fn now(&self) -> Instant {

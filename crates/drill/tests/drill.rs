@@ -28,6 +28,12 @@ fn a_simulated_drill_passes() {
     let report = run(&short(Options::simulated(7)));
     assert_eq!(failed(&report), [], "{report}");
     assert!(report.passed);
+    // Strangers were too many to be served, and friends were.
+    let friends = report.phases.iter().find(|phase| phase.name == "friends").unwrap();
+    let (offered, looked) = (friends.offered_pps, friends.triage_pps.unwrap());
+    assert!(offered * 100 > looked * 78 && offered * 100 < looked * 82, "{offered} of {looked}");
+    assert!(friends.capacity_pps.unwrap() * 2 < offered, "{report}");
+    assert!(friends.friends.iter().all(|row| row.answered > 0));
 }
 
 #[test]
@@ -56,7 +62,7 @@ fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
         let held = [Floor::Conservation, Floor::Memory, Floor::NamedDrops, Floor::WorkerRun];
         assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
         // And one for the application, where the worker has a core for itself.
-        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 13);
+        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 14);
         let asked = |phase: &floodwall_drill::PhaseReport| phase.honest[0].asked;
         assert!(report.phases.iter().take(12).all(|phase| asked(phase) == 20), "{report}");
         assert!(report.phases[0].honest.iter().all(|row| row.answered > 0), "{report}");
@@ -67,9 +73,10 @@ fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
 fn without_its_service_the_host_fails() {
     let server = ServerConfig { service: false, ..ServerConfig::default() };
     let report = run(&Options { server, ..short(Options::simulated(1)) });
-    let all = [Floor::Answered, Floor::Fragmented, Floor::Far, Floor::Recovery];
+    let all = [Floor::Answered, Floor::Fragmented, Floor::Far, Floor::Recovery, Floor::Friends];
     assert_eq!(failed(&report), all, "{report}");
-    assert!(report.phases.iter().all(|phase| phase.honest.iter().all(|row| row.answered == 0)));
+    let rows = report.phases.iter().flat_map(|phase| phase.honest.iter().chain(&phase.friends));
+    assert!(rows.map(|row| row.answered).all(|answered| answered == 0));
     assert!(!report.passed);
 }
 
@@ -95,7 +102,8 @@ fn without_a_reassembly_store_large_questions_are_not_answered() {
         run(&Options { server, ..short(Options::simulated(1)) })
     };
     // Each step of the recovery waits for answers that do not come.
-    assert_eq!(failed(&run_with(small, 4096)), [Floor::Fragmented, Floor::Recovery]);
+    let without = run_with(small, 4096);
+    assert_eq!(failed(&without), [Floor::Fragmented, Floor::Recovery], "{without}");
     let boundless = failed(&run_with(large, 4096));
     assert!(boundless.contains(&Floor::Answered), "fragments have taken all memory: {boundless:?}");
     assert!(boundless.contains(&Floor::Fragmented));
@@ -108,7 +116,9 @@ fn who_believes_no_router_cannot_answer_those_behind_it() {
     let report = run(&Options { server, ..short(Options::simulated(1)) });
     // Each step of the recovery waits for answers that do not come.
     assert_eq!(failed(&report), [Floor::Far, Floor::Recovery], "{report}");
-    let far = |family: usize| report.phases.iter().map(move |phase| phase.far[family].answered);
+    let far = |family: usize| {
+        report.phases.iter().filter_map(move |phase| Some(phase.far.get(family)?.answered))
+    };
     assert!(far(0).all(|n| n > 0) && far(1).all(|n| n == 0), "IPv4's router was configured");
 }
 

@@ -88,7 +88,7 @@ impl Turns {
         let worker = Worker::new(host, host_pool, random, ports, how)?;
         let mut crowd = Crowd::default();
         let flood = kind.map(|kind| Flood { kind, rate: RATE, length: LENGTH, seed });
-        crowd.begin(&Stretch { asking: None, flood }, true)?;
+        crowd.begin(&Stretch { flood, ..Stretch::default() }, true)?;
         let mut turns = Self {
             crowd,
             device: ours,
