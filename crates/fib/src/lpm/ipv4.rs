@@ -26,8 +26,11 @@ impl Family for Ipv4Addr {
     #[inline]
     fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> u32 {
         let bits = addr.to_bits();
-        let (line, above) = direct(table, bits);
-        let slot = table.slots.slot(table.slot_at(line, bits >> 8 & 255));
+        // As few instructions as can be: what a processor has under way at a time is counted in
+        // them, and each look-up waits for memory.
+        let (block, first) = table.top((bits >> 24) as u8);
+        let (line, second) = table.entry(block, (bits >> 16) as u8);
+        let slot = table.slots.slot(table.slot_at(line, bits >> 8));
         if CHECK && (MARK..ESCAPE).contains(&slot) {
             let word = table.word_at(line, bits >> 8 & 255);
             return ENTRY | table.slots.entry(word.base(), word.slot(bits >> 8));
@@ -35,7 +38,12 @@ impl Family for Ipv4Addr {
         if is_unusual::<CHECK>(slot) {
             return walk::<CHECK>(table, bits);
         }
-        or(u32::from(slot & (MARK - 1)), above)
+        let found = or(u32::from(slot & (MARK - 1)), second);
+        // A branch of the space, not of the table: who is above all prefixes of a /8?
+        if found != 0 {
+            return found;
+        }
+        or(first, table.default.load(Relaxed))
     }
 
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
