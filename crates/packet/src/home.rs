@@ -16,14 +16,11 @@ use floodwall_sync::CachePadded;
 use floodwall_sync::take_all::TakeAllList;
 
 use crate::account::Accounts;
+use crate::claim::{Claim, LANE, NOBODY};
 use crate::descriptor::{Class, Descriptor};
 
 /// Homes that one process may have.
 pub(crate) const HOMES_MAX: usize = 1024;
-/// No thread is attached.
-const NOBODY: u64 = 0;
-/// Kept for a [`Lane`](crate::Lane) that no thread uses just now. Never a thread's number.
-const LANE: u64 = u64::MAX;
 
 static HOMES: [AtomicPtr<Home>; HOMES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; HOMES_MAX];
 /// 64 bits never come round to a number that a thread still has.
@@ -36,8 +33,8 @@ thread_local! {
 
 /// See the file's head.
 pub(crate) struct Home {
-    /// The attached thread's number.
-    attached: AtomicU64,
+    /// Which thread is attached.
+    claim: Claim,
     /// Touched by the attached thread only.
     stacks: UnsafeCell<[Vec<*const Descriptor>; 4]>,
     /// What died elsewhere. On lines of its own, which other threads take from the worker.
@@ -51,7 +48,7 @@ pub(crate) struct Home {
     pub(crate) memory: *const u8,
 }
 
-// SAFETY: `stacks` is touched by the thread whose number is in `attached` only (checked in each
+// SAFETY: `stacks` is touched by the thread who has the claim only (checked in each
 // access), or by `Region` when no thread can be attached; the rest is atomic.
 unsafe impl Sync for Home {}
 // SAFETY: the descriptors that the stacks point to belong to the home, not to a thread.
@@ -99,7 +96,7 @@ impl Home {
         memory: *const u8,
     ) -> Self {
         Self {
-            attached: AtomicU64::new(NOBODY),
+            claim: Claim::new(),
             stacks: UnsafeCell::new(counts.map(Vec::with_capacity)),
             returned: CachePadded::new(TakeAllList::new()),
             failures: AtomicU32::new(0),
@@ -111,38 +108,33 @@ impl Home {
 
     /// Claims the home for this thread; false where another thread has it.
     pub(crate) fn attach(&self) -> bool {
-        self.claim(NOBODY, this_thread())
+        self.claim.pass(NOBODY, this_thread())
     }
 
     /// Claims the home for a lane, that is for no thread yet; false where a thread has it.
     pub(crate) fn reserve(&self) -> bool {
-        self.claim(NOBODY, LANE)
+        self.claim.pass(NOBODY, LANE)
     }
 
     /// Claims a reserved home for this thread; false where another thread uses the lane.
     pub(crate) fn enter(&self) -> bool {
-        self.claim(LANE, this_thread())
+        self.claim.pass(LANE, this_thread())
     }
 
     /// Gives back a home that was entered.
     pub(crate) fn leave(&self) {
-        self.attached.store(LANE, Ordering::Release);
-    }
-
-    fn claim(&self, from: u64, to: u64) -> bool {
-        self.attached.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.claim.leave_to(LANE);
     }
 
     /// Gives the claim up.
     pub(crate) fn detach(&self) {
-        self.attached.store(NOBODY, Ordering::Release);
+        self.claim.leave_to(NOBODY);
     }
 
     /// Whether the calling thread holds the claim.
     #[inline]
     pub(crate) fn is_mine(&self) -> bool {
-        let me = THREAD.with(Cell::get);
-        me != NOBODY && self.attached.load(Ordering::Relaxed) == me
+        self.claim.is(THREAD.with(Cell::get))
     }
 
     /// The stacks, for the attached thread.

@@ -28,6 +28,7 @@ mod account;
 mod buf;
 mod burst;
 mod chunks;
+mod claim;
 mod descriptor;
 mod engine;
 mod handoff;

@@ -1,0 +1,124 @@
+//! `Claim`: whose a home is: a thread's, a lane's that no thread uses just now, or nobody's.
+//!
+//! Called by `home.rs`, which touches its stacks only while the calling thread holds the claim.
+//! Programs' threads hand a lane's home on to each other by it, many times a second.
+//!
+//! # Orderings, and why
+//!
+//! * Claiming **acquires** and giving up **releases**: the next holder sees the stacks as the last
+//!   one left them. Claiming needs no release: it hands nothing over.
+//! * [`Claim::is`] is **relaxed**: a thread that holds the claim wrote its number itself, and one
+//!   that gave it up wrote what replaced it, so neither can see an older value of the word. What
+//!   other threads see is some other number than theirs, whichever it is.
+
+use floodwall_sync::shim::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// No thread is attached.
+pub(crate) const NOBODY: u64 = 0;
+/// Kept for a [`Lane`](crate::Lane) that no thread uses just now. Never a thread's number.
+pub(crate) const LANE: u64 = u64::MAX;
+
+/// See the file's head.
+pub(crate) struct Claim(AtomicU64);
+
+impl Claim {
+    /// Nobody's.
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(NOBODY))
+    }
+
+    /// Passes the claim from one holder to another; false where it is somebody else's.
+    pub(crate) fn pass(&self, from: u64, to: u64) -> bool {
+        self.0.compare_exchange(from, to, Acquire, Relaxed).is_ok()
+    }
+
+    /// Leaves it to `to`. Called by its holder.
+    pub(crate) fn leave_to(&self, to: u64) {
+        self.0.store(to, Release);
+    }
+
+    /// Whether it is the calling thread's, whose number is `me`.
+    #[inline]
+    pub(crate) fn is(&self, me: u64) -> bool {
+        me != NOBODY && self.0.load(Relaxed) == me
+    }
+}
+
+/// Weakened by hand, `pass`'s acquire to relaxed made `a_lane_is_handed_on_whole` fail; `leave_to`'s
+/// release is the other end of that one edge.
+#[cfg(test)]
+#[cfg(loom)]
+mod model {
+    use floodwall_sync::shim::{
+        Arc, UnsafeCell,
+        atomic::{AtomicU32, Ordering::AcqRel},
+    };
+    use loom::thread;
+
+    use super::*;
+
+    /// A home: its claim, its stack (how many descriptors it holds), and what died elsewhere.
+    struct Home {
+        claim: Claim,
+        stack: UnsafeCell<u32>,
+        returned: AtomicU32,
+    }
+
+    // SAFETY: the stack is the claim's holder's alone, which is what the model checks.
+    unsafe impl Sync for Home {}
+    // SAFETY: as above.
+    unsafe impl Send for Home {}
+
+    impl Home {
+        /// Gives back one descriptor, wherever the thread is.
+        fn give(&self, me: u64) {
+            if self.claim.is(me) {
+                // SAFETY: the claim is ours.
+                self.stack.with_mut(|stack| unsafe { *stack += 1 });
+            } else {
+                self.returned.fetch_add(1, AcqRel);
+            }
+        }
+
+        /// Enters the lane if it is free, takes a descriptor, gives it back inside or outside.
+        fn visit(&self, me: u64, inside: bool) {
+            if !self.claim.pass(LANE, me) {
+                return;
+            }
+            // SAFETY: the claim is ours.
+            self.stack.with_mut(|stack| unsafe { *stack -= 1 });
+            if inside {
+                self.give(me);
+            }
+            self.claim.leave_to(LANE);
+            if !inside {
+                self.give(me);
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_is_handed_on_whole() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound.get_or_insert(3);
+        builder.check(|| {
+            let (stack, returned) = (UnsafeCell::new(4), AtomicU32::new(0));
+            let home = Arc::new(Home { claim: Claim::new(), stack, returned });
+            assert!(home.claim.pass(NOBODY, LANE));
+            let other = Arc::clone(&home);
+            let thread = thread::spawn(move || {
+                other.visit(1, true);
+                other.visit(1, false);
+            });
+            home.visit(2, false);
+            home.visit(2, true);
+            thread.join().unwrap();
+            // SAFETY: alone.
+            let left = home.stack.with(|stack| unsafe { *stack });
+            assert_eq!(left + home.returned.load(Relaxed), 4, "each came home once");
+        });
+    }
+}
