@@ -410,8 +410,7 @@ impl core::fmt::Debug for Account {
 #[cfg(loom)]
 mod model {
     //! Weakened by hand, each found: the order of the two loads in `used`, its acquire, the release
-    //! in `release_elsewhere`; a release in a word with the bit, the second write of `take_back`,
-    //! and the look of `tell` at what it met.
+    //! in `release_elsewhere`. Not weakened yet: what the models of watched accounts rest on.
 
     use floodwall_sync::shim::{Arc, UnsafeCell};
     use loom::thread;
