@@ -1,5 +1,6 @@
 //! What all tests of the routing tables share, and the tests of its verbs.
 
+mod evolution;
 mod oracle;
 mod verbs;
 

@@ -1,0 +1,198 @@
+//! The cases that the kernel's own test of expiring routes grew over the years, and what an
+//! attacker would try beside them, each in virtual time.
+//!
+//! The kernel's were flaky because they slept; a clock that is an argument does not.
+
+use super::*;
+use crate::{RouteError, RouteProtocol, Selector, TableId};
+
+both! {
+    ten_routes_of_two_seconds_are_gone_after_four => ten;
+    a_thousand_temporary_routes_go_and_permanent_ones_cost_nothing => thousand;
+    with_five_thousand_permanent_routes_all_temporary_ones_vanish => five_thousand;
+    a_hundred_permanent_routes_replaced_by_temporary_ones_all_vanish => demoted;
+    temporary_routes_replaced_by_permanent_ones_all_survive => promoted;
+    a_route_of_an_advertisement_expires_and_one_that_never_ends_does_not => advertised;
+    lifetimes_of_zero_one_and_for_ever_flap_and_leave_nothing => flapping;
+    a_clock_that_jumps_expires_everything_in_steps_and_no_reader_waits => jump;
+    an_expired_route_that_is_first_of_its_equals_gives_way => first_of_equals;
+    an_expiring_default_route_uncovers_nothing_at_exactly_its_end => exactly;
+    a_route_deleted_while_a_collection_is_under_way_is_not_collected_again => deleted;
+    a_flood_of_advertised_routes_leaves_the_operators_room_and_what_was_there => flood;
+}
+
+fn nth<A: Address>(n: u32) -> Route<A> {
+    let bits = u128::from(0x0a00_0000 + (n << 8)) << 96;
+    Route::on_link(Prefix::new(A::from_bits_aligned(bits), 24).unwrap(), IfIndex(1))
+}
+
+fn ending<A: Address>(n: u32, seconds: u64) -> Route<A> {
+    Route { expires: Some(after(seconds)), ..nth(n) }
+}
+
+fn large<A: Family>(routes: usize) -> Fib<A> {
+    Fib::alone(FibConfig::for_routes(routes), HashKey::new(1, 2), START)
+}
+
+fn ten<A: Family>() {
+    let mut fib = fib::<A>();
+    (0..10).for_each(|n| fib.add(ending(n, 2), START).unwrap());
+    assert_eq!((fib.collect(after(1), 100), fib.dump_at(after(1)).count()), (0, 10));
+    assert_eq!(fib.dump_at(after(2)).count(), 0, "absent before anybody collects");
+    assert_eq!((fib.collect(after(4), 100), fib.len()), (10, 0));
+}
+
+fn thousand<A: Family>() {
+    for permanent in [0, 1000] {
+        let mut fib = large::<A>(3000);
+        (0..permanent).for_each(|n| fib.add(nth(n), START).unwrap());
+        (0..1000).for_each(|n| fib.add(ending(5000 + n, 2), START).unwrap());
+        let visited = fib.collect(after(4), usize::MAX);
+        assert_eq!((visited, fib.len()), (1000, permanent as usize));
+    }
+}
+
+fn five_thousand<A: Family>() {
+    let mut fib = large::<A>(6000);
+    (0..5000).for_each(|n| fib.add(nth(n), START).unwrap());
+    (0..1000).for_each(|n| fib.add(ending(9000 + n, 1 + u64::from(n % 7)), START).unwrap());
+    let mut visited = 0;
+    (0..20).for_each(|second| visited += fib.collect(after(second), usize::MAX));
+    assert_eq!((visited, fib.len()), (1000, 5000));
+}
+
+fn demoted<A: Family>() {
+    let mut fib = large::<A>(200);
+    (0..100).for_each(|n| fib.add(nth(n), START).unwrap());
+    (0..100).for_each(|n| fib.replace(ending(n, 2), START).unwrap());
+    assert_eq!((fib.len(), fib.expiring()), (100, 100));
+    assert_eq!((fib.collect(after(4), 1000), fib.len()), (100, 0));
+}
+
+fn promoted<A: Family>() {
+    let mut fib = large::<A>(200);
+    (0..100).for_each(|n| fib.add(ending(n, 2), START).unwrap());
+    (0..100).for_each(|n| fib.replace(nth(n), START).unwrap());
+    assert_eq!((fib.len(), fib.expiring(), fib.deadline()), (100, 0, None));
+    assert_eq!((fib.collect(after(400), 1000), fib.dump_at(after(400)).count()), (0, 100));
+}
+
+fn told<A: Address>(n: u32, expires: Option<Instant>) -> Route<A> {
+    let protocol = RouteProtocol::RouterAdvertisement;
+    Route { gateway: Some(addr("9.9.9.9")), protocol, expires, ..nth(n) }
+}
+
+fn advertised<A: Family>() {
+    let mut fib = fib::<A>();
+    fib.set(told(1, Some(after(30))), START).unwrap();
+    fib.set(told(2, Some(Instant::FAR)), START).unwrap();
+    assert_eq!((fib.len(), fib.expiring()), (2, 1));
+    // It is said again: it lasts as long as it was said last.
+    fib.set(told(1, Some(after(50))), after(20)).unwrap();
+    assert_eq!((fib.collect(after(40), 9), fib.dump_at(after(49)).count()), (0, 2));
+    assert_eq!(fib.dump_at(after(50)).count(), 1);
+    assert_eq!((fib.collect(after(60), 9), fib.len()), (1, 1));
+}
+
+fn flapping<A: Family>() {
+    let mut fib = fib::<A>();
+    for round in 0..3000_u64 {
+        let now = after(round / 10);
+        let expires = match round % 4 {
+            0 => Some(now),
+            1 => Some(now + Duration::from_secs(1)),
+            2 => Some(Instant::FAR),
+            _ => None,
+        };
+        fib.set(told(round as u32 % 3, expires), now).unwrap();
+        assert!(fib.len() <= 3 && fib.expiring() <= fib.len());
+        fib.publish(now);
+    }
+    (0..3).for_each(|n| fib.set(told(n, Some(after(300))), after(300)).unwrap());
+    fib.publish(after(300));
+    assert_eq!((fib.len(), fib.expiring(), fib.next_hops().count()), (0, 0, 0));
+    assert_eq!(fib.free_lifetimes.len(), fib.config().expiring_max);
+}
+
+fn jump<A: Family>() {
+    let mut fib = large::<A>(3000);
+    fib.add(Route { prefix: Prefix::all(), ..nth(0) }, START).unwrap();
+    (1..2001).for_each(|n| {
+        let other = Route { iface: IfIndex(2), ..ending(n, u64::from(n)) };
+        fib.add(other, START).unwrap();
+    });
+    // Asleep for a year.
+    let now = after(365 * 86_400);
+    assert_eq!(fib.dump_at(now).count(), 1);
+    let mut steps = 0;
+    while fib.len() > 1 {
+        // Whatever is left: the answer is that of a table without them.
+        let addr = nth::<A>(1 + steps * 31).prefix.addr();
+        assert_eq!(fib.lookup(addr, now).map(|found| found.iface), Some(IfIndex(1)));
+        assert!(fib.deadline().is_some_and(|at| at <= now), "it says that there is more");
+        let left = fib.len() - 1;
+        assert_eq!(fib.collect(now, 64), left.min(64));
+        steps += 1;
+    }
+    assert!((31..=33).contains(&steps), "{steps}");
+    assert_eq!(fib.collect(now, 64), 0);
+}
+
+fn first_of_equals<A: Family>() {
+    let mut fib = fib::<A>();
+    fib.add(Route { iface: IfIndex(5), ..ending(1, 1) }, START).unwrap();
+    fib.append(Route { iface: IfIndex(6), ..ending(1, 2) }, START).unwrap();
+    fib.append(Route { iface: IfIndex(7), ..nth(1) }, START).unwrap();
+    let to = nth::<A>(1).prefix.addr();
+    let iface = |fib: &Fib<A>, now| fib.lookup(to, now).unwrap().iface.0;
+    assert_eq!([START, after(1), after(2)].map(|now| iface(&fib, now)), [5, 6, 7]);
+    fib.collect(after(2), 9);
+    assert_eq!([after(1), after(2)].map(|now| iface(&fib, now)), [6, 7]);
+}
+
+fn exactly<A: Family>() {
+    let mut fib = fib::<A>();
+    fib.add(Route { prefix: Prefix::all(), ..ending(0, 5) }, START).unwrap();
+    let before = START + (Duration::from_secs(5) - Duration::from_nanos(1));
+    let to = nth::<A>(1).prefix.addr();
+    assert!(fib.lookup(to, before).is_some() && fib.lookup(to, after(5)).is_none());
+    assert_eq!(fib.collect(after(5), 9), 0, "and nobody collects it too early");
+    assert_eq!((fib.collect(after(6), 9), fib.deadline()), (1, None));
+}
+
+fn deleted<A: Family>() {
+    let mut fib = fib::<A>();
+    (0..20).for_each(|n| fib.add(ending(n, 1), START).unwrap());
+    assert_eq!(fib.collect(after(3), 5), 5);
+    let left: Vec<_> = fib.dump().map(|route| route.prefix).collect();
+    for prefix in &left[..10] {
+        fib.delete(&Selector::to(*prefix), after(3)).unwrap();
+        // Its memory goes to another at once.
+        fib.add(Route { expires: Some(after(99)), prefix: *prefix, ..nth(0) }, after(3)).unwrap();
+        fib.publish(after(3));
+    }
+    assert_eq!((fib.collect(after(3), 99), fib.len(), fib.expiring()), (5, 10, 10));
+    assert_eq!(fib.routes_to(TableId::MAIN, left[0]).count(), 1);
+}
+
+fn flood<A: Family>() {
+    let config = FibConfig { routes_max: 10, ..FibConfig::default() };
+    let mut fib = Fib::<A>::alone(config, HashKey::new(1, 2), START);
+    fib.set(told(0, Some(after(9))), START).unwrap();
+    let (mut taken, mut refused) = (0, 0);
+    for n in 1..20_000 {
+        let router = addr(&format!("9.9.{}.{}", n / 250 % 250, n % 250));
+        match fib.set(Route { gateway: Some(router), ..told(n, Some(after(9))) }, START) {
+            Ok(()) => taken += 1,
+            Err(RouteError::InterfaceFull { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        fib.publish(START);
+    }
+    let most = floodwall_base::limits::ROUTES_LEARNT_INTERFACE_MAX;
+    assert_eq!((taken + 1, refused), (most, 20_000 - most));
+    assert!(fib.lookup(nth::<A>(0).prefix.addr(), START).is_some(), "who was there stays");
+    (0..10).for_each(|n| fib.add(nth(50_000 + n), START).unwrap());
+    assert_eq!(fib.collect(after(12), usize::MAX), most);
+    assert_eq!((fib.len(), fib.by_router.len()), (10, 0));
+}
