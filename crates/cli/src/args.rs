@@ -37,6 +37,11 @@ pub(crate) enum Command {
     /// Show links of a running instance, or set them up or down, in the words of ip(8)
     #[command(visible_aliases = ["l"])]
     Link(LinkArgs),
+    /// Add, remove or show routes of a running instance, in the words of ip(8)
+    #[command(visible_aliases = ["r"])]
+    Route(RouteArgs),
+    /// Add, remove or show rules of a running instance, in the words of ip(8)
+    Rule(RouteArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
     /// Flood a host of its own, and judge what it promises: no root, no device
@@ -212,6 +217,35 @@ pub(crate) struct LinkArgs {
     pub(crate) ask: AskArgs,
     /// set [dev] IFACE up|down, or show [dev IFACE]
     #[arg(value_name = "WORDS")]
+    pub(crate) words: Vec<String>,
+}
+
+const ROUTE_EXAMPLE: &str = "\
+Examples:
+  floodwall route show
+  floodwall route add 192.0.2.0/24 via 10.0.0.1 metric 50 expires 600
+  floodwall route add default nexthop via 10.0.0.1 weight 3 nexthop via 10.0.0.9
+  floodwall route add blackhole 198.51.100.0/24
+  floodwall route get 192.0.2.1
+  floodwall route -6 show table all
+  floodwall route -batch FILE            # all lines, or none; -force: as many as can be
+  floodwall route load prefixes.txt via 10.0.0.1
+  floodwall route import                 # the kernel's routes of interfaces that we have
+  floodwall rule add from 10.0.0.0/8 iif fw0 priority 100 table 7";
+
+/// `floodwall route`, `floodwall rule`
+#[derive(Debug, Args)]
+#[command(after_help = ROUTE_EXAMPLE)]
+pub(crate) struct RouteArgs {
+    /// Control socket of the instance; by default the only one that is found
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// One JSON document on standard output, with the keys of `ip -j`
+    #[arg(long, short = 'j')]
+    pub(crate) json: bool,
+    /// [-4|-6] add|replace|append|del PREFIX …, show …, get ADDRESS, -batch FILE [-force],
+    /// load FILE [via ADDRESS] [dev IFACE], import [table TABLE]; of rules: add, del, show
+    #[arg(value_name = "WORDS", allow_hyphen_values = true, trailing_var_arg = true)]
     pub(crate) words: Vec<String>,
 }
 

@@ -8,5 +8,6 @@ pub(crate) mod drill;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod paper;
+pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod stat;

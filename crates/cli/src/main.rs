@@ -13,6 +13,7 @@ mod hosted;
 mod network;
 mod record;
 mod report;
+mod routes;
 mod settings;
 mod show;
 mod socket;
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
         Command::Stat(args) => cmd::stat::stat(&args),
         Command::Address(args) => cmd::address::address(&args),
         Command::Link(args) => cmd::address::link(&args),
+        Command::Route(args) => cmd::route::route(&args),
+        Command::Rule(args) => cmd::route::rule(&args),
         Command::Check(args) => cmd::check::check(&args),
         Command::Drill(args) => return cmd::drill::drill(&args),
         #[cfg(feature = "lab")]

@@ -29,6 +29,7 @@ use crate::hosted;
 use crate::network;
 use crate::record::{self, Recording};
 use crate::report::{self, Birth, Report};
+use crate::routes;
 use crate::settings::words::ServiceKind;
 use crate::settings::{self, InterfaceSettings, Settings};
 use crate::show;
@@ -351,6 +352,9 @@ fn outlook(worker: WorkerId, workers: usize) -> &'static str {
 /// One line of JSON for one request of the control socket.
 fn answer(request: &str, birth: &Birth, seats: &Crewed) -> String {
     let refusal = |why: String| serde_json::json!({ "error": why }).to_string();
+    if let Some(batch) = request.strip_prefix("routes ") {
+        return routes::session::serve(&seats.each[0].control, batch).to_string();
+    }
     let Some(request) = Request::read(request) else {
         return refusal(format!("unknown request {request:?}: it is of another version"));
     };

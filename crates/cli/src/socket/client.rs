@@ -13,6 +13,8 @@ use crate::exit::Exit;
 
 /// How long an instance may take for each step of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for a batch of routes.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the longest answer.
 const ANSWER_MAX: u64 = 16 << 20;
 
@@ -36,11 +38,26 @@ impl AskError {
     }
 }
 
+/// Sends lines about routes and rules, to be carried out all or, where `force` is set, as many as
+/// can be; gives the answer.
+pub(crate) fn ask_routes(
+    path: &Path,
+    lines: &str,
+    force: bool,
+) -> Result<serde_json::Value, AskError> {
+    let mode = if force { "force" } else { "whole" };
+    ask_for(path, &format!("routes {} {mode}\n{lines}", lines.len() + 1), LONG_PATIENCE)
+}
+
 /// Sends one request, and gives the answer, which is one JSON document.
 pub(crate) fn ask(path: &Path, request: &str) -> Result<serde_json::Value, AskError> {
+    ask_for(path, request, PATIENCE)
+}
+
+fn ask_for(path: &Path, request: &str, patience: Duration) -> Result<serde_json::Value, AskError> {
     let mut stream = UnixStream::connect(path).map_err(|error| unreachable(path, &error))?;
     let refused = |why: String| AskError::Refused { path: path.to_owned(), why };
-    let text = exchange(&mut stream, request).map_err(|error| match error.kind() {
+    let text = exchange(&mut stream, request, patience).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             refused("it does not answer in time".to_owned())
         }
@@ -54,9 +71,9 @@ pub(crate) fn ask(path: &Path, request: &str) -> Result<serde_json::Value, AskEr
     }
 }
 
-fn exchange(stream: &mut UnixStream, request: &str) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn exchange(stream: &mut UnixStream, request: &str, patience: Duration) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     stream.write_all(format!("{request}\n").as_bytes())?;
     let mut answer = Vec::new();
     stream.take(ANSWER_MAX).read_to_end(&mut answer)?;

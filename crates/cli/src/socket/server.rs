@@ -4,8 +4,9 @@
 //!
 //! # Under flood
 //! Reachable by the owner's processes. Bound: [`CONNECTIONS_MAX`] connections, [`REQUEST_MAX`]
-//! bytes each, and [`PATIENCE`] from the first byte to the last; whoever stalls is cut off, and
-//! further ones wait in the system's queue. Packets lose nothing: the worker is asked at most once
+//! bytes each, or [`LONG_MAX`] where the first line announces a batch, and [`PATIENCE`] from the
+//! first byte to the last, of a batch for each part; whoever stalls is cut off, and further ones
+//! wait in the system's queue. Packets lose nothing: the worker is asked at most once
 //! a request, between two bursts.
 
 use std::io::{self, Read, Write};
@@ -18,7 +19,7 @@ use floodwall_dispatch::{Clock, Stop};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::REQUEST_MAX;
+use super::{LONG_MAX, REQUEST_MAX};
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 16;
@@ -29,9 +30,20 @@ const PATIENCE: Duration = Duration::from_secs(2);
 struct Connection {
     stream: UnixStream,
     request: Vec<u8>,
+    /// Bytes of a request that says how long it is.
+    long: Option<usize>,
     /// The answer and how much of it has been sent.
     answer: Option<(Vec<u8>, usize)>,
     deadline: Instant,
+}
+
+/// Bytes read at once.
+const PIECE: usize = 4096;
+
+/// How many bytes follow a first line that says so: `routes BYTES MODE`.
+fn announced(line: &[u8]) -> Option<usize> {
+    let line = std::str::from_utf8(line).ok()?.strip_prefix("routes ")?;
+    line.split_ascii_whitespace().next()?.parse().ok().filter(|len| *len <= LONG_MAX)
 }
 
 /// What has become of a connection.
@@ -53,7 +65,15 @@ pub(crate) fn serve(
         wait(listener, stop, &connections, clock.now())?;
         let now = clock.now();
         connections.retain_mut(|connection| {
-            connection.deadline > now && connection.step(&mut answer) == Fate::Open
+            if connection.deadline <= now {
+                return false;
+            }
+            let had = connection.progress();
+            let fate = connection.step(&mut answer);
+            if connection.progress() != had && connection.long.is_some() {
+                connection.deadline = clock.now() + PATIENCE;
+            }
+            fate == Fate::Open
         });
         while connections.len() < CONNECTIONS_MAX {
             let Ok((stream, _)) = listener.accept() else { break };
@@ -62,7 +82,7 @@ pub(crate) fn serve(
             }
             let deadline = now + PATIENCE;
             let request = Vec::with_capacity(REQUEST_MAX);
-            connections.push(Connection { stream, request, answer: None, deadline });
+            connections.push(Connection { stream, request, long: None, answer: None, deadline });
         }
     }
     Ok(())
@@ -113,17 +133,31 @@ impl Connection {
 
     /// The request, once its line is whole.
     fn read(&mut self) -> io::Result<Option<String>> {
-        let mut piece = [0; REQUEST_MAX];
+        let mut piece = [0; PIECE];
         loop {
-            let room = REQUEST_MAX - self.request.len();
-            match self.stream.read(&mut piece[..room]) {
+            let room = self.long.unwrap_or(REQUEST_MAX) - self.request.len();
+            match self.stream.read(&mut piece[..room.min(PIECE)]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => self.request.extend_from_slice(&piece[..n]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
+            if let Some(long) = self.long {
+                if self.request.len() == long {
+                    return Ok(Some(String::from_utf8_lossy(&self.request).into_owned()));
+                }
+                continue;
+            }
             if let Some(end) = self.request.iter().position(|byte| *byte == b'\n') {
+                if let Some(len) = announced(&self.request[..end]) {
+                    self.long = Some(end + 1 + len);
+                    self.request.truncate(end + 1 + len);
+                    if len == 0 || self.request.len() == end + 1 + len {
+                        return Ok(Some(String::from_utf8_lossy(&self.request).into_owned()));
+                    }
+                    continue;
+                }
                 let line = String::from_utf8_lossy(&self.request[..end]);
                 return Ok(Some(line.trim().to_owned()));
             }
@@ -131,6 +165,11 @@ impl Connection {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
+    }
+
+    /// What has been read and sent, to see whether it goes on.
+    fn progress(&self) -> (usize, usize) {
+        (self.request.len(), self.answer.as_ref().map_or(0, |(_, sent)| 1 + *sent))
     }
 
     fn write(&mut self) -> Fate {
