@@ -28,7 +28,7 @@ pub(crate) struct Scene<'a> {
 #[derive(Debug, Clone)]
 pub(crate) enum Undo<A: Address> {
     /// This one is new.
-    Remove(Selector<A>),
+    Remove(Route<A>),
     /// This one was there instead, with its ways where they are several.
     Restore(Route<A>, Vec<Leg<A>>, Put),
     /// This rule is new.
@@ -125,15 +125,12 @@ pub(crate) fn put<A: Family>(
     done.map_err(|error| error.to_string())?;
     Ok(match former {
         Some((old, legs)) => Undo::Restore(old, legs, Put::Replace),
-        None => Undo::Remove(Selector {
-            table: route.table,
-            kind: Some(route.kind),
-            gateway: route.gateway,
-            iface: legs.is_empty().then_some(route.iface),
-            metric: Some(route.metric),
-            protocol: Some(route.protocol),
-            ..Selector::to(route.prefix)
-        }),
+        // It stands behind those of its metric.
+        None => {
+            let same = |new: &Route<A>| new.metric == route.metric;
+            let new = fib.routes_to(route.table, route.prefix).filter(same).last();
+            Undo::Remove(new.unwrap_or(route))
+        }
     })
 }
 
@@ -213,7 +210,10 @@ pub(crate) fn delete<A: Family>(
 /// Takes a change back. What cannot be had again, because its end has come meanwhile, is left out.
 pub(crate) fn take_back<A: Family>(fib: &mut Fib<A>, undo: Undo<A>, now: Instant) {
     let _ = match undo {
-        Undo::Remove(which) => fib.delete(&which, now).map(drop),
+        Undo::Remove(new) => {
+            fib.remove_to(new.table, new.prefix, now, |route| *route == new);
+            Ok(())
+        }
         Undo::Restore(route, legs, how) if legs.is_empty() => fib.put(route, how, now),
         Undo::Restore(route, legs, how) => {
             let route = Route { next_hop: None, gateway: None, ..route };

@@ -51,7 +51,10 @@ pub(crate) fn lines(words: &[&str]) -> Result<String, Wrong> {
     }
     let read = || -> io::Result<String> {
         let mut links = BTreeMap::new();
-        dump(GET_LINK, NEW_LINK, 16, |message| drop(link(message, &mut links)))?;
+        dump(GET_LINK, NEW_LINK, 16, |message| {
+            // Without a name it is no link that a line could name.
+            let _ = link(message, &mut links);
+        })?;
         let mut lines = String::new();
         dump(GET_ROUTE, NEW_ROUTE, 12, |message| {
             let wanted = |line: &String| {

@@ -9,19 +9,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use floodwall_base::{Address, Family as Which, IfIndex, Instant};
-use floodwall_dispatch::Control;
+use floodwall_dispatch::{Control, Shown};
 use floodwall_fib::exceptions::{Exceptions, FirstHop};
 use floodwall_fib::lpm::Family;
 use floodwall_fib::{Fib, Found, Query, RouteKind};
 use floodwall_ip::{Interface, source_address};
-use floodwall_stack::Stack;
+use floodwall_stack::{Host, Stack};
 use serde_json::{Value, json};
 
 use super::apply::{self, Scene, Undo};
 use super::document;
 use super::rule_words::RuleWish;
 use super::words::{self, Filter, Question, Wish};
-use crate::hosted::Hosted;
 
 /// Lines that are carried out before packets are looked at again.
 const SLICE: usize = 256;
@@ -40,7 +39,7 @@ enum Back {
 type Numbered = (usize, Wish);
 
 /// Answers `BYTES MODE` and the lines behind it.
-pub(crate) fn serve(control: &Control<Hosted>, batch: &str) -> Value {
+pub(crate) fn serve(control: &Control<Shown<Host>>, batch: &str) -> Value {
     let Some((head, text)) = batch.split_once('\n') else {
         return json!({ "error": "a batch without lines: it is of another version" });
     };
@@ -50,7 +49,8 @@ pub(crate) fn serve(control: &Control<Hosted>, batch: &str) -> Value {
         && asks(wish)
     {
         let wish = wish.clone();
-        let asked = control.ask(PATIENCE, move |desk| look(desk.engine.0.stack(), &wish, desk.now));
+        let asked =
+            control.ask(PATIENCE, move |desk| look(desk.engine.engine.stack(), &wish, desk.now));
         return asked.unwrap_or_else(|error| json!({ "error": error.to_string() }));
     }
     if let (Some((line, why)), false) = (faults.first(), force) {
@@ -89,7 +89,7 @@ pub(crate) fn read(text: &str) -> (Vec<Numbered>, Vec<(usize, String)>) {
 }
 
 fn carry_out(
-    control: &Control<Hosted>,
+    control: &Control<Shown<Host>>,
     wishes: Vec<Numbered>,
     mut faults: Vec<(usize, String)>,
     force: bool,
@@ -102,8 +102,9 @@ fn carry_out(
         if slice.is_empty() {
             break;
         }
-        let asked = control
-            .ask(PATIENCE, move |desk| change(desk.engine.0.stack_mut(), slice, force, desk.now));
+        let asked = control.ask(PATIENCE, move |desk| {
+            change(desk.engine.engine.stack_mut(), slice, force, desk.now)
+        });
         let (backs, failed) = match asked {
             Ok(answer) => answer,
             Err(error) => return json!({ "error": error.to_string() }),
@@ -129,11 +130,11 @@ fn carry_out(
     json!({ "applied": applied, "refused": faults.len(), "faults": told })
 }
 
-fn take_back(control: &Control<Hosted>, mut done: Vec<Back>) -> Result<(), String> {
+fn take_back(control: &Control<Shown<Host>>, mut done: Vec<Back>) -> Result<(), String> {
     while !done.is_empty() {
         let slice = done.split_off(done.len().saturating_sub(SLICE));
         let asked = control.ask(PATIENCE, move |desk| {
-            let (stack, now) = (desk.engine.0.stack_mut(), desk.now);
+            let (stack, now) = (desk.engine.engine.stack_mut(), desk.now);
             for back in slice.into_iter().rev() {
                 match back {
                     Back::V4(undo) => apply::take_back(stack.routes_v4_mut(), undo, now),
