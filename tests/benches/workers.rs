@@ -7,8 +7,8 @@
 //! each included. Every answer is counted and looked at. *Keyed*: each request lies in the wire of
 //! its flow's owner, as a card keyed by us would do. *Half handed over*: every other one lies in
 //! the wrong wire; these batches are small, so that the rings between the workers never overflow,
-//! and are compared with as small batches on one worker. *Two hosts* of one worker each, which share
-//! nothing but the machine, work at the same time: what they cost more than one alone is the
+//! and are compared with as small batches on one worker. *Two hosts* of one worker each, which
+//! share nothing but the machine, work at the same time: what they cost more than one alone is the
 //! machine's (its cores' common memory, caches, power), and the floor for two workers of one host.
 //! Rounds are interleaved, medians told.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]

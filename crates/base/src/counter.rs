@@ -161,7 +161,7 @@ counters! {
     FloodwallSnapshotsTaken = "Snapshots taken over from the control shard.",
     FloodwallNeighborsPublished = "Neighbours shown to the other workers, changed or taken back.",
     FloodwallNeighborsRefused = "Neighbours not shown yet because too many waited for readers.",
-    FloodwallPanicDatagrams = "Datagrams that sockets had not been asked for when a worker panicked.",
+    FloodwallPanicDatagrams = "Datagrams that waited unread when a worker panicked.",
     FloodwallSocketCommands = "Commands to sockets that all workers have, done or repeated.",
     FloodwallExceptionsLearnt = "Path MTUs and redirects that were believed.",
     FloodwallExceptionsNoFlow = "The same, not believed: they quote no live flow of ours.",

@@ -90,7 +90,7 @@ drop_reasons! {
     RedirectTarget = "The redirect leads to what is no neighbour.",
     RedirectNotFirstHop = "The redirect is not from the router that leads to its destination.",
     PathMtuBelowFloor = "The path MTU that the message tells is below the family's least.",
-    PathMtuNotLower = "The path MTU that the message tells is no news, or its packet would have fit.",
+    PathMtuNotLower = "The path MTU that the message tells is no news, or its packet had fit.",
     ExceptionLimited = "More path MTUs or redirects came than are believed in a second.",
     RouterTalkative = "The advertisement is one of too many: of its router, or of unknown ones.",
     RouterListFull = "The list of routers is full of routers that may answer.",

@@ -97,8 +97,8 @@ pub const ROUTER_NEWCOMER_BURST: u32 = 8;
 pub const EXCEPTIONS_MAX: usize = 256 * EXCEPTION_DEPTH_MAX;
 /// Of these, how many may be of one next hop: no router takes what others have learnt.
 pub const EXCEPTIONS_HOP_MAX: usize = 1024;
-/// Entries of one bucket: a newcomer finds at least 5 and at most 9 places, drawn anew each time, so
-/// that nobody learns by filling a bucket where a stranger's destination lies (CVE-2021-20322).
+/// Entries of one bucket: a newcomer finds at least 5 and at most 9 places, drawn anew each time,
+/// so that nobody learns by filling a bucket where a stranger's destination lies (CVE-2021-20322).
 pub const EXCEPTION_DEPTH_MAX: usize = 9;
 /// The least that a newcomer's bucket may hold.
 pub const EXCEPTION_DEPTH_MIN: usize = 5;

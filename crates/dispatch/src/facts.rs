@@ -79,7 +79,7 @@ facts! {
     DropsInterfaceUnknown = "drops_interface_unknown",
         "Packets dropped because no device serves their interface.",
     DropsShardDown = "drops_shard_down",
-        "Packets dropped because the shard had panicked: untouched by it, or it is not up again yet.",
+        "Packets dropped because the shard had panicked, or is not up again yet.",
     Panics = "panics", "Times that the engine panicked and was left behind.",
     Restarts = "restarts", "Times that it was made again.",
     TriageLooks = "triage_looks", "Packets that triage looked at, under pressure only.",

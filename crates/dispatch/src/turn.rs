@@ -6,8 +6,9 @@
 //!
 //! Invariants: work in a turn is bounded (two bursts, [`WORK_UNITS`] of timed work, a few
 //! requests); timed work gets its slice in every turn that does more than look ahead for friends
-//! (a quarter of the time at least), so a flood slows it but never stops it; the engine is called by [`Worker::call`] only, which ends each call with a quiescent state, so that
-//! no loop can be written that holds up the others' reclamation.
+//! (a quarter of the time at least), so a flood slows it but never stops it; the engine is called
+//! by [`Worker::call`] only, which ends each call with a quiescent state, so that no loop can be
+//! written that holds up the others' reclamation.
 
 use floodwall_base::limits::{BURST_MAX, WORK_UNITS};
 use floodwall_base::{Instant, Units};
@@ -123,9 +124,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         taken
     }
 
-    /// One burst from all devices together, beginning with another one each turn, and without a gate
-    /// no more than the engine is willing to take; what belongs to other workers goes to them, and under
-    /// pressure the rest passes the gate. Returns how many came for this worker.
+    /// One burst from all devices together, beginning with another one each turn, and without a
+    /// gate no more than the engine is willing to take; what belongs to other workers goes to them,
+    /// and under pressure the rest passes the gate. Returns how many came for this worker.
     fn receive(&mut self, now: Instant) -> usize {
         // What an engine left is not its neighbours' burden.
         self.burst.drain().for_each(drop);

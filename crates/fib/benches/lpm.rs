@@ -9,8 +9,8 @@
 //! each round's ratio. Rates are per second of the thread's processor time, changes are timed by
 //! the wall. `ending` repeats `tab` in a table of which 100,000 routes can expire, before the
 //! first end and, with a tenth of them ended and not collected, after it, with a second pass over
-//! the lifetimes. `churn` is 10,000 changes a second while two threads look up. As a test (`cargo test`) it runs a small share of
-//! everything once.
+//! the lifetimes. `churn` is 10,000 changes a second while two threads look up. As a test (`cargo
+//! test`) it runs a small share of everything once.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 

@@ -18,8 +18,8 @@
 //! of a refused message: none here. Work of a believed one: a keyed hash and one bucket; where the
 //! table holds more than one next hop may have, one pass over it, which a message pays for at the
 //! rate of belief only. Who goes: what has expired; else a random entry of the newcomer's bucket
-//! above a depth drawn from [`EXCEPTION_DEPTH_MIN`] to [`EXCEPTION_DEPTH_MAX`]; else a random one of
-//! the same next hop. Neither place nor victim can be told from outside (CVE-2021-20322). Honest
+//! above a depth drawn from [`EXCEPTION_DEPTH_MIN`] to [`EXCEPTION_DEPTH_MAX`]; else a random one
+//! of the same next hop. Neither place nor victim can be told from outside (CVE-2021-20322). Honest
 //! traffic loses at most what an entry saves: one packet, until its path MTU is told again. A
 //! look-up costs a keyed hash and one bucket, and a comparison where nothing is known. Counters:
 //! `FloodwallExceptionsLearnt`, and one for each refusal, by the caller.

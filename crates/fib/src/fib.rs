@@ -1,8 +1,8 @@
 //! `Fib`: the routing tables of one family, as their one writer has them.
 //!
 //! Kept by the control shard of `stack`, by tests and by the laboratory. Changes are in
-//! `change.rs`, the end of lifetimes in `collect.rs`, next-hop objects and rules in `objects.rs`; here is what
-//! all of them share.
+//! `change.rs`, the end of lifetimes in `collect.rs`, next-hop objects and rules in `objects.rs`;
+//! here is what all of them share.
 //!
 //! ```text
 //!            rules ──► table ──► index: prefix ──► value ──► next hop ──► found
@@ -14,17 +14,17 @@
 //! I1. A route is in the collector's wheel exactly while it is in a table and has an end. I2. Only
 //! the writer changes ends and membership, both in one call. I3, I4. Whatever leaves a table leaves
 //! the wheel in the same call, and its memory is used again only after a grace period. I5.
-//! Replacing a permanent route by one that ends, or the other way, takes an explicit replace. I6. Readers
-//! treat an expired route as absent by their own clock. I7. An endless lifetime is none, one that
-//! is over adds nothing. A change that is refused changes nothing.
+//! Replacing a permanent route by one that ends, or the other way, takes an explicit replace. I6.
+//! Readers treat an expired route as absent by their own clock. I7. An endless lifetime is none,
+//! one that is over adds nothing. A change that is refused changes nothing.
 //!
 //! # Under flood
 //! Who can fill it: the operator up to [`FibConfig::routes_max`]; routers of a link up to
 //! `ROUTES_LEARNT_INTERFACE_MAX` for each interface and `ROUTES_LEARNT_ROUTER_MAX` for each of
-//! them, which are counted apart, so neither takes the other's room. Worst work per packet: no change
-//! happens for a packet other than an advertisement; a look-up walks at most the expired routes
-//! that nobody has collected yet and that cover its destination. When full the newcomer is refused with
-//! a [`RouteError`]: nobody is evicted.
+//! them, which are counted apart, so neither takes the other's room. Worst work per packet: no
+//! change happens for a packet other than an advertisement; a look-up walks at most the expired
+//! routes that nobody has collected yet and that cover its destination. When full the newcomer is
+//! refused with a [`RouteError`]: nobody is evicted.
 
 use std::collections::HashMap;
 use std::sync::Arc;

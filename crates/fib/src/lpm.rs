@@ -33,21 +33,22 @@
 //!
 //! # Routes that expire
 //!
-//! A prefix leads to a [`Target`]: a value, or a value until a moment and the number of the caller's
-//! record, its *entry*. While nothing in the table has ended, which one comparison of the burst's
-//! clock says, look-ups find the value and know nothing of lifetimes. From the earliest end on,
-//! until the writer has collected and said [`none_ends_before`](LpmWriter::none_ends_before), they
-//! find `ENTRY | entry` wherever the longest match can expire, and the caller's record says, by the
-//! same clock, whether that lives and what it covers. Of prefixes that end in direct blocks, and
-//! of IPv4 values that need an escape, they may find it at any time. So the reader's clock decides, and the writer's diligence only how fast.
+//! A prefix leads to a [`Target`]: a value, or a value until a moment and the number of the
+//! caller's record, its *entry*. While nothing in the table has ended, which one comparison of the
+//! burst's clock says, look-ups find the value and know nothing of lifetimes. From the earliest end
+//! on, until the writer has collected and said [`none_ends_before`](LpmWriter::none_ends_before),
+//! they find `ENTRY | entry` wherever the longest match can expire, and the caller's record says,
+//! by the same clock, whether that lives and what it covers. Of prefixes that end in direct blocks,
+//! and of IPv4 values that need an escape, they may find it at any time. So the reader's clock
+//! decides, and the writer's diligence only how fast.
 //!
 //! # Changes in steps
 //!
 //! [`insert`](LpmWriter::insert), [`remove`](LpmWriter::remove) and
 //! [`replace`](LpmWriter::replace) are complete when they return. A short IPv6 prefix may have many
 //! lines below it: [`begin`](LpmWriter::begin) shows the change where that is constant work, and
-//! [`step`](LpmWriter::step) goes on for as many units as it is given; each look-up meanwhile finds,
-//! for its address, the old answer or the new.
+//! [`step`](LpmWriter::step) goes on for as many units as it is given; each look-up meanwhile
+//! finds, for its address, the old answer or the new.
 //!
 //! # Invariants
 //!

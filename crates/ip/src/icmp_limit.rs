@@ -1,11 +1,11 @@
 //! How many ICMP answers may leave: per peer, and for errors in all.
 //!
 //! Called by `stack` before it makes an error or an echo reply. Each share is a bucket of credit
-//! that refills with time (`floodwall_base::Bucket`). Invariants: the peer is asked first, and an answer that
-//! the peer's share withholds costs the others nothing; what an answer costs is random, so that
-//! counting answers does not tell how many were spent for somebody else. Read first: RFC 4443
-//! section 2.4 (f), RFC 1812 section 4.3.2.8; Man and others, "DNS Cache Poisoning Attack Reloaded"
-//! (CCS 2020), for what a predictable global limit gives away.
+//! that refills with time (`floodwall_base::Bucket`). Invariants: the peer is asked first, and an
+//! answer that the peer's share withholds costs the others nothing; what an answer costs is random,
+//! so that counting answers does not tell how many were spent for somebody else. Read first: RFC
+//! 4443 section 2.4 (f), RFC 1812 section 4.3.2.8; Man and others, "DNS Cache Poisoning Attack
+//! Reloaded" (CCS 2020), for what a predictable global limit gives away.
 //!
 //! # Under flood
 //! Reachable by anyone, with any source address. Bound: [`IcmpLimitConfig::peers`] buckets of eight

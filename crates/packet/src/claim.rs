@@ -47,8 +47,8 @@ impl Claim {
     }
 }
 
-/// Weakened by hand, `pass`'s acquire to relaxed made `a_lane_is_handed_on_whole` fail; `leave_to`'s
-/// release is the other end of that one edge.
+/// Weakened by hand, `pass`'s acquire to relaxed made `a_lane_is_handed_on_whole` fail;
+/// `leave_to`'s release is the other end of that one edge.
 #[cfg(test)]
 #[cfg(loom)]
 mod model {

@@ -244,8 +244,8 @@ impl Gate {
     }
 
     /// How many packets to ask devices for, given the engine's `appetite`. Room is kept for
-    /// strangers that wait, so that friends alone cannot shut them out. Where friends are about, they
-    /// are looked for whatever the appetite.
+    /// strangers that wait, so that friends alone cannot shut them out. Where friends are about,
+    /// they are looked for whatever the appetite.
     #[must_use]
     #[inline]
     pub fn ask(&self, appetite: usize) -> usize {
@@ -295,8 +295,8 @@ impl Gate {
         self.meant += length;
     }
 
-    /// The turn of the last [`Gate::admit`] has taken so long. Of a caller that does not say it, the
-    /// time until the next is believed to be it.
+    /// The turn of the last [`Gate::admit`] has taken so long. Of a caller that does not say it,
+    /// the time until the next is believed to be it.
     #[inline]
     pub fn ran(&mut self, took: Duration) {
         let took = took.min(TURN_MAX);

@@ -1,7 +1,7 @@
 //! `HandedGate`: a worker's gate for frames that arrived at another worker's queue.
 //!
-//! Asked by `dispatch` and `world` for what was taken from the rings between workers, as [`Gate`] is
-//! for what was taken from devices: a worker's friends and its application fare the same by
+//! Asked by `dispatch` and `world` for what was taken from the rings between workers, as [`Gate`]
+//! is for what was taken from devices: a worker's friends and its application fare the same by
 //! whichever queue a flood comes. A gate of its own, because the pressure is another one: rings
 //! that are full say nothing of the device, and strangers that wait here hold up none that came by
 //! the right queue. What another engine has put work into (packets to be sent, datagrams put
@@ -67,7 +67,8 @@ impl HandedGate {
         self.gate.ask(appetite)
     }
 
-    /// What a `poll` of the rings has brought, into what the engine shall have now. Costs a compare or two without pressure; under pressure a look a frame.
+    /// What a `poll` of the rings has brought, into what the engine shall have now. Costs a compare
+    /// or two without pressure; under pressure a look a frame.
     pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, handed: &mut HandoffList, poll: &Poll) {
         let looks = poll.taken >= poll.asked.min(poll.appetite + 1)
             || self.gate.is_under_pressure()

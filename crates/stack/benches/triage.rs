@@ -2,14 +2,14 @@
 //!
 //! `cargo bench -p floodwall-stack --bench triage`. A stack with 1,000,000 connected sockets on
 //! ports that many share (keys, buckets, sockets and accounts are some 600 MiB, beyond the last
-//! cache) is shown bursts of 64 packets, each of another flow: friends, packets of flows that nobody
-//! has, of peers whose connected sockets are full, of strangers to servers that are full, and
-//! packets to ports at which nobody listens. The parse alone is the same walk over the same
+//! cache) is shown bursts of 64 packets, each of another flow: friends, packets of flows that
+//! nobody has, of peers whose connected sockets are full, of strangers to servers that are full,
+//! and packets to ports at which nobody listens. The parse alone is the same walk over the same
 //! packets, checked at least as far, without any table. Kinds and families are interleaved; the
-//! table shows medians, and the median of the ratios to the parse of the same round. Every answer is
-//! compared with what the set-up says, and with the straightforward way (the whole walk, one look-up
-//! at a time, the socket's own account). `-- --test` does that with few sockets and measures
-//! nothing; `-- KIND` measures one kind.
+//! table shows medians, and the median of the ratios to the parse of the same round. Every answer
+//! is compared with what the set-up says, and with the straightforward way (the whole walk, one
+//! look-up at a time, the socket's own account). `-- --test` does that with few sockets and
+//! measures nothing; `-- KIND` measures one kind.
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark may panic")]

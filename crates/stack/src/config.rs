@@ -65,8 +65,8 @@ pub struct StackConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// Further routes.
     pub routes: Vec<StaticRoute>,
-    /// Routes of each family that there may be, those that routers advertise not counted. Memory for
-    /// many is taken when they come.
+    /// Routes of each family that there may be, those that routers advertise not counted. Memory
+    /// for many is taken when they come.
     pub routes_max: usize,
     /// How many UDP sockets may be open.
     pub udp_sockets_max: usize,

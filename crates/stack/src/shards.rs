@@ -1,8 +1,8 @@
 //! The shards of one host: what one of them publishes, what they hand over, what all repeat.
 //!
 //! A host with N workers is N stacks. Shard 0 is the *control shard*: it alone learns (ARP,
-//! neighbour discovery, router advertisements, exceptions, DHCP, groups, address detection) and runs
-//! the timers of interfaces. The others, its *followers*, never write what all share:
+//! neighbour discovery, router advertisements, exceptions, DHCP, groups, address detection) and
+//! runs the timers of interfaces. The others, its *followers*, never write what all share:
 //!
 //! ```text
 //!                 published under one reclamation domain

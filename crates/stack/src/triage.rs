@@ -87,8 +87,8 @@ pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
     stack.desk.set(Some(desk));
 }
 
-/// Refuses what is plainly refusable; returns how many packets need a closer look. Two loops: in the
-/// first each datagram asks for one line, in the second it looks at it.
+/// Refuses what is plainly refusable; returns how many packets need a closer look. Two loops: in
+/// the first each datagram asks for one line, in the second it looks at it.
 #[inline(always)]
 fn sort_out(
     stack: &Stack,
@@ -176,8 +176,8 @@ fn look_again(
 
 impl Stack {
     /// What [`Engine::classify`](floodwall_packet::Engine::classify) says of a packet in one chunk,
-    /// the straightforward way: the whole walk, one look-up after another, the socket's own account.
-    /// For tests and benches, which compare.
+    /// the straightforward way: the whole walk, one look-up after another, the socket's own
+    /// account. For tests and benches, which compare.
     #[must_use]
     pub fn classify_slowly(&self, packet: &PacketBuf) -> Triage {
         let (whose, is_error) = match look(self, packet) {

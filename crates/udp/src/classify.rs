@@ -113,8 +113,8 @@ impl<I: Intake> Udp<I> {
         class[0]
     }
 
-    /// What [`Udp::answer`] says, the straightforward way: one look-up, then the socket's own account
-    /// about a packet of so many true bytes. For tests and benches, which compare.
+    /// What [`Udp::answer`] says, the straightforward way: one look-up, then the socket's own
+    /// account about a packet of so many true bytes. For tests and benches, which compare.
     #[must_use]
     pub fn classify_slowly(&self, whose: &Whose, true_size: u32) -> Triage {
         let Some(index) = self.demux.lookup(&whose.0) else {
@@ -132,8 +132,8 @@ impl<I: Intake> Udp<I> {
     }
 
     /// Begins to ask whose a datagram is, in a packet whose first chunk is of `class`. `None` where
-    /// nobody takes it: no socket has the port, or the only one that has it is full. Some 5 ns; waits
-    /// for no table.
+    /// nobody takes it: no socket has the port, or the only one that has it is full. Some 5 ns;
+    /// waits for no table.
     #[must_use]
     #[inline(always)]
     pub fn seek(&self, whose: &Whose, class: Class) -> Option<Sought> {
@@ -145,8 +145,9 @@ impl<I: Intake> Udp<I> {
         (!full).then_some(Sought(seek))
     }
 
-    /// Whether somebody may take what was sought, by the marks of a bucket: of strangers to connected
-    /// sockets, one in 70 or so. One load, which [`Udp::seek`] has asked for; asks for the bucket.
+    /// Whether somebody may take what was sought, by the marks of a bucket: of strangers to
+    /// connected sockets, one in 70 or so. One load, which [`Udp::seek`] has asked for; asks for
+    /// the bucket.
     #[must_use]
     #[inline(always)]
     pub fn may_find(&self, sought: Sought) -> bool {

@@ -9,7 +9,8 @@
 //!
 //! # Under flood
 //! Reachable by anyone whose packets are handed over. Bound: [`HANDOFFS`] packets of one turn,
-//! [`HANDOFF_RING`] in one inbox, of which a turn takes a burst. When full the newcomer dies and is counted ([`crate::NodeStats::handoff_lost`]).
+//! [`HANDOFF_RING`] in one inbox, of which a turn takes a burst. When full the newcomer dies and is
+//! counted ([`crate::NodeStats::handoff_lost`]).
 
 use floodwall_base::limits::{BURST_MAX, HANDOFF_RING};
 use floodwall_base::{IfIndex, Instant, Steering, WorkerId};

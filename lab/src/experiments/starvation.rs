@@ -4,8 +4,8 @@
 //!
 //! Twice: in virtual time (`simulated.rs`), where each variant of the worker (with and without
 //! balance and triage) meets each load, exact and seeded; and in real threads (`threads.rs`), where
-//! our worker and the kernel's own stack meet the same flood in one run, in turns, one core each time.
-//! Threads need root and are skipped without, with the reason.
+//! our worker and the kernel's own stack meet the same flood in one run, in turns, one core each
+//! time. Threads need root and are skipped without, with the reason.
 
 mod namespace;
 mod service;

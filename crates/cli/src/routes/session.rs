@@ -251,9 +251,11 @@ fn way<A: Family>(
 ) -> Result<Value, String> {
     let Scene { interfaces, now } = scene;
     let iif = question.iif.as_deref().map(|iif| scene.named(iif)).transpose()?;
-    let dst = to.to_string();
+    let wanted = to.to_string();
     if interfaces.iter().any(|i| i.owns(to.to_ip()).is_some()) {
-        return Ok(json!({ "type": "local", "dst": dst, "dev": "lo", "flags": [], "cache": [] }));
+        return Ok(
+            json!({ "type": "local", "dst": wanted, "dev": "lo", "flags": [], "cache": [] }),
+        );
     }
     let src_addr = question.from.and_then(A::from_ip);
     let query = Query { dst_addr: to, src_addr, iif, flow: None };
@@ -266,7 +268,7 @@ fn way<A: Family>(
     let learnt = exceptions.iter(now).find(|e| e.dst_addr == to && e.hop == hop);
     let target_addr = learnt.and_then(|e| e.target_addr);
     let gateway = target_addr.map(|(addr, _)| addr).or(found.gateway).filter(|via| *via != to);
-    let mut route = json!({ "dst": dst, "dev": name(interfaces, found.iface) });
+    let mut route = json!({ "dst": wanted, "dev": name(interfaces, found.iface) });
     let Some(out) = route.as_object_mut() else { return Ok(route) };
     if let Some(from) = question.from {
         out.insert("from".to_owned(), json!(from.to_string()));

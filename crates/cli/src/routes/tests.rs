@@ -90,7 +90,10 @@ fn routes_are_shown_with_the_keys_of_iproute2() {
     );
     assert_eq!(
         document::route_in_words(&only::<Ipv4Addr>(several)),
-        "default\n\tnexthop via 10.0.0.1 dev fw0 weight 3\n\tnexthop via 10.0.0.9 dev fw0 weight 1\n"
+        concat!(
+            "default\n\tnexthop via 10.0.0.1 dev fw0 weight 3\n",
+            "\tnexthop via 10.0.0.9 dev fw0 weight 1\n"
+        )
     );
 }
 

@@ -4,9 +4,9 @@
 //! all runs of IPv4 are values, and a slot of 16 bits with an escape for the rest is half the
 //! memory; of IPv6 a seventh are nodes, and a slot has 32 bits. A run that can expire shows the
 //! value that it has while it lives; the number of its entry stands before the block, where only
-//! those look who met something that has ended: a mask says which runs have one. A block is written once, before the word that
-//! leads to it is published, and not touched again until its grace period is over; only what runs
-//! inherit from above is stored over in place, one slot at a time.
+//! those look who met something that has ended: a mask says which runs have one. A block is written
+//! once, before the word that leads to it is published, and not touched again until its grace
+//! period is over; only what runs inherit from above is stored over in place, one slot at a time.
 
 use floodwall_sync::shim::atomic::{
     AtomicU16, AtomicU32,

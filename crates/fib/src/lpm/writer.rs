@@ -208,8 +208,8 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         self.table.lower_soonest(at);
     }
 
-    /// The longest match of `addr`, ended or not: a value, or [`ENTRY`] and the number of the entry.
-    /// The writer needs no view, as it alone reuses memory.
+    /// The longest match of `addr`, ended or not: a value, or [`ENTRY`] and the number of the
+    /// entry. The writer needs no view, as it alone reuses memory.
     #[must_use]
     #[inline]
     pub fn lookup(&self, addr: A) -> u32 {

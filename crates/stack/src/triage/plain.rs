@@ -1,7 +1,7 @@
 //! The short walk to a datagram's ports: what floods and friends are made of.
 //!
-//! Called by `triage.rs` for each packet of a burst, before the walk that knows everything. Plain is
-//! a whole UDP datagram for an address of ours, in one chunk, without tag, options, fragments or
+//! Called by `triage.rs` for each packet of a burst, before the walk that knows everything. Plain
+//! is a whole UDP datagram for an address of ours, in one chunk, without tag, options, fragments or
 //! extension headers, on the link that the last one came by. Invariant: says of a packet what the
 //! other walk says, or nothing; a test compares them for every packet of the captures. Layouts: RFC
 //! 894, RFC 791, RFC 8200, RFC 768.

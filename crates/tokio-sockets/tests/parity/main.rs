@@ -69,8 +69,8 @@ macro_rules! parity {
     )*)* };
 }
 
-/// How long a body may take, of which each single wait is `soon` over: a thousand steps on a machine
-/// with much else to do.
+/// How long a body may take, of which each single wait is `soon` over: a thousand steps on a
+/// machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(300);
 const LATE: &str = "the body ends in time";
 
