@@ -5,6 +5,7 @@ use crate::measure::Measured;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
+pub mod fib_gc;
 pub mod grace_period;
 pub mod header_pull;
 pub mod starvation;
@@ -30,8 +31,12 @@ pub trait Experiment {
 }
 
 /// All of them.
-const EXPERIMENTS: &[&dyn Experiment] =
-    &[&grace_period::GracePeriod, &header_pull::HeaderPull, &starvation::Starvation];
+const EXPERIMENTS: &[&dyn Experiment] = &[
+    &fib_gc::FibGc,
+    &grace_period::GracePeriod,
+    &header_pull::HeaderPull,
+    &starvation::Starvation,
+];
 
 /// The experiment of a name.
 pub(crate) fn named(name: &str) -> Option<&'static dyn Experiment> {

@@ -16,6 +16,7 @@ use crate::table::Table;
 
 /// The plans that are part of the program: name and text.
 const PLANS: &[(&str, &str)] = &[
+    ("fib-gc", include_str!("../plans/fib-gc.toml")),
     ("grace-period", include_str!("../plans/grace-period.toml")),
     ("header-pull", include_str!("../plans/header-pull.toml")),
     ("starvation", include_str!("../plans/starvation.toml")),
