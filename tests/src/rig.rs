@@ -129,7 +129,7 @@ impl Rig {
         for frame in frames {
             let mut packet = self.pool.packet_from(frame).expect("room in the pool");
             packet.set_iface(IfIndex(1));
-            self.classify_one(&packet);
+            let _ = self.classify_one(&packet);
             burst.push(packet).expect("at most a burst");
         }
         let mut classes = vec![Triage::Stranger; frames.len()];

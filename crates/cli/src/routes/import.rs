@@ -233,14 +233,14 @@ mod tests {
         let dev = attribute(4, &7_u32.to_ne_bytes());
         let via = attribute(5, &[10, 0, 0, 1]);
         let metric = attribute(6, &50_u32.to_ne_bytes());
-        let all = [to.clone(), dev.clone(), via.clone(), metric];
+        let all = [to.clone(), dev, via.clone(), metric];
         let line = |kind, protocol, all: &[Vec<u8>]| {
             route(&message(kind, protocol, all), &links, TableId::MAIN)
         };
         let expected = "-4 route add 192.0.2.0/24 via 10.0.0.1 dev eth0 metric 50 proto static ";
         assert_eq!(line(1, 4, &all).as_deref(), Some(expected));
         let hole = "-4 route add blackhole 192.0.2.0/24 proto boot ";
-        assert_eq!(line(6, 3, &[to.clone()]).as_deref(), Some(hole));
+        assert_eq!(line(6, 3, std::slice::from_ref(&to)).as_deref(), Some(hole));
         assert_eq!((line(1, 2, &all), line(5, 4, &all)), (None, None), "the kernel's, a group's");
         let leg = [&[16, 0, 0, 2][..], &7_u32.to_ne_bytes(), &via].concat();
         let several = line(1, 4, &[to, attribute(9, &[leg.clone(), leg].concat())]);
