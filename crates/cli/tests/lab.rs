@@ -105,10 +105,10 @@ fn list_names_every_plan_with_its_question() {
     let output = lab(&folder.0, &["list"]);
     assert_eq!(code(&output), 0);
     let listed = text(&output.stdout);
-    for plan in ["grace-period", "header-pull", "starvation"] {
+    for plan in ["fib-gc", "grace-period", "header-pull", "starvation"] {
         assert!(listed.lines().any(|line| line.starts_with(&format!("{plan} "))), "{listed}");
     }
     let output = lab(&folder.0, &["list", "--json"]);
     let plans: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(plans[0]["name"], "grace-period");
+    assert_eq!(plans[0]["name"], "fib-gc");
 }
