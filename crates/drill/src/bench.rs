@@ -10,6 +10,7 @@ use floodwall_base::Instant;
 use crate::crowd::{Seen, Stretch};
 use crate::error::DrillError;
 use crate::server::{Free, View};
+use crate::shards::ShardReport;
 
 /// What the worker's loop counts: its own ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -110,6 +111,11 @@ pub(crate) trait Bench {
         watch: &mut dyn Watch,
         done: &dyn Fn(&Look) -> bool,
     ) -> Result<Look, DrillError>;
+
+    /// What each worker did so far, where there are several.
+    fn shards(&self) -> Vec<ShardReport> {
+        Vec::new()
+    }
 
     /// What time it is.
     fn now(&self) -> Instant;

@@ -27,6 +27,7 @@ mod router;
 mod run;
 mod scene;
 mod server;
+mod shards;
 mod sim;
 mod stamping;
 mod streams;
@@ -46,6 +47,7 @@ pub use progress::{Progress, Silent, to_stderr};
 pub use report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
 pub use run::Schedule;
 pub use server::{Effort, Free, ServerConfig};
+pub use shards::ShardReport;
 
 /// Where a drill takes place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -14,6 +14,7 @@ use crate::floors::Verdict;
 use crate::honest::Asked;
 use crate::scene;
 use crate::server::Free;
+use crate::shards::ShardReport;
 
 /// One family's honest clients in one phase.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -240,6 +241,9 @@ pub struct Report {
     pub memory: Memory,
     /// The worker's runs.
     pub worker: WorkerReport,
+    /// What each worker did, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<ShardReport>,
     /// How long after the last flood service was as before.
     pub recovery_ms: Option<u64>,
     /// What came out.
@@ -421,7 +425,8 @@ impl Report {
             time(worker.run_nanos),
             worker.how,
             time(worker.longest_gap_nanos)
-        )
+        )?;
+        self.shards.iter().try_for_each(|shard| writeln!(f, "{shard}"))
     }
 
     fn fmt_verdicts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -475,6 +475,7 @@ impl Run<'_> {
             conservation,
             memory,
             worker,
+            shards: self.bench.shards(),
             recovery_ms: recovery.map(|took| took.as_millis() as u64),
             verdicts,
         }

@@ -9,11 +9,11 @@ use core::time::Duration;
 
 use floodwall_base::{DropCounts, DropReason, Instant, IpCidr, Randomness, Units};
 use floodwall_dispatch::{Clock, Publish, WORDS_MAX};
-use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Round, Triage};
+use floodwall_packet::{Burst, Engine, HandoffList, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, Share};
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{
-    Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, StackConfig, Stats,
+    Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, Stack, StackConfig, Stats,
     accounts_needed,
 };
 use serde::Serialize;
@@ -43,6 +43,8 @@ pub struct ServerConfig {
     /// Thousandths of the worker's core that applications are given; at 0 the worker takes all that
     /// it can use. What is promised does not depend on it.
     pub application_share: u16,
+    /// Workers of the host; more than one in virtual time only.
+    pub workers: u16,
 }
 
 impl Default for ServerConfig {
@@ -56,6 +58,7 @@ impl Default for ServerConfig {
             reassembly_bytes: StackConfig::default().reassembly.bytes,
             reassembly_datagrams: StackConfig::default().reassembly.datagrams,
             application_share: Share::HALF.thousandths(),
+            workers: 1,
         }
     }
 }
@@ -188,11 +191,24 @@ impl Served {
         now: Instant,
         clock: Option<Clock>,
     ) -> Result<Self, HostError> {
+        let stack = Stack::new(&config.stack(), random, now)?;
+        Self::on(stack, config, pool, random, now, clock)
+    }
+
+    /// The same on a stack that is made already: a shard of a host with several workers.
+    pub(crate) fn on(
+        stack: Stack,
+        config: &ServerConfig,
+        pool: &Pool,
+        random: &mut Randomness,
+        now: Instant,
+        clock: Option<Clock>,
+    ) -> Result<Self, HostError> {
         let mut applications: Vec<Box<dyn Application>> = Vec::new();
         if config.service {
             applications.push(Box::new(UdpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
         }
-        let host = Host::new(&config.stack(), applications, pool, random, now)?;
+        let host = Host::with_stack(stack, applications, pool, random, now)?;
         let (free, effort) = (Free::of(pool), Effort::default());
         Ok(Self { host, clock, free, look_at: now, looks: 0, effort })
     }
@@ -240,6 +256,10 @@ impl Engine for Served {
 
     fn appetite(&self, now: Instant) -> usize {
         self.host.appetite(now)
+    }
+
+    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        self.call(round, |host, round| host.adopt(round, handed))
     }
 
     fn departed(&mut self) {

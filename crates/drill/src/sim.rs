@@ -16,6 +16,7 @@ use crate::bench::{Bench, Look, Loop, Outcome, Watch};
 use crate::crowd::{Crowd, Stretch};
 use crate::error::DrillError;
 use crate::server::{Free, Served, ServerConfig};
+use crate::shards::{self, Made, ShardReport};
 
 /// How often a snapshot is looked at.
 const STEP: Duration = Duration::from_millis(1);
@@ -32,7 +33,8 @@ const RING: usize = 4096;
 pub(crate) struct SimBench {
     world: World,
     crowd: NodeId,
-    host: NodeId,
+    /// The host's workers.
+    hosts: Vec<NodeId>,
     link: LinkId,
     /// What the host's work costs, and what floods are planned for.
     costs: [CostTable; 2],
@@ -46,9 +48,7 @@ impl SimBench {
         [costs, planned]: [CostTable; 2],
     ) -> Result<Self, DrillError> {
         let mut world = World::new(seed);
-        let pool = Pool::new(&config.pool())?;
         let mut random = Randomness::from_number(seed);
-        let host = Served::new(config, &pool, &mut random, Instant::ORIGIN, None)?;
         let node = NodeConfig {
             costs,
             ring: RING,
@@ -57,38 +57,56 @@ impl SimBench {
             application: Some(Application::HUNGRY),
             ..NodeConfig::default()
         };
-        let host = world.add_node_with("host", host, pool, node);
+        let hosts = if config.workers > 1 {
+            let Made { engines, domain, steering } = shards::make(config, &mut random)?;
+            world.add_workers("host", engines, &domain, steering, node)?
+        } else {
+            let pool = Pool::new(&config.pool())?;
+            let host = Served::new(config, &pool, &mut random, Instant::ORIGIN, None)?;
+            vec![world.add_node_with("host", host, pool, node)]
+        };
         let pool =
             Pool::new(&PoolConfig { small: 8 * RING, frames: 4 * RING, ..PoolConfig::default() })?;
         let node = NodeConfig { ring: 4 * RING, ..NodeConfig::free() };
         let crowd = world.add_node_with("crowd", Crowd::default(), pool, node);
         let way = LinkConfig::both(LaneConfig::with_delay(DELAY));
-        let link = world.connect((crowd, IfIndex(1)), (host, IfIndex(1)), way)?;
-        Ok(Self { world, crowd, host, link, costs: [costs, planned] })
+        // A host has its links by its first worker.
+        let first = hosts.first().copied().unwrap_or(crowd);
+        let link = world.connect((crowd, IfIndex(1)), (first, IfIndex(1)), way)?;
+        Ok(Self { world, crowd, hosts, link, costs: [costs, planned] })
     }
 
     fn look(&self) -> Look {
-        let (link, node) = (self.world.stats(self.link), self.world.node_stats(self.host));
-        let view = self.world.node_ref::<Served>(self.host).map(Served::view).unwrap_or_default();
+        let link = self.world.stats(self.link);
+        let mut worker = Loop::default();
+        for node in self.hosts.iter().map(|id| self.world.node_stats(*id)) {
+            // What the world's card still holds has not reached the host; what a gate holds of
+            // other workers' has reached it once.
+            let held = node.refused + node.crowded_out + node.waiting as u64;
+            worker.received += node.packets_in + held - node.handed_held;
+            worker.triaged[0] += node.refused;
+            worker.triaged[1] += node.crowded_out;
+            worker.waiting += node.waiting as u64;
+            let ran = worker.application_ran.unwrap_or(Duration::MAX);
+            worker.application_ran = Some(ran.min(node.application_ran));
+            worker.application_gap = worker.application_gap.max(node.application_gap_max);
+            worker.sent += node.packets_out;
+            worker.transmitted += node.packets_out;
+            worker.lost += node.unlinked;
+            worker.longest = worker.longest.max(node.turn_max).max(node.run_max);
+        }
+        let views = self.hosts.iter().filter_map(|id| self.world.node_ref::<Served>(*id));
         Look {
             at: self.world.now(),
-            // What the world's card still holds has not reached the host.
-            worker: Loop {
-                received: node.packets_in + node.refused + node.crowded_out + node.waiting as u64,
-                triaged: [node.refused, node.crowded_out],
-                waiting: node.waiting as u64,
-                application_ran: Some(node.application_ran),
-                application_gap: node.application_gap_max,
-                sent: node.packets_out,
-                transmitted: node.packets_out,
-                backlog: 0,
-                lost: node.unlinked,
-                longest: node.turn_max.max(node.run_max),
-            },
-            view,
+            worker,
+            view: shards::together(views.map(Served::view)),
             crowd_free: self.world.pool(self.crowd).map(Free::of).unwrap_or_default(),
             given: link.from_a.delivered,
         }
+    }
+
+    fn set_costs(&mut self, costs: CostTable) {
+        self.hosts.iter().for_each(|id| self.world.set_costs(*id, costs));
     }
 
     fn begin(&mut self, stretch: &Stretch) -> Result<(), DrillError> {
@@ -100,7 +118,7 @@ impl Bench for SimBench {
     fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
         // A measurement is of the machine that floods are planned for.
         let [costs, planned] = self.costs;
-        self.world.set_costs(self.host, if stretch.probes { planned } else { costs });
+        self.set_costs(if stretch.probes { planned } else { costs });
         let first = self.look();
         let lost = self.world.stats(self.link).from_a.dropped();
         self.begin(stretch)?;
@@ -124,7 +142,7 @@ impl Bench for SimBench {
         outcome.ring_full.1 = self.world.stats(self.link).from_a.dropped() - lost;
         // What the stretch sent is no burden of the next one's.
         self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)?;
-        self.world.set_costs(self.host, costs);
+        self.set_costs(costs);
         Ok(outcome)
     }
 
@@ -146,6 +164,27 @@ impl Bench for SimBench {
                 return Ok(look);
             }
         }
+    }
+
+    fn shards(&self) -> Vec<ShardReport> {
+        if self.hosts.len() < 2 {
+            return Vec::new();
+        }
+        let nanos = self.world.now().as_nanos();
+        let report = |(worker, id): (usize, &NodeId)| {
+            let node = self.world.node_stats(*id);
+            let ran = node.application_ran.as_nanos() * 1000;
+            ShardReport {
+                worker,
+                received: node.packets_in,
+                adopted: node.adopted,
+                sent: node.packets_out,
+                triaged: node.refused + node.crowded_out,
+                longest_nanos: node.turn_max.max(node.run_max).as_nanos() as u64,
+                application_share: ran.checked_div(u128::from(nanos)).map(|share| share as u64),
+            }
+        };
+        self.hosts.iter().enumerate().map(report).collect()
     }
 
     fn now(&self) -> Instant {

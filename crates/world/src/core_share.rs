@@ -273,6 +273,8 @@ impl CoreShare {
             stats.run_max = balance.stats().longest_run;
         }
         stats.waiting = self.waiting();
+        let handed = self.handed_gate.as_ref();
+        stats.handed_held = handed.map_or(0, |gate| gate.stats().dropped() + gate.waiting() as u64);
         let gate = self.gate.as_ref().map(Gate::stats);
         for gate in gate.into_iter().chain(self.handed_gate.as_ref().map(HandedGate::stats)) {
             stats.looked_at += gate.looked_at();

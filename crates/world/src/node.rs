@@ -110,6 +110,8 @@ pub struct NodeStats {
     pub panics: u64,
     /// Packets that were in its hands then and that it had not touched.
     pub untouched: u64,
+    /// Packets that other workers handed over and that died at the gate, or wait there.
+    pub handed_held: u64,
     /// Packets that the gate looked at.
     pub looked_at: u64,
     /// Of these, how many were refusable, and died (`TriageRefusable`).

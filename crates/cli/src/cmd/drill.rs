@@ -48,6 +48,10 @@ pub(crate) struct DrillArgs {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: Option<u64>,
+    /// Workers of the host under test, each on a core of its own
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "sim")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
+    workers: u16,
     /// What work costs in virtual time, as `floodwall cost --write` wrote it; by default what was
     /// measured for this release
     #[arg(long, value_name = "FILE", requires = "sim")]
@@ -76,6 +80,7 @@ pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
             }
         }
     }
+    options.server.workers = args.workers;
     let report = run(&options, to_stderr().as_mut());
     match report.and_then(|report| tell(args, &report).map(|()| report.passed)) {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,0 +1,48 @@
+//! Drills of a host of several workers, in virtual time: the floors of one hold for it too.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+
+use std::time::Duration;
+
+use floodwall_drill::{Options, Report, Schedule, ServerConfig, Silent, drill};
+
+fn run(workers: u16) -> Report {
+    let options = Options::simulated(7);
+    let phase = Duration::from_millis(100);
+    let probe = Duration::from_millis(5);
+    let schedule = Schedule { phase, probe, ..options.schedule };
+    let server = ServerConfig { workers, ..options.server };
+    drill(&Options { schedule, server, ..options }, &mut Silent).unwrap()
+}
+
+fn passes(workers: u16) {
+    let report = run(workers);
+    let failed: Vec<_> = report.verdicts.iter().filter(|verdict| !verdict.passed).collect();
+    assert!(failed.is_empty() && report.passed, "{failed:?} {report}");
+    assert_eq!(report.shards.len(), usize::from(workers));
+    let text = report.to_string();
+    for shard in &report.shards {
+        assert!(shard.received > 1000, "every worker has its part: {report}");
+        assert!(shard.application_share.is_some_and(|share| share >= 490), "{report}");
+        assert!(text.contains(&format!("shard {} ", shard.worker)), "{text}");
+    }
+    let adopted: u64 = report.shards.iter().map(|shard| shard.adopted).sum();
+    assert!(adopted > 0, "what only the control shard may do is handed over");
+    assert_eq!(report.to_json().unwrap(), run(workers).to_json().unwrap(), "byte for byte");
+}
+
+#[test]
+fn the_floors_hold_for_two_workers() {
+    passes(2);
+}
+
+#[test]
+fn the_floors_hold_for_four_workers() {
+    passes(4);
+}
+
+#[test]
+fn of_one_worker_nothing_is_told_apart() {
+    let report = run(1);
+    assert!(report.passed && report.shards.is_empty());
+}
