@@ -180,7 +180,7 @@ impl Gate {
             now + length
         });
         let until = now.min(end);
-        let made_up = MADE_UP.max(Duration::from_nanos(self.gap >> 16));
+        let made_up = MADE_UP.max(self.nanos());
         if until.saturating_since(paid) > made_up {
             paid = Instant::from_nanos(until.as_nanos() - made_up.as_nanos() as u64);
         }
@@ -195,9 +195,14 @@ impl Gate {
         self.paid += Duration::from_nanos(more.saturating_mul(self.gap) >> 16);
     }
 
+    /// The gap, rounded up: when so much has passed, a packet may.
+    fn nanos(&self) -> Duration {
+        Duration::from_nanos(self.gap.div_ceil(1 << 16))
+    }
+
     fn deadline(&self) -> Option<Instant> {
         let Some(end) = self.end else { return Some(Instant::ORIGIN) };
-        let next = self.paid + Duration::from_nanos((self.gap >> 16).max(1)).max(LOOK);
+        let next = self.paid + self.nanos().max(LOOK);
         (next < end).then_some(next)
     }
 }
@@ -208,6 +213,24 @@ mod tests {
 
     fn at(micros: u64) -> Instant {
         Instant::from_nanos(1_000_000_000 + micros * 1000)
+    }
+
+    #[test]
+    fn a_gate_whose_gap_is_no_whole_number_lets_packets_through_at_their_time() {
+        for rate in [3, 7, 240, 999, 123_457] {
+            let length = Duration::from_millis(1000);
+            let mut gate = Gate::new(rate, length);
+            let (start, mut now, mut passed, mut looks) = (at(0), at(0), 0, 0);
+            while now < start + length {
+                passed += gate.pass(now, AT_ONCE);
+                looks += 1;
+                let Some(next) = gate.deadline() else { break };
+                assert!(next > now, "{rate}: it would be looked at for ever");
+                now = next;
+            }
+            assert!(passed.abs_diff(rate) <= 1 + rate / 10_000, "{passed} of {rate}");
+            assert!(looks <= rate + 2, "{looks} looks at {rate} packets");
+        }
     }
 
     #[test]
