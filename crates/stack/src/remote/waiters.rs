@@ -2,8 +2,11 @@
 //!
 //! The worker knows one waker per direction (the slot's cell). A single waiter stands there itself;
 //! where there are more, a fan-out stands there, which wakes them all: each looks again, and who
-//! finds nothing waits again. Invariant: the cell is registered only under the list's lock, which
-//! no worker takes, except by waking a fan-out of group 0 directly.
+//! finds nothing waits again.
+//!
+//! Invariants: one registrar at a time is at the cell, by a lock that no worker takes; the list's
+//! own lock is never held while something is registered or woken, for a cell that is taken at that
+//! moment wakes whoever registers: the fan-out itself, which goes through the list.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -28,7 +31,11 @@ pub enum Direction {
 
 /// Who waits for one direction of one handle.
 #[derive(Default)]
-pub(super) struct Waiters(Arc<FanOut>);
+pub(super) struct Waiters {
+    all: Arc<FanOut>,
+    /// Held by who registers at the cell.
+    registrar: Mutex<()>,
+}
 
 #[derive(Default)]
 struct FanOut(Mutex<List>);
@@ -65,41 +72,50 @@ impl Wake for FanOut {
 impl Waiters {
     /// Registers who polls.
     pub(super) fn poll(&self, cell: &WakerCell, waker: &Waker) {
-        let mut list = self.0.lock();
-        if list.futures.is_empty() {
-            // Alone: nothing between the worker and the task.
-            list.polling = None;
-            return cell.register(waker);
+        let _registrar = self.registrar();
+        let is_alone = {
+            let mut list = self.all.lock();
+            // Also for who joins later, and takes the cell over.
+            match &mut list.polling {
+                Some(old) => old.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+            list.futures.is_empty()
+        };
+        match is_alone {
+            // Nothing between the worker and the task.
+            true => cell.register(waker),
+            false => cell.register(&self.fan_out()),
         }
-        list.polling = Some(waker.clone());
-        drop(list);
-        self.fan_out(cell);
     }
 
     /// Registers one of several; `key` is its own, and given at the first time.
     fn join(&self, cell: &WakerCell, key: &mut Option<u64>, waker: &Waker) {
-        let mut list = self.0.lock();
-        let own = *key.get_or_insert_with(|| {
-            list.next += 1;
-            list.next
-        });
-        match list.futures.iter_mut().find(|(key, _)| *key == own) {
-            Some((_, old)) => old.clone_from(waker),
-            None => list.futures.push((own, waker.clone())),
+        let _registrar = self.registrar();
+        {
+            let mut list = self.all.lock();
+            let own = *key.get_or_insert_with(|| {
+                list.next += 1;
+                list.next
+            });
+            match list.futures.iter_mut().find(|(key, _)| *key == own) {
+                Some((_, old)) => old.clone_from(waker),
+                None => list.futures.push((own, waker.clone())),
+            }
         }
-        drop(list);
-        self.fan_out(cell);
+        cell.register(&self.fan_out());
     }
 
-    /// The cell's lock is the list's: `register` has one caller at a time.
-    fn fan_out(&self, cell: &WakerCell) {
-        let waker = Waker::from(Arc::clone(&self.0));
-        let _list = self.0.lock();
-        cell.register(&waker);
+    fn registrar(&self) -> MutexGuard<'_, ()> {
+        self.registrar.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fan_out(&self) -> Waker {
+        Waker::from(Arc::clone(&self.all))
     }
 
     fn leave(&self, key: u64) {
-        self.0.lock().futures.retain(|(other, _)| *other != key);
+        self.all.lock().futures.retain(|(other, _)| *other != key);
     }
 }
 
@@ -174,5 +190,74 @@ impl Parker {
         let waited = self.0.told.wait_timeout_while(rung, patience, |rung| !*rung);
         let (mut rung, _) = waited.unwrap_or_else(PoisonError::into_inner);
         core::mem::take(&mut *rung)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Count(AtomicU64);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_registers_while_the_worker_wakes_is_woken_and_nobody_waits_for_ever() {
+        const TURNS: usize = 20_000;
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let (waiters, cell) = (Waiters::default(), WakerCell::new());
+            let over = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Acquire) {
+                        if let Some(waker) = cell.take() {
+                            waker.wake();
+                        }
+                    }
+                });
+                let joining: Vec<_> = (0..2)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            let waker = Waker::from(Arc::new(Count::default()));
+                            let mut key = None;
+                            (0..TURNS).for_each(|_| waiters.join(&cell, &mut key, &waker));
+                            waiters.leave(key.unwrap());
+                        })
+                    })
+                    .collect();
+                joining.into_iter().for_each(|thread| thread.join().unwrap());
+                over.store(true, Ordering::Release);
+            });
+            done.send(()).unwrap();
+        });
+        // No measure of speed: it takes a fraction of a second, or never ends.
+        is_done.recv_timeout(Duration::from_secs(300)).expect("they wait for each other");
+    }
+
+    #[test]
+    fn who_polls_is_woken_too_where_another_takes_the_cell_over() {
+        let (waiters, cell) = (Waiters::default(), WakerCell::new());
+        let counts = [Arc::new(Count::default()), Arc::new(Count::default())];
+        let wakers = counts.clone().map(Waker::from);
+        let mut key = None;
+        for round in 1..=2 {
+            waiters.poll(&cell, &wakers[0]);
+            waiters.join(&cell, &mut key, &wakers[1]);
+            cell.take().expect("somebody waits").wake();
+            let woken = counts.clone().map(|count| count.0.load(Ordering::Relaxed));
+            assert_eq!(woken, [round, round]);
+        }
+        waiters.leave(key.unwrap());
     }
 }
