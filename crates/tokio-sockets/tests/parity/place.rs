@@ -220,8 +220,9 @@ impl Place for Ours {
     }
 
     async fn settle(&self) {
-        // A drop is heard by the worker, who asks the control shard, who tells all the others.
-        for _ in 0..4 {
+        // A drop is heard by the worker, who asks the control shard, who tells all the others: each
+        // step takes a turn or two of the worker's, and each question takes one at least.
+        for _ in 0..32 {
             self.there.stats().await.unwrap();
         }
     }
