@@ -212,3 +212,13 @@ pub const SNAPSHOTS_WAITING: usize = 4;
 pub const NEIGHBOR_SETS_WAITING: usize = 1024;
 /// Commands to shared sockets that wait for one follower.
 pub const SOCKET_COMMANDS_WAITING: usize = 256;
+/// Answers to segments that change nothing which one TCP connection sends in a second.
+pub const TCP_CHALLENGES_PER_SECOND: u32 = 5;
+/// Smallest segment size that a peer's option makes us send.
+pub const TCP_MSS_FLOOR: u16 = 88;
+/// Records of TIME-WAIT of one shard, by default.
+pub const TCP_TIME_WAITS: usize = 16_384;
+/// Holes in what one TCP connection has received, plus one: losses of a large window.
+pub const TCP_RUNS_FLOW: usize = 64;
+/// Runs of received bytes that wait behind a hole, of all connections of a shard.
+pub const TCP_RUNS: usize = 4096;

@@ -7,3 +7,12 @@
 //! connection (`stack`).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
+
+pub mod challenge;
+pub mod congestion;
+pub mod isn;
+pub mod mss;
+pub mod reassembly;
+pub mod rtt;
+pub mod time_wait;
+pub mod timestamps;

@@ -1,0 +1,99 @@
+//! HyStart++ (RFC 9406): when slow start should end before it loses.
+//!
+//! Called by [`super::cubic`], in the first slow start of a connection only. Invariant: it only
+//! slows the window's growth or ends slow start; it never shrinks a window. A round lasts until
+//! what had been sent at its beginning is acknowledged.
+
+use core::time::Duration;
+
+use floodwall_base::Seq;
+
+use super::Delivery;
+
+/// RFC 9406 section 4.3.
+const MIN_RTT_THRESH: u32 = 4_000;
+const MAX_RTT_THRESH: u32 = 16_000;
+const MIN_RTT_DIVISOR: u32 = 8;
+const N_RTT_SAMPLE: u8 = 8;
+const CSS_ROUNDS: u8 = 5;
+/// How many times slower the window grows in conservative slow start.
+pub(super) const CSS_GROWTH_DIVISOR: u32 = 4;
+/// No time measured, in microseconds.
+const NONE: u32 = u32::MAX;
+
+/// How slow start goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pace {
+    /// As before.
+    Full,
+    /// Conservatively.
+    Slow,
+    /// It is over.
+    End,
+}
+
+/// See the file's head; times in microseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Hystart {
+    round_end: Option<Seq>,
+    last_min: u32,
+    current_min: u32,
+    samples: u8,
+    /// Conservative slow start: the smallest time before it, and its rounds.
+    css: Option<(u32, u8)>,
+}
+
+impl Hystart {
+    pub(super) const fn new() -> Self {
+        Self { round_end: None, last_min: NONE, current_min: NONE, samples: 0, css: None }
+    }
+
+    /// Takes one ACK in slow start.
+    pub(super) fn on_ack(&mut self, delivery: &Delivery) -> Pace {
+        let in_round = self.round_end.is_some_and(|end| delivery.ack.is_before(end));
+        if !in_round && self.next_round(delivery.next) {
+            return Pace::End;
+        }
+        if let Some(rtt) = delivery.rtt {
+            self.current_min = self.current_min.min(micros(rtt));
+            self.samples = self.samples.saturating_add(1);
+        }
+        if self.samples >= N_RTT_SAMPLE && self.current_min != NONE {
+            self.judge();
+        }
+        if self.css.is_some() { Pace::Slow } else { Pace::Full }
+    }
+
+    /// Begins a round; true where the conservative rounds are used up.
+    fn next_round(&mut self, next: Seq) -> bool {
+        let is_first = self.round_end.is_none();
+        self.round_end = Some(next);
+        (self.last_min, self.current_min, self.samples) = (self.current_min, NONE, 0);
+        match &mut self.css {
+            Some((_, rounds)) if !is_first => {
+                *rounds += 1;
+                *rounds >= CSS_ROUNDS
+            }
+            _ => false,
+        }
+    }
+
+    fn judge(&mut self) {
+        match self.css {
+            None if self.last_min != NONE => {
+                let thresh =
+                    (self.last_min / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH, MAX_RTT_THRESH);
+                if self.current_min >= self.last_min.saturating_add(thresh) {
+                    self.css = Some((self.current_min, 0));
+                }
+            }
+            // The delay has gone again: it was not the queue that we fill.
+            Some((baseline, _)) if self.current_min < baseline => self.css = None,
+            _ => {}
+        }
+    }
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(NONE - 1).min(NONE - 1)
+}

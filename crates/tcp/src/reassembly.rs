@@ -1,0 +1,427 @@
+//! What arrived before its turn: received segments by sequence number, until the hole before them
+//! is filled (RFC 9293 section 3.10.7.4, RFC 2018, RFC 2883).
+//!
+//! Called by a connection's input. Segments lie in *runs*, each without a hole; the runs of a
+//! connection are a list in the order of the stream, through a slab of its shard. Invariants: runs
+//! neither touch nor overlap; of bytes that arrive twice the first are kept; a packet in the queue
+//! holds stream bytes only, and all of them are new; what is charged to the connection is the true
+//! size of its packets ([`PacketBuf::held_size`]). Not here: the window test, FIN, in-order
+//! delivery where nothing waits.
+//!
+//! # Under flood
+//! Reachable by a proven peer, or by who guesses sequence numbers in its window. Bound:
+//! `TCP_RUNS_FLOW` runs of one connection, of `TCP_RUNS` of the shard; the room in true bytes that
+//! the caller grants. Work for a segment: a walk over the runs, `TCP_RUNS_FLOW` steps; segments of
+//! one byte with gaps of one (CVE-2018-5390) fill that many runs and then die. When full, the
+//! newcomer dies, unless it is the earliest, for which the latest run goes: the one that fills the
+//! hole is never refused for what lies behind it. Honest traffic loses retransmissions of what lay
+//! beyond that many holes.
+
+use floodwall_base::Seq;
+use floodwall_base::limits::TCP_RUNS_FLOW;
+use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_wire::tcp_options::{SACK_BLOCKS_MAX, SackBlock};
+
+/// No run.
+const NONE: u32 = u32::MAX;
+
+/// Bytes of the stream without a hole.
+#[derive(Debug)]
+struct Run {
+    start: Seq,
+    end: Seq,
+    /// True bytes of its packets.
+    held: u32,
+    /// When it last grew: a larger number is later.
+    touched: u32,
+    next: u32,
+    packets: PacketList,
+}
+
+/// The runs of a shard's connections. All memory is taken at construction: 48 bytes each.
+#[derive(Debug)]
+pub struct Runs {
+    slab: Box<[Run]>,
+    free: u32,
+    available: usize,
+}
+
+impl Runs {
+    /// Room for `capacity` runs.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.min(NONE as usize);
+        let empty = |index| Run {
+            start: Seq(0),
+            end: Seq(0),
+            held: 0,
+            touched: 0,
+            next: if index + 1 < capacity { index as u32 + 1 } else { NONE },
+            packets: PacketList::new(),
+        };
+        let free = if capacity == 0 { NONE } else { 0 };
+        Self { slab: (0..capacity).map(empty).collect(), free, available: capacity }
+    }
+
+    /// How many are free.
+    #[must_use]
+    pub const fn available(&self) -> usize {
+        self.available
+    }
+
+    fn run(&self, index: u32) -> Option<&Run> {
+        self.slab.get(index as usize)
+    }
+
+    fn run_mut(&mut self, index: u32) -> Option<&mut Run> {
+        self.slab.get_mut(index as usize)
+    }
+
+    fn next(&self, index: u32) -> u32 {
+        self.run(index).map_or(NONE, |run| run.next)
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        let index = self.free;
+        self.free = self.run(index)?.next;
+        self.available -= 1;
+        Some(index)
+    }
+
+    /// Frees a run; gives its packets and the bytes that they held.
+    fn give_back(&mut self, index: u32) -> (PacketList, u32) {
+        let free = self.free;
+        let Some(run) = self.run_mut(index) else {
+            return (PacketList::new(), 0);
+        };
+        run.next = free;
+        let given = (run.packets.take(), core::mem::take(&mut run.held));
+        self.free = index;
+        self.available += 1;
+        given
+    }
+}
+
+/// Why a segment was not kept, or that it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Insertion {
+    /// Bytes of it are new and kept.
+    Kept,
+    /// All of its bytes are there already.
+    Duplicate,
+    /// Its true size exceeds the room.
+    NoRoom,
+    /// There are as many holes as are allowed, or the shard has no run left.
+    TooManyRuns,
+}
+
+/// One connection's queue: 28 bytes. It owns runs of its shard's [`Runs`]: who drops a connection
+/// calls [`Reassembly::clear`] first.
+#[derive(Debug)]
+pub struct Reassembly {
+    first: u32,
+    count: u32,
+    held: u32,
+    /// How often a run grew.
+    touches: u32,
+    /// The duplicate to report next (RFC 2883).
+    duplicate: Option<SackBlock>,
+}
+
+impl Default for Reassembly {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Reassembly {
+    /// Nothing waits.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { first: NONE, count: 0, held: 0, touches: 0, duplicate: None }
+    }
+
+    /// Whether nothing waits: then data in order goes past this queue.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many holes there are: runs that wait.
+    #[must_use]
+    pub const fn runs(&self) -> u32 {
+        self.count
+    }
+
+    /// True bytes that wait.
+    #[must_use]
+    pub const fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// The first byte that waits: what is in order ends there.
+    #[must_use]
+    pub fn first(&self, runs: &Runs) -> Option<Seq> {
+        runs.run(self.first).map(|run| run.start)
+    }
+
+    /// The byte after the last that waits.
+    #[must_use]
+    pub fn end(&self, runs: &Runs) -> Option<Seq> {
+        let mut at = self.first;
+        let mut end = None;
+        while let Some(run) = runs.run(at) {
+            (end, at) = (Some(run.end), run.next);
+        }
+        end
+    }
+
+    /// Keeps what is new of a segment: `packet` holds the stream's bytes from `seq` on and nothing
+    /// else, and begins at `next` (the next byte in order) or behind. `room` is how many true bytes
+    /// may wait; `pool` lends references where the segment has bytes on both sides of what is there
+    /// already. What was there already is reported by the next [`Reassembly::sack_blocks`].
+    pub fn insert(
+        &mut self,
+        runs: &mut Runs,
+        pool: &Pool,
+        seq: Seq,
+        mut packet: PacketBuf,
+        room: u32,
+    ) -> Insertion {
+        let end = seq + packet.len() as u32;
+        let (mut before, mut at) = self.around(runs, seq);
+        let mut start = seq;
+        let mut kept = false;
+        // The packet's bytes are those from `start` to `end`. Each turn passes one hole.
+        loop {
+            if let Some(run) = runs.run(before).filter(|run| start.is_before(run.end)) {
+                let covered = run.end.earlier(end);
+                self.duplicate.get_or_insert(SackBlock { left: start.0, right: covered.0 });
+                packet.trim_front(covered.since(start) as usize);
+                start = covered;
+            }
+            if end.is_at_most(start) {
+                self.touch(runs, before);
+                return if kept { Insertion::Kept } else { Insertion::Duplicate };
+            }
+            if !self.has_room(runs, seq, packet.held_size(), room) {
+                return if kept { Insertion::Kept } else { Insertion::NoRoom };
+            }
+            // Room may have been made by dropping the only run.
+            at = if self.count == 0 { NONE } else { at };
+            let gap_end = runs.run(at).map_or(end, |run| run.start.earlier(end));
+            let len = gap_end.since(start) as usize;
+            let front = if gap_end == end { None } else { packet.share(pool, 0, len) };
+            let Some(front) = front else {
+                // The last piece, or no reference left: then the rest comes again.
+                packet.truncate(len);
+                let holder = self.fill(runs, (before, at), (start, gap_end), packet);
+                self.touch(runs, holder.unwrap_or(before));
+                let kept = kept || holder.is_some();
+                return if kept { Insertion::Kept } else { Insertion::TooManyRuns };
+            };
+            let Some(holder) = self.fill(runs, (before, at), (start, gap_end), front) else {
+                return if kept { Insertion::Kept } else { Insertion::TooManyRuns };
+            };
+            kept = true;
+            packet.trim_front(len);
+            (start, before, at) = (gap_end, holder, runs.next(holder));
+        }
+    }
+
+    /// Takes what is in order once the stream has come to `next`: the packets of the run that
+    /// begins there or before, what came before `next` cut off, and where the stream is afterwards.
+    pub fn take_ready(&mut self, runs: &mut Runs, mut next: Seq) -> (PacketList, Seq) {
+        let mut ready = PacketList::new();
+        while let Some(run) = runs.run(self.first).filter(|run| run.start.is_at_most(next)) {
+            let (start, end, index, after) = (run.start, run.end, self.first, run.next);
+            let (mut packets, held) = runs.give_back(index);
+            (self.first, self.count, self.held) = (after, self.count - 1, self.held - held);
+            trim_list(&mut packets, next.since(start));
+            next = next.later(end);
+            ready.append(&mut packets);
+        }
+        (ready, next)
+    }
+
+    /// Remembers that bytes came which had been delivered already, for the next report (RFC 2883
+    /// section 4).
+    pub fn note_duplicate(&mut self, left: Seq, right: Seq) {
+        self.duplicate = Some(SackBlock { left: left.0, right: right.0 });
+    }
+
+    /// What an ACK reports: a duplicate first, once (RFC 2883), then the run that grew last, and
+    /// others by how lately they did (RFC 2018 section 4); at most `most` blocks. Work: the runs.
+    pub fn sack_blocks(
+        &mut self,
+        runs: &Runs,
+        most: usize,
+    ) -> [Option<SackBlock>; SACK_BLOCKS_MAX] {
+        let mut latest: [Option<(u32, SackBlock)>; SACK_BLOCKS_MAX] = [None; SACK_BLOCKS_MAX];
+        let mut at = self.first;
+        while let Some(run) = runs.run(at) {
+            let age = self.touches.wrapping_sub(run.touched);
+            let mut entry = Some((age, SackBlock { left: run.start.0, right: run.end.0 }));
+            for place in &mut latest {
+                let is_later = match (&entry, &place) {
+                    (Some((age, _)), Some((other, _))) => age < other,
+                    (Some(_), None) => true,
+                    (None, _) => false,
+                };
+                if is_later {
+                    core::mem::swap(place, &mut entry);
+                }
+            }
+            at = run.next;
+        }
+        let mut blocks = [None; SACK_BLOCKS_MAX];
+        let runs_of = latest.into_iter().flatten().map(|(_, block)| block);
+        let all = self.duplicate.take().into_iter().chain(runs_of);
+        blocks.iter_mut().zip(all).take(most).for_each(|(to, block)| *to = Some(block));
+        blocks
+    }
+
+    /// Drops all that waits: before the connection goes, or when memory is short (RFC 2018 section
+    /// 8 allows it).
+    pub fn clear(&mut self, runs: &mut Runs) {
+        while self.first != NONE {
+            let index = self.first;
+            self.first = runs.next(index);
+            drop(runs.give_back(index));
+        }
+        (self.count, self.held, self.duplicate) = (0, 0, None);
+    }
+
+    /// The last run that begins at `seq` or before, and the one behind it.
+    fn around(&self, runs: &Runs, seq: Seq) -> (u32, u32) {
+        let (mut before, mut at) = (NONE, self.first);
+        while let Some(run) = runs.run(at).filter(|run| run.start.is_at_most(seq)) {
+            (before, at) = (at, run.next);
+        }
+        (before, at)
+    }
+
+    /// Puts a packet into the hole between two runs, of which it may touch either: it joins them,
+    /// or is a run of its own. Returns the run that has it; the packet dies where there is none.
+    fn fill(
+        &mut self,
+        runs: &mut Runs,
+        (before, at): (u32, u32),
+        (start, end): (Seq, Seq),
+        packet: PacketBuf,
+    ) -> Option<u32> {
+        let held = packet.held_size();
+        let joins_after = runs.run(at).is_some_and(|run| run.start == end);
+        if runs.run(before).is_some_and(|run| run.end == start) {
+            let (mut behind, more, end) = match runs.run(at).filter(|_| joins_after) {
+                Some(run) => {
+                    let end = run.end;
+                    let (packets, held) = self.unlink_after(runs, before, at);
+                    (packets, held, end)
+                }
+                None => (PacketList::new(), 0, end),
+            };
+            let run = runs.run_mut(before)?;
+            run.packets.push_back(packet);
+            run.packets.append(&mut behind);
+            run.held += held + more;
+            run.end = end;
+            self.held += held + more;
+            return Some(before);
+        }
+        let index = if joins_after { at } else { self.new_run(runs, (before, at), (start, end))? };
+        let run = runs.run_mut(index)?;
+        run.start = start;
+        run.packets.push_front(packet);
+        run.held += held;
+        self.held += held;
+        Some(index)
+    }
+
+    /// Takes the run behind `before` out, whose bytes are no longer counted.
+    fn unlink_after(&mut self, runs: &mut Runs, before: u32, at: u32) -> (PacketList, u32) {
+        let after = runs.next(at);
+        match runs.run_mut(before) {
+            Some(run) => run.next = after,
+            None => self.first = after,
+        }
+        let (packets, held) = runs.give_back(at);
+        (self.count, self.held) = (self.count - 1, self.held - held);
+        (packets, held)
+    }
+
+    fn new_run(
+        &mut self,
+        runs: &mut Runs,
+        (before, at): (u32, u32),
+        (start, end): (Seq, Seq),
+    ) -> Option<u32> {
+        let mut at = at;
+        if self.count as usize >= TCP_RUNS_FLOW || runs.available == 0 {
+            // Only for the earliest, and never the only one that there is.
+            if before != NONE || at == NONE {
+                return None;
+            }
+            let dropped = self.drop_latest(runs)?;
+            at = if dropped == at { NONE } else { at };
+        }
+        let index = runs.take()?;
+        let run = runs.run_mut(index)?;
+        (run.start, run.end, run.next) = (start, end, at);
+        match runs.run_mut(before) {
+            Some(run) => run.next = index,
+            None => self.first = index,
+        }
+        self.count += 1;
+        Some(index)
+    }
+
+    /// Drops the run that ends the list.
+    fn drop_latest(&mut self, runs: &mut Runs) -> Option<u32> {
+        let (mut before, mut at) = (NONE, self.first);
+        while runs.run(at)?.next != NONE {
+            (before, at) = (at, runs.next(at));
+        }
+        drop(self.unlink_after(runs, before, at));
+        Some(at)
+    }
+
+    /// Whether `size` more true bytes may wait. Where not, the latest run goes for a segment that
+    /// comes before every other.
+    fn has_room(&mut self, runs: &mut Runs, seq: Seq, size: u32, room: u32) -> bool {
+        if self.held.saturating_add(size) <= room {
+            return true;
+        }
+        let is_earliest = self.first(runs).is_some_and(|first| seq.is_before(first));
+        is_earliest && size <= room && {
+            self.drop_latest(runs);
+            self.held.saturating_add(size) <= room
+        }
+    }
+
+    fn touch(&mut self, runs: &mut Runs, index: u32) {
+        self.touches = self.touches.wrapping_add(1);
+        if let Some(run) = runs.run_mut(index) {
+            run.touched = self.touches;
+        }
+    }
+}
+
+/// Cuts `n` bytes off the front of a list of packets.
+fn trim_list(packets: &mut PacketList, n: u32) {
+    let mut left = n as usize;
+    while left > 0
+        && let Some(mut packet) = packets.pop_front()
+    {
+        let here = left.min(packet.len());
+        left -= here;
+        packet.trim_front(here);
+        if !packet.is_empty() {
+            packets.push_front(packet);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

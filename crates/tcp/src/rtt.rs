@@ -1,0 +1,296 @@
+//! How long the path takes, and how long to wait for an ACK (RFC 6298).
+//!
+//! Called by `recovery` and the connection's timers. Invariant: the timeout lies within the bounds
+//! of [`RttConfig`], whatever is measured and however often it was doubled. Karn's rule is the
+//! caller's: a sample is of a segment that was sent once, or is told by an echoed timestamp
+//! (RFC 7323 section 4.1). Read first: RFC 6298 sections 2 and 5; RFC 7323 appendix G (many samples
+//! in one round trip); RFC 8985 section 6.2 (who needs the smallest).
+
+use core::time::Duration;
+
+use floodwall_base::Instant;
+
+/// Bounds of the retransmission timeout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RttConfig {
+    /// The timeout before anything was measured (RFC 6298 section 2.1: one second).
+    pub initial: Duration,
+    /// What the timeout adds to the smoothed time at least: room for a peer's delayed ACK. The RFC
+    /// bounds the whole timeout by a second; 200 ms beside the smoothed time is what hosts do.
+    pub min: Duration,
+    /// The timeout never exceeds this, backed off or not.
+    pub max: Duration,
+}
+
+impl Default for RttConfig {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_secs(1),
+            min: Duration::from_millis(200),
+            max: Duration::from_secs(120),
+        }
+    }
+}
+
+/// The timeout of data after a SYN whose ACK was late (RFC 6298 section 5.7).
+const AFTER_LATE_SYN: Duration = Duration::from_secs(3);
+/// Longest time that a sample may tell: a peer that sits on an ACK must not stop the clock.
+const SAMPLE_MAX: u64 = 300_000_000_000;
+/// The smallest time is forgotten after this to twice this.
+const MIN_WINDOW: Duration = Duration::from_secs(150);
+/// Doublings beyond this change nothing, since the upper bound is reached.
+const BACKOFF_MAX: u8 = 16;
+/// No sample yet.
+const NONE: u64 = u64::MAX;
+
+/// Round-trip times of one connection: 56 bytes.
+#[derive(Clone, Debug)]
+pub struct Rtt {
+    /// Smoothed, in nanoseconds; [`NONE`] before the first sample.
+    srtt: u64,
+    /// Mean deviation, in nanoseconds.
+    var: u64,
+    latest: u64,
+    /// The smallest of the running window and of the one before, in nanoseconds.
+    min: [u64; 2],
+    window_ends: Instant,
+    backoff: u8,
+    syn_was_late: bool,
+}
+
+impl Default for Rtt {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Rtt {
+    /// Nothing measured yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            srtt: NONE,
+            var: 0,
+            latest: NONE,
+            min: [NONE; 2],
+            window_ends: Instant::ORIGIN,
+            backoff: 0,
+            syn_was_late: false,
+        }
+    }
+
+    /// Takes one sample. `per_round` is how many samples a round trip is expected to give: half of
+    /// the segments in flight where each second one is acknowledged; 0 and 1 mean one (RFC 7323
+    /// appendix G). Ends any back-off (RFC 6298 section 5.7, Karn).
+    pub fn sample(&mut self, time: Duration, per_round: u32, now: Instant) {
+        let r = u64::try_from(time.as_nanos()).unwrap_or(SAMPLE_MAX).min(SAMPLE_MAX);
+        self.latest = r;
+        self.note_min(r, now);
+        self.backoff = 0;
+        if self.srtt == NONE {
+            (self.srtt, self.var) = (r, r / 2);
+            return;
+        }
+        let n = u64::from(per_round.max(1));
+        let off = self.srtt.abs_diff(r);
+        self.var = step(self.var, off, 4 * n);
+        self.srtt = step(self.srtt, r, 8 * n);
+    }
+
+    fn note_min(&mut self, r: u64, now: Instant) {
+        let [current, before] = self.min;
+        self.min = if now < self.window_ends {
+            [current.min(r), before]
+        } else {
+            let stale = now.saturating_since(self.window_ends) >= MIN_WINDOW;
+            self.window_ends = now + MIN_WINDOW;
+            [r, if stale { NONE } else { current }]
+        };
+    }
+
+    /// The timer ran out: the next timeout is twice as long (RFC 6298 section 5.5).
+    pub const fn back_off(&mut self) {
+        if self.backoff < BACKOFF_MAX {
+            self.backoff += 1;
+        }
+    }
+
+    /// Undoes the doublings: what they answered has turned out not to be a loss, or the peer's
+    /// window opened.
+    pub const fn end_back_off(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// The SYN or its answer had to be sent again: without a sample, data waits three seconds
+    /// (RFC 6298 section 5.7).
+    pub const fn syn_was_retransmitted(&mut self) {
+        self.syn_was_late = true;
+        self.backoff = 0;
+    }
+
+    /// How often the timeout was doubled.
+    #[must_use]
+    pub const fn backoff(&self) -> u8 {
+        self.backoff
+    }
+
+    /// The retransmission timeout in force.
+    #[must_use]
+    pub fn rto(&self, config: &RttConfig) -> Duration {
+        let backed_off = self.base_rto(config).checked_mul(1 << self.backoff.min(BACKOFF_MAX));
+        backed_off.unwrap_or(config.max).min(config.max)
+    }
+
+    /// The timeout without doublings.
+    #[must_use]
+    pub fn base_rto(&self, config: &RttConfig) -> Duration {
+        let base = match self.smoothed() {
+            Some(srtt) => srtt + Duration::from_nanos(self.var.saturating_mul(4)).max(config.min),
+            None if self.syn_was_late => AFTER_LATE_SYN.max(config.initial),
+            None => config.initial,
+        };
+        base.clamp(config.min, config.max.max(config.min))
+    }
+
+    /// The smoothed round-trip time.
+    #[must_use]
+    pub const fn smoothed(&self) -> Option<Duration> {
+        known(self.srtt)
+    }
+
+    /// The mean deviation.
+    #[must_use]
+    pub const fn variation(&self) -> Duration {
+        Duration::from_nanos(self.var)
+    }
+
+    /// The newest sample.
+    #[must_use]
+    pub const fn latest(&self) -> Option<Duration> {
+        known(self.latest)
+    }
+
+    /// The smallest sample of the last minutes.
+    #[must_use]
+    pub fn min(&self) -> Option<Duration> {
+        let [current, before] = self.min;
+        known(current.min(before))
+    }
+}
+
+/// `from` moved by one part in `parts` towards `to`.
+const fn step(from: u64, to: u64, parts: u64) -> u64 {
+    if to >= from { from + (to - from) / parts } else { from - (from - to) / parts }
+}
+
+const fn known(nanos: u64) -> Option<Duration> {
+    if nanos == NONE { None } else { Some(Duration::from_nanos(nanos)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const C: RttConfig = RttConfig {
+        initial: Duration::from_secs(1),
+        min: Duration::from_millis(200),
+        max: Duration::from_secs(120),
+    };
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn at(n: u64) -> Instant {
+        Instant::ORIGIN + ms(n)
+    }
+
+    #[test]
+    fn the_first_sample_sets_the_mean_and_half_of_it_the_deviation() {
+        let mut rtt = Rtt::new();
+        assert_eq!((rtt.rto(&C), rtt.smoothed(), rtt.min()), (ms(1000), None, None));
+        rtt.sample(ms(100), 1, at(0));
+        assert_eq!((rtt.smoothed(), rtt.variation()), (Some(ms(100)), ms(50)));
+        assert_eq!(rtt.rto(&C), ms(300));
+        rtt.sample(ms(200), 1, at(100));
+        // RTTVAR = 3/4 * 50 + 1/4 * 100; SRTT = 7/8 * 100 + 1/8 * 200.
+        assert_eq!(
+            (rtt.variation(), rtt.smoothed()),
+            (Duration::from_micros(62_500), Some(Duration::from_micros(112_500)))
+        );
+        assert_eq!(rtt.rto(&C), Duration::from_micros(112_500 + 4 * 62_500));
+    }
+
+    #[test]
+    fn each_timeout_doubles_up_to_the_bound_and_a_sample_ends_it() {
+        let mut rtt = Rtt::new();
+        rtt.sample(ms(100), 1, at(0));
+        for expected in
+            [300_u64, 600, 1200, 2400, 4800, 9600, 19_200, 38_400, 76_800, 120_000, 120_000]
+        {
+            assert_eq!(rtt.rto(&C), ms(expected));
+            rtt.back_off();
+        }
+        (0..100).for_each(|_| rtt.back_off());
+        assert_eq!(rtt.rto(&C), C.max);
+        rtt.sample(ms(100), 1, at(9));
+        assert!(rtt.rto(&C) <= ms(300));
+    }
+
+    #[test]
+    fn a_late_syn_makes_the_first_data_wait_three_seconds() {
+        let mut rtt = Rtt::new();
+        rtt.back_off();
+        rtt.syn_was_retransmitted();
+        assert_eq!(rtt.rto(&C), Duration::from_secs(3));
+        rtt.sample(ms(10), 1, at(0));
+        assert_eq!(rtt.rto(&C), ms(210));
+    }
+
+    #[test]
+    fn many_samples_in_a_round_trip_move_the_mean_as_one_would() {
+        let (mut one, mut many) = (Rtt::new(), Rtt::new());
+        one.sample(ms(100), 1, at(0));
+        many.sample(ms(100), 1, at(0));
+        one.sample(ms(200), 1, at(1));
+        (0..20).for_each(|_| many.sample(ms(200), 20, at(1)));
+        let (a, b) = (one.smoothed().unwrap(), many.smoothed().unwrap());
+        assert!(a.abs_diff(b) < ms(1), "{a:?} {b:?}");
+    }
+
+    #[test]
+    fn the_smallest_time_is_forgotten_once_its_window_is_over() {
+        let mut rtt = Rtt::new();
+        rtt.sample(ms(10), 1, at(0));
+        rtt.sample(ms(50), 1, at(1000));
+        assert_eq!(rtt.min(), Some(ms(10)));
+        rtt.sample(ms(50), 1, at(160_000));
+        assert_eq!(rtt.min(), Some(ms(10)), "the window before still counts");
+        rtt.sample(ms(60), 1, at(320_000));
+        assert_eq!(rtt.min(), Some(ms(50)));
+    }
+
+    proptest! {
+        #[test]
+        fn the_timeout_stays_within_its_bounds_and_above_the_mean(
+            samples in prop::collection::vec((0_u64..u64::MAX, 0_u32..100, any::<bool>()), 1..200)
+        ) {
+            let mut rtt = Rtt::new();
+            let (mut low, mut high, mut now) = (u64::MAX, 0, 0_u64);
+            for (sample, per_round, timeout) in samples {
+                let sample = if sample % 3 == 0 { sample } else { sample % 2_000_000_000 };
+                now = now.saturating_add(sample % 1_000_000_000);
+                rtt.sample(Duration::from_nanos(sample), per_round, Instant::from_nanos(now));
+                (low, high) = (low.min(sample.min(SAMPLE_MAX)), high.max(sample.min(SAMPLE_MAX)));
+                if timeout { rtt.back_off(); }
+                let srtt = rtt.smoothed().unwrap().as_nanos() as u64;
+                prop_assert!((low..=high).contains(&srtt));
+                prop_assert!(rtt.rto(&C) >= C.min && rtt.rto(&C) <= C.max);
+                prop_assert!(rtt.rto(&C) >= rtt.smoothed().unwrap().min(C.max));
+                prop_assert!(rtt.min().unwrap() <= rtt.latest().unwrap());
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! TIME-WAIT as small records (RFC 9293 section 3.6.1): what a closed connection leaves behind.
+//!
+//! Called by the shard's demultiplexer for segments of flows that have no connection. Invariants: a
+//! record is found by its whole flow under a keyed hash; a reset never removes one (RFC 1337); a
+//! SYN opens anew only where nothing of the old connection can be taken for the new one's
+//! (RFC 6191, RFC 9293 section 3.10.7.4); records are listed by age, so the one that leaves first is
+//! the one that is due first.
+//!
+//! # Under flood
+//! Reachable by a peer that opens and closes connections, where we close first. Bound:
+//! `TCP_TIME_WAITS` records, each at most for the configured time. Work: one hash and a chain whose
+//! length only who knows the key could choose. When full the oldest goes: a duplicate of its
+//! segments is answered by a reset then, and a new connection of these ends is protected by its
+//! initial sequence number and timestamps alone.
+
+use core::time::Duration;
+
+use floodwall_base::{FlowKey, HashKey, IndexLists, Instant, Seq};
+
+use crate::challenge::ChallengeLimit;
+use crate::isn::flow_hash;
+use crate::timestamps::{Recent, TimestampClock};
+
+/// The list of all records, oldest first.
+const BY_AGE: u32 = 0;
+/// The list of free records.
+const FREE: u32 = 1;
+
+/// What a closed connection leaves behind.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeWait {
+    /// The next byte that we would have sent, FIN included.
+    pub snd_nxt: Seq,
+    /// The next byte that we would have taken, FIN included.
+    pub rcv_nxt: Seq,
+    /// The window that we would announce, unscaled as on the wire.
+    pub window: u16,
+    /// Our clock and the peer's latest timestamp, where both were agreed on.
+    pub timestamps: Option<(TimestampClock, Recent)>,
+    /// Answers that are left for this second.
+    pub challenges: ChallengeLimit,
+}
+
+/// A segment to a flow in TIME-WAIT, as its reader knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Arrived {
+    /// Its first sequence number.
+    pub seq: Seq,
+    /// Sequence numbers that it takes: data, SYN and FIN.
+    pub len: u32,
+    /// It has SYN.
+    pub syn: bool,
+    /// It has FIN.
+    pub fin: bool,
+    /// It has RST.
+    pub rst: bool,
+    /// It has ACK.
+    pub ack: bool,
+    /// Its timestamp, TSval.
+    pub timestamp: Option<u32>,
+}
+
+/// What is to be done about a segment.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub enum Verdict {
+    /// The flow is not in TIME-WAIT.
+    Absent,
+    /// Nothing: the segment dies.
+    Ignore,
+    /// `<SEQ=snd_nxt><ACK=rcv_nxt><CTL=ACK>`, within the record's limit of answers.
+    Ack(TimeWait),
+    /// A new connection: the record is gone, and the new initial sequence number lies beyond
+    /// `snd_nxt` of it.
+    Reopen(TimeWait),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    flow: FlowKey,
+    record: TimeWait,
+    expires: Instant,
+    next: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// The records of one shard. All memory is taken at construction.
+#[derive(Debug)]
+pub struct TimeWaits {
+    entries: Box<[Option<Entry>]>,
+    buckets: Box<[u32]>,
+    lists: IndexLists,
+    key: HashKey,
+    stay: Duration,
+    len: usize,
+}
+
+impl TimeWaits {
+    /// Room for `capacity` records, each for `stay` (2 MSL; four minutes by RFC 9293, one is usual).
+    #[must_use]
+    pub fn new(capacity: usize, stay: Duration, key: HashKey) -> Self {
+        let capacity = capacity.min(NONE as usize / 4);
+        let mut lists = IndexLists::new(capacity, 2);
+        (0..capacity as u32).for_each(|index| lists.push_back(FREE, index));
+        Self {
+            entries: vec![None; capacity].into(),
+            buckets: vec![NONE; capacity.next_power_of_two()].into(),
+            lists,
+            key,
+            stay,
+            len: 0,
+        }
+    }
+
+    /// How many flows are in TIME-WAIT.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The flow enters TIME-WAIT, or enters it anew. Returns the flow that had to leave for it.
+    pub fn insert(&mut self, flow: &FlowKey, record: TimeWait, now: Instant) -> Option<FlowKey> {
+        self.remove(flow);
+        let evicted = if self.lists.is_empty(FREE) {
+            let oldest = self.lists.first(BY_AGE)?;
+            self.remove_at(oldest)
+        } else {
+            None
+        };
+        let index = self.lists.pop_front(FREE)?;
+        let bucket = self.bucket_of(flow);
+        let head = self.buckets.get_mut(bucket)?;
+        let entry = Entry { flow: *flow, record, expires: now + self.stay, next: *head };
+        *head = index;
+        *self.entries.get_mut(index as usize)? = Some(entry);
+        self.lists.push_back(BY_AGE, index);
+        self.len += 1;
+        evicted
+    }
+
+    /// The record of a flow.
+    #[must_use]
+    pub fn lookup(&self, flow: &FlowKey) -> Option<&TimeWait> {
+        self.find(flow).and_then(|index| self.entry(index)).map(|entry| &entry.record)
+    }
+
+    /// Whether an active open may use these ends again: the record has a timestamp, at least a
+    /// second old (RFC 6191's reasoning from the other side). The record that leaves says what to
+    /// start beyond.
+    pub fn reuse(&mut self, flow: &FlowKey, now: Instant) -> Option<TimeWait> {
+        let record = self.lookup(flow)?;
+        let (_, recent) = record.timestamps?;
+        let old = now.saturating_since(recent.taken_at()) > Duration::from_secs(1);
+        old.then(|| self.remove(flow)).flatten()
+    }
+
+    /// Judges a segment to `flow` (RFC 9293 section 3.10.7.4, TIME-WAIT). Constant work.
+    pub fn input(&mut self, flow: &FlowKey, arrived: &Arrived, now: Instant) -> Verdict {
+        let Some(index) = self.find(flow) else {
+            return Verdict::Absent;
+        };
+        let stay = self.stay;
+        let Some(Some(entry)) = self.entries.get_mut(index as usize) else {
+            return Verdict::Absent;
+        };
+        // The timer may be late: a record whose time is over is none.
+        if now >= entry.expires {
+            self.remove_at(index);
+            return Verdict::Absent;
+        }
+        if arrived.rst {
+            return Verdict::Ignore; // RFC 1337, fix F1.
+        }
+        if arrived.syn && !arrived.ack && opens_anew(&entry.record, arrived) {
+            let record = entry.record;
+            self.remove_at(index);
+            return Verdict::Reopen(record);
+        }
+        let old = is_old(&entry.record, arrived, now);
+        // The peer has not seen our last ACK: its FIN comes again, and the wait begins again.
+        let again = arrived.fin && !arrived.syn && !old;
+        if again && arrived.seq + arrived.len == entry.record.rcv_nxt {
+            entry.expires = now + stay;
+            let record = entry.record;
+            self.lists.push_back(BY_AGE, index);
+            return Verdict::Ack(record);
+        }
+        let in_place = arrived.seq == entry.record.rcv_nxt && arrived.len == 0;
+        if arrived.syn || old || !in_place { Verdict::Ack(entry.record) } else { Verdict::Ignore }
+    }
+
+    /// Stores what changed in a record: its limit of answers.
+    pub fn update(&mut self, flow: &FlowKey, record: TimeWait) {
+        if let Some(index) = self.find(flow)
+            && let Some(Some(entry)) = self.entries.get_mut(index as usize)
+        {
+            entry.record = record;
+        }
+    }
+
+    /// Forgets records whose time is over, at most `units`; returns how many it looked at.
+    pub fn expire(&mut self, now: Instant, units: u32) -> u32 {
+        for spent in 0..units {
+            let Some(oldest) = self.lists.first(BY_AGE) else {
+                return spent;
+            };
+            if self.entry(oldest).is_some_and(|entry| now < entry.expires) {
+                return spent + 1;
+            }
+            self.remove_at(oldest);
+        }
+        units
+    }
+
+    /// When the oldest record is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.lists.first(BY_AGE).and_then(|oldest| self.entry(oldest)).map(|entry| entry.expires)
+    }
+
+    /// Takes a flow's record away.
+    pub fn remove(&mut self, flow: &FlowKey) -> Option<TimeWait> {
+        let index = self.find(flow)?;
+        let record = self.entry(index)?.record;
+        self.remove_at(index);
+        Some(record)
+    }
+
+    fn bucket_of(&self, flow: &FlowKey) -> usize {
+        flow_hash(&self.key, flow) as usize & (self.buckets.len() - 1)
+    }
+
+    fn entry(&self, index: u32) -> Option<&Entry> {
+        self.entries.get(index as usize)?.as_ref()
+    }
+
+    fn find(&self, flow: &FlowKey) -> Option<u32> {
+        let mut at = *self.buckets.get(self.bucket_of(flow))?;
+        while let Some(entry) = self.entry(at) {
+            if entry.flow == *flow {
+                return Some(at);
+            }
+            at = entry.next;
+        }
+        None
+    }
+
+    fn remove_at(&mut self, index: u32) -> Option<FlowKey> {
+        let entry = self.entries.get_mut(index as usize)?.take()?;
+        let bucket = self.bucket_of(&entry.flow);
+        let head = self.buckets.get_mut(bucket)?;
+        if *head == index {
+            *head = entry.next;
+        } else {
+            let mut at = *head;
+            while let Some(Some(before)) = self.entries.get_mut(at as usize) {
+                if before.next == index {
+                    before.next = entry.next;
+                    break;
+                }
+                at = before.next;
+            }
+        }
+        self.lists.push_back(FREE, index);
+        self.len -= 1;
+        Some(entry.flow)
+    }
+}
+
+/// RFC 6191 section 2: whether a SYN may open a new connection of these ends.
+fn opens_anew(record: &TimeWait, arrived: &Arrived) -> bool {
+    let beyond = record.rcv_nxt.is_before(arrived.seq);
+    match (record.timestamps, arrived.timestamp) {
+        (Some((_, recent)), Some(value)) if value != recent.echo() => {
+            crate::timestamps::is_before(recent.echo(), value)
+        }
+        _ => beyond,
+    }
+}
+
+fn is_old(record: &TimeWait, arrived: &Arrived, now: Instant) -> bool {
+    match (record.timestamps, arrived.timestamp) {
+        (Some((_, recent)), Some(value)) => recent.is_old(value, now),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
