@@ -28,6 +28,15 @@ impl HashKey {
         hasher.finish()
     }
 
+    /// The hash of whole words. About 2 ns a word and 10 ns more.
+    #[must_use]
+    #[inline]
+    pub fn words(&self, words: &[u64]) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
+        words.iter().for_each(|word| hasher.write_u64(*word));
+        hasher.finish()
+    }
+
     /// The hash of an address with one more word (an interface, a port).
     #[must_use]
     #[inline]
@@ -61,6 +70,8 @@ mod tests {
         assert_ne!(a.addr(addr, 7), b.addr(addr, 7));
         assert_ne!(a.addr(addr, 7), a.addr(addr, 8));
         assert_eq!(a.bytes(b"x"), a.bytes(b"x"));
+        assert_ne!(a.words(&[7]), a.words(&[7, 0]));
+        assert_ne!(a.words(&[7]), b.words(&[7]));
         assert_eq!(format!("{a:?}"), "HashKey(secret)");
     }
 }

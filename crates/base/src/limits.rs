@@ -222,3 +222,31 @@ pub const TCP_TIME_WAITS: usize = 16_384;
 pub const TCP_RUNS_FLOW: usize = 64;
 /// Runs of received bytes that wait behind a hole, of all connections of a shard.
 pub const TCP_RUNS: usize = 4096;
+/// Rows of the SYN cache, a power of two: Lemon's and FreeBSD's `hashsize`.
+pub const SYN_CACHE_ROWS: usize = 512;
+/// Half-open connections of one row: FreeBSD's `bucketlimit`. With its place in the row each takes
+/// 68 bytes, a row 2 KiB, the whole cache a megabyte.
+pub const SYN_CACHE_WAYS: usize = 30;
+/// Half-open connections of one SYN cache: FreeBSD's `cachelimit`, 512 x 30 less one.
+pub const SYN_CACHE_ENTRIES: usize = 15_359;
+/// Half-open connections of one IPv4 /24 or IPv6 /56: a quarter. Beyond, its SYNs are answered by
+/// cookies, which costs a client the retransmission of our SYN-ACK and nothing else.
+pub const SYN_CACHE_PREFIX_MAX: usize = SYN_CACHE_ENTRIES / 4;
+/// How often a SYN-ACK that nobody acknowledges is sent again: after 1, 3 and 7 seconds.
+pub const SYN_ACK_RETRANSMITS: u8 = 3;
+/// SYN-ACKs that one cache sends again in a second: half a megabit of them.
+pub const SYN_ACK_RETRANSMIT_RATE: u32 = 1000;
+/// SYN-ACKs that are sent again at once.
+pub const SYN_ACK_RETRANSMIT_BURST: u32 = 100;
+/// How long one key makes SYN cookies: FreeBSD's 15 s. A cookie is good for one to two of these.
+pub const SYN_COOKIE_PERIOD: Duration = Duration::from_secs(15);
+/// Unknown ACKs whose cookie is computed in a second: at 50 ns each a twentieth of a core.
+pub const SYN_COOKIE_VERIFY_RATE: u32 = 1_000_000;
+/// Unknown ACKs whose cookie is computed at once, after a silence.
+pub const SYN_COOKIE_VERIFY_BURST: u32 = 10_000;
+/// How long a listener answers by cookies alone once its entries are lost before they serve.
+pub const SYN_COOKIE_ONLY_MIN: Duration = Duration::from_secs(15);
+/// The same at most, after doubling with every renewed flood.
+pub const SYN_COOKIE_ONLY_MAX: Duration = Duration::from_secs(240);
+/// Listeners of one SYN cache.
+pub const LISTENERS_MAX: usize = 1024;

@@ -1,0 +1,137 @@
+//! `Budget`: how many unknown ACKs may cost a hash, and whose come first (decision E23).
+//!
+//! Called by `syn_cache.rs`. Two buckets, each of half the rate: one for flows to which a cookie
+//! was sent lately, one for all others; who is expected may draw on both. Who is expected, a filter
+//! of bits says that forgets after one to two cookie periods. Invariant: nobody pays for a hash
+//! that no bucket covers. Not here: the gate, which is the listener's (`listener.rs`).
+//!
+//! # Under flood
+//! ACKs that nobody asked for spend the strangers' half and no more. A flood of SYNs fills the
+//! filter, so that every ACK counts as expected: then both halves serve all, which at the default
+//! rate is more ACKs than a core takes in beside SYNs.
+
+#[cfg(test)]
+use floodwall_base::Instant;
+use floodwall_base::{Bucket, Price};
+
+use crate::moment::{Epoch, Moment};
+
+/// Words of one generation of the filter: 8 KiB.
+const WORDS: usize = 1024;
+
+/// See the file's head.
+pub(crate) struct Budget {
+    price: Price,
+    expected: Bucket,
+    strangers: Bucket,
+    filter: [Box<[u64; WORDS]>; 2],
+    epoch: Epoch,
+}
+
+impl Budget {
+    /// For so many a second, and so many at once.
+    pub(crate) fn new((per_second, burst): (u32, u32), at: Moment) -> Self {
+        let half = |n: u32| if n == 0 { 0 } else { (n / 2).max(1) };
+        Self {
+            price: Price::new(half(per_second), half(burst)),
+            expected: Bucket::default(),
+            strangers: Bucket::default(),
+            filter: [Box::new([0; WORDS]), Box::new([0; WORDS])],
+            epoch: at.epoch,
+        }
+    }
+
+    /// A cookie is sent to the flow of that hash.
+    #[inline]
+    pub(crate) fn expect(&mut self, hash: u64, epoch: Epoch) {
+        self.turn(epoch);
+        let (word, bit) = place(hash);
+        let [newer, _] = &mut self.filter;
+        if let Some(word) = newer.get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    /// Whether the flow of that hash may cost a verification now; takes its price.
+    #[inline]
+    pub(crate) fn take(&mut self, hash: u64, at: Moment) -> bool {
+        self.turn(at.epoch);
+        self.is_expected(hash) && self.expected.take(self.price, at.now)
+            || self.strangers.take(self.price, at.now)
+    }
+
+    /// Whether anything is left for strangers.
+    #[cfg(test)]
+    pub(crate) fn has_for_strangers(&self, now: Instant) -> bool {
+        self.strangers.has(self.price, now)
+    }
+
+    fn is_expected(&self, hash: u64) -> bool {
+        let (word, bit) = place(hash);
+        self.filter.iter().any(|half| half.get(word).is_some_and(|word| word & bit != 0))
+    }
+
+    #[inline]
+    fn turn(&mut self, epoch: Epoch) {
+        if epoch != self.epoch {
+            // After a silence of two periods nothing is recent.
+            let both = epoch.0.wrapping_sub(self.epoch.0) != 1;
+            self.epoch = epoch;
+            let [newer, older] = &mut self.filter;
+            core::mem::swap(newer, older);
+            newer.fill(0);
+            if both {
+                older.fill(0);
+            }
+        }
+    }
+}
+
+/// Which bit of which word. The bits are not those that choose row and tag.
+#[inline]
+const fn place(hash: u64) -> (usize, u64) {
+    ((hash >> 38) as usize % WORDS, 1 << (hash >> 32 & 63))
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::simulated(Instant::from_nanos(millis * 1_000_000))
+    }
+
+    #[test]
+    fn strangers_have_half_and_who_is_expected_has_the_rest_too() {
+        let mut budget = Budget::new((1000, 20), at(0));
+        let taken =
+            |budget: &mut Budget, hash: u64| (0..100).filter(|_| budget.take(hash, at(0))).count();
+        budget.expect(1 << 32, at(0).epoch);
+        assert_eq!(taken(&mut budget, 2 << 32), 10, "a stranger");
+        assert_eq!(taken(&mut budget, 1 << 32), 10, "what was kept");
+        assert!(!budget.take(1 << 32, at(0)) && budget.take(2 << 32, at(2)));
+        assert!(!budget.has_for_strangers(Instant::ORIGIN + Duration::from_millis(2)));
+    }
+
+    #[test]
+    fn who_was_expected_is_forgotten_after_two_periods_and_not_before() {
+        for (millis, known) in [(14_000, true), (29_000, true), (30_000, false), (900_000, false)] {
+            let mut budget = Budget::new((0, 0), at(0));
+            budget.expect(5, at(0).epoch);
+            if (15_000..60_000).contains(&millis) {
+                budget.turn(at(15_000).epoch);
+            }
+            budget.turn(at(millis).epoch);
+            assert_eq!(budget.is_expected(5), known, "{millis} ms");
+        }
+    }
+
+    #[test]
+    fn a_budget_of_nothing_verifies_nothing() {
+        let mut budget = Budget::new((0, 0), at(0));
+        budget.expect(5, at(0).epoch);
+        assert!(!budget.take(5, at(1000)));
+    }
+}

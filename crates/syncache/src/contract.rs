@@ -1,0 +1,1 @@
+//! The contract: what every `HalfOpen` must do.

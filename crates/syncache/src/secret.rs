@@ -1,0 +1,228 @@
+//! The master secret, and the two keys that it gives at a time.
+//!
+//! Called by `syn_cache.rs`. A key is a keyed function of the master secret and the epoch (decision
+//! C11): whoever has the same secret and about the same wall clock makes and believes the same
+//! cookies, so a restart and a sister instance agree without a word between them. Invariant: at
+//! most the keys of two epochs are believed, of the present secret and, for one cookie lifetime
+//! after it was replaced, of the last. Not here: files; who watches one hands over its bytes.
+
+use core::hash::Hasher;
+
+use floodwall_base::{Instant, SecretRandom, limits};
+use siphasher::sip::SipHasher24;
+use thiserror::Error;
+
+use crate::moment::{Epoch, Moment};
+
+/// How long a cookie is good at most, and how long the gate stays open after a reason to open it.
+pub(crate) const LIFETIME: core::time::Duration =
+    core::time::Duration::from_secs(2 * limits::SYN_COOKIE_PERIOD.as_secs());
+
+/// The master secret of cookies, which instances may share.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret(u64, u64);
+
+/// Why bytes are no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum SecretError {
+    /// Too few.
+    #[error(
+        "the cookie secret has {0} bytes and needs 32 or more: write 32 random bytes, as they are"
+    )]
+    Short(usize),
+    /// All the same.
+    #[error("the cookie secret is one byte again and again: write 32 random bytes")]
+    Uniform,
+}
+
+/// One epoch's key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key(u64, u64);
+
+impl Secret {
+    /// Fewest bytes of a secret.
+    pub const BYTES_MIN: usize = 32;
+
+    /// The secret that these bytes are; all of them count. Text counts as its bytes, end of line
+    /// included, so that sister instances must have the very same file.
+    ///
+    /// # Errors
+    /// They are fewer than [`Secret::BYTES_MIN`], or nobody has drawn them.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SecretError> {
+        if bytes.len() < Self::BYTES_MIN {
+            return Err(SecretError::Short(bytes.len()));
+        }
+        if bytes.iter().all(|byte| Some(byte) == bytes.first()) {
+            return Err(SecretError::Uniform);
+        }
+        let word = |n: usize| {
+            let mut word = [0; 8];
+            word.iter_mut().zip(bytes.iter().skip(n * 8)).for_each(|(to, from)| *to = *from);
+            u64::from_le_bytes(word)
+        };
+        // Two passes under different keys, each over everything.
+        let pass = |keys: (u64, u64), pass: u8| {
+            let mut hasher = SipHasher24::new_with_keys(keys.0, keys.1);
+            hasher.write(bytes);
+            hasher.write_u8(pass);
+            hasher.finish()
+        };
+        Ok(Self(pass((word(0), word(1)), 1), pass((word(2), word(3)), 2)))
+    }
+
+    /// A secret of this start alone.
+    #[must_use]
+    pub fn random(random: &mut SecretRandom) -> Self {
+        Self(random.next_u64(), random.next_u64())
+    }
+
+    fn key(&self, epoch: Epoch) -> Key {
+        let half = |which: u64| {
+            let mut hasher = SipHasher24::new_with_keys(self.0, self.1);
+            hasher.write_u64(epoch.0);
+            hasher.write_u64(which);
+            hasher.finish()
+        };
+        Key(half(0), half(1))
+    }
+}
+
+impl core::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Secret(secret)")
+    }
+}
+
+impl Key {
+    /// The keyed hash that cookies are made of: SipHash-2-4.
+    #[inline]
+    pub(crate) fn mac(&self, words: &[u64]) -> u64 {
+        let mut hasher = SipHasher24::new_with_keys(self.0, self.1);
+        words.iter().for_each(|word| hasher.write_u64(*word));
+        hasher.finish()
+    }
+}
+
+/// The keys of one secret at one epoch.
+#[derive(Clone, Copy)]
+struct Pair {
+    secret: Secret,
+    epoch: Epoch,
+    current: Key,
+    before: Key,
+}
+
+impl Pair {
+    fn new(secret: Secret, epoch: Epoch) -> Self {
+        Self { secret, epoch, current: secret.key(epoch), before: secret.key(epoch.before()) }
+    }
+
+    #[inline]
+    fn turn(&mut self, epoch: Epoch) {
+        if self.epoch != epoch {
+            *self = Self::new(self.secret, epoch);
+        }
+    }
+
+    #[inline]
+    const fn of_parity(&self, odd: bool) -> Key {
+        if (self.epoch.0 & 1 == 1) == odd { self.current } else { self.before }
+    }
+}
+
+/// The keys in force.
+pub(crate) struct Keyring {
+    present: Pair,
+    last: Option<(Pair, Instant)>,
+}
+
+impl Keyring {
+    pub(crate) fn new(secret: Secret, at: Moment) -> Self {
+        Self { present: Pair::new(secret, at.epoch), last: None }
+    }
+
+    /// Takes a new secret; cookies of the last one stay good for their lifetime. The same secret
+    /// again changes nothing and says so.
+    pub(crate) fn reload(&mut self, secret: Secret, at: Moment) -> bool {
+        if secret == self.present.secret {
+            return false;
+        }
+        self.last = Some((self.present, at.now + LIFETIME));
+        self.present = Pair::new(secret, at.epoch);
+        true
+    }
+
+    /// The key that makes cookies now, and whether its epoch is odd.
+    #[inline]
+    pub(crate) fn current(&mut self, at: Moment) -> (Key, bool) {
+        self.present.turn(at.epoch);
+        (self.present.current, at.epoch.0 & 1 == 1)
+    }
+
+    /// The keys that a cookie of that parity may be of: the present secret's, then the last's.
+    #[inline]
+    pub(crate) fn candidates(&mut self, odd: bool, at: Moment) -> (Key, Option<Key>) {
+        self.present.turn(at.epoch);
+        if self.last.is_some_and(|(_, until)| until <= at.now) {
+            self.last = None;
+        }
+        let last = self.last.as_mut().map(|(pair, _)| {
+            pair.turn(at.epoch);
+            pair.of_parity(odd)
+        });
+        (self.present.of_parity(odd), last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::simulated(Instant::from_nanos(seconds * 1_000_000_000))
+    }
+
+    #[test]
+    fn bytes_that_nobody_drew_are_refused_in_clear_words() {
+        let short = Secret::from_bytes(&[7; 31]).unwrap_err();
+        assert_eq!(short, SecretError::Short(31));
+        assert!(short.to_string().contains("31 bytes") && short.to_string().contains("32"));
+        assert_eq!(Secret::from_bytes(&[]).unwrap_err(), SecretError::Short(0));
+        assert_eq!(Secret::from_bytes(&[0; 64]).unwrap_err(), SecretError::Uniform);
+    }
+
+    #[test]
+    fn every_byte_of_a_secret_counts() {
+        let bytes: Vec<u8> = (0..48).collect();
+        let whole = Secret::from_bytes(&bytes).unwrap();
+        assert_eq!(whole, Secret::from_bytes(&bytes).unwrap());
+        for n in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[n] ^= 1;
+            assert_ne!(whole, Secret::from_bytes(&other).unwrap(), "byte {n}");
+        }
+        assert_ne!(whole, Secret::from_bytes(&bytes[..47]).unwrap());
+        assert_eq!(format!("{whole:?}"), "Secret(secret)");
+    }
+
+    #[test]
+    fn two_epochs_have_keys_and_the_third_has_not() {
+        let secret = Secret(1, 2);
+        let mut ring = Keyring::new(secret, at(0));
+        let (first, odd) = ring.current(at(14));
+        assert!(!odd && ring.candidates(odd, at(29)).0 == first);
+        assert!(ring.current(at(15)).0 != first, "the key turns");
+        assert!(ring.candidates(odd, at(30)).0 != first, "of the same parity, but a new one");
+        assert!(ring.candidates(odd, at(0)).0 == first, "a clock set back has its keys again");
+    }
+
+    #[test]
+    fn the_last_secret_is_believed_for_a_lifetime() {
+        let mut ring = Keyring::new(Secret(1, 2), at(0));
+        let (old, odd) = ring.current(at(0));
+        assert!(ring.reload(Secret(3, 4), at(1)) && !ring.reload(Secret(3, 4), at(2)));
+        let (new, last) = ring.candidates(odd, at(29));
+        assert!(new != old && last == Some(old));
+        assert!(ring.candidates(odd, at(31)).1.is_none());
+    }
+}

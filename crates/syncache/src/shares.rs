@@ -1,0 +1,88 @@
+//! `Shares`: how much of the cache, and of each accept queue, one source prefix has.
+//!
+//! Called by `syn_cache.rs`. Counters under a keyed hash of the prefix (IPv4 /24, IPv6 /56), with
+//! no names kept: two prefixes that meet in a counter share a share, which makes it smaller and
+//! never larger. Invariant: what was counted is counted off again exactly once, under the index
+//! that the owner has kept. Not here: what happens to who is over its share.
+//!
+//! # Under flood
+//! Fixed arrays of 4,096 counters; a stranger with many prefixes raises many of them a little. At
+//! 15,359 forged prefixes each counter stands at 4, and a share at thousands: what honest traffic
+//! loses is nothing.
+
+use floodwall_base::{Endpoint, HashKey};
+
+use crate::flow;
+
+/// Counters of each kind; a power of two.
+const COUNTERS: usize = 4096;
+
+/// See the file's head.
+pub(crate) struct Shares {
+    key: HashKey,
+    half_open: Box<[u16; COUNTERS]>,
+    accepts: Box<[u16; COUNTERS]>,
+}
+
+impl Shares {
+    pub(crate) fn new(key: HashKey) -> Self {
+        Self { key, half_open: Box::new([0; COUNTERS]), accepts: Box::new([0; COUNTERS]) }
+    }
+
+    /// The index of a client's prefix.
+    #[inline]
+    pub(crate) fn of(&self, remote: Endpoint) -> u16 {
+        (self.key.words(&[flow::prefix(remote)]) as usize % COUNTERS) as u16
+    }
+
+    /// Half-open connections of that index.
+    #[inline]
+    pub(crate) fn half_open(&self, share: u16) -> usize {
+        self.half_open.get(usize::from(share)).map_or(0, |n| usize::from(*n))
+    }
+
+    /// One more of them.
+    #[inline]
+    pub(crate) fn add_half_open(&mut self, share: u16) {
+        if let Some(n) = self.half_open.get_mut(usize::from(share)) {
+            *n = n.saturating_add(1);
+        }
+    }
+
+    /// One less of them.
+    #[inline]
+    pub(crate) fn drop_half_open(&mut self, share: u16) {
+        if let Some(n) = self.half_open.get_mut(usize::from(share)) {
+            *n = n.saturating_sub(1);
+        }
+    }
+
+    /// The index of a prefix in one listener's accept queue.
+    #[inline]
+    pub(crate) const fn of_queue(share: u16, listener: u16) -> u16 {
+        // Odd, so that each listener sees another permutation.
+        (share ^ listener.wrapping_mul(0x9e37)) % COUNTERS as u16
+    }
+
+    /// Places of accept queues of that index.
+    #[inline]
+    pub(crate) fn accepts(&self, share: u16) -> usize {
+        self.accepts.get(usize::from(share)).map_or(0, |n| usize::from(*n))
+    }
+
+    /// One more of them.
+    #[inline]
+    pub(crate) fn add_accept(&mut self, share: u16) {
+        if let Some(n) = self.accepts.get_mut(usize::from(share)) {
+            *n = n.saturating_add(1);
+        }
+    }
+
+    /// One less of them.
+    #[inline]
+    pub(crate) fn drop_accept(&mut self, share: u16) {
+        if let Some(n) = self.accepts.get_mut(usize::from(share)) {
+            *n = n.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Timed work of the cache: what is sent again, and what is over.
+//!
+//! Called by `syn_cache.rs`. A hand goes over the rows that hold something, once in [`SWEEP`], and
+//! stops wherever its units are spent; it reads one line of a row and no entry that is not due. An
+//! entry's birth follows from when it is due and how often it was sent, so that readers know by
+//! themselves when one is over. Invariant: every visit moves an entry's due moment ahead or takes
+//! it out, so a sweep ends.
+
+use core::time::Duration;
+
+use floodwall_base::{Instant, Units, limits};
+
+use super::SynCache;
+use crate::cache::{Place, Tick};
+use crate::entry::Entry;
+use crate::half_open::SynAck;
+use crate::moment::Moment;
+
+/// How often the hand goes round: two ticks, an eighth of a second.
+pub(super) const SWEEP: Duration = Duration::from_nanos(2 << Tick::SHIFT);
+
+/// Ticks of a second: a second and seven thousandths.
+const SECOND: u16 = 15;
+
+const _: () = assert!((SECOND as u64) << Tick::SHIFT >= 1_000_000_000);
+
+/// When a new entry is due first.
+#[inline]
+pub(super) const fn first_due(now: Instant) -> Tick {
+    Tick::of(now).plus(interval(0))
+}
+
+/// Ticks to the next time, after so many: 1, 2, 4, 8 seconds.
+#[inline]
+const fn interval(retransmits: u8) -> u16 {
+    SECOND << (if retransmits > 7 { 7 } else { retransmits })
+}
+
+/// Ticks from birth to the moment that is due next, after so many: 1, 3, 7, 15 seconds.
+#[inline]
+const fn until_due(retransmits: u8) -> u16 {
+    (interval(retransmits) << 1) - SECOND
+}
+
+impl SynCache {
+    /// Whether an entry has lived its time, whatever timed work has done.
+    #[inline]
+    pub(super) fn is_over(&self, place: Place, entry: &Entry, now: Instant) -> bool {
+        let due = self.cache.due(place);
+        let late = Tick::of(now).since(due);
+        let left = until_due(limits::SYN_ACK_RETRANSMITS) - until_due(entry.retransmits);
+        late >= left as i16
+    }
+
+    pub(super) fn sweep(
+        &mut self,
+        at: Moment,
+        granted: Units,
+        send: &mut impl FnMut(&SynAck),
+    ) -> Units {
+        let mut left = granted;
+        if self.hand.is_none() && (self.cache.len() == 0 || at.now < self.next_sweep) {
+            return Units::default();
+        }
+        let tick = Tick::of(at.now);
+        let mut row = self.hand.unwrap_or(0);
+        while !left.is_zero() {
+            let Some(next) = self.cache.next_row(row) else {
+                self.hand = None;
+                self.next_sweep = at.now + SWEEP;
+                return granted.minus(left);
+            };
+            row = next;
+            left = left.minus(Units(1));
+            while let Some(place) = self.cache.due_in(row, tick) {
+                if left.is_zero() {
+                    self.hand = Some(row);
+                    return granted;
+                }
+                left = left.minus(Units(1));
+                self.overdue(place, at, send);
+            }
+            row += 1;
+        }
+        self.hand = Some(row);
+        granted
+    }
+
+    /// One entry that is due: sent again, or over.
+    fn overdue(&mut self, place: Place, at: Moment, send: &mut impl FnMut(&SynAck)) {
+        let Some(entry) = self.cache.entry(place).copied() else { return };
+        let Some(listener) = self.listeners.of(entry.listener) else {
+            self.remove(place);
+            self.stats.aborted += 1;
+            return;
+        };
+        if self.is_over(place, &entry, at.now) {
+            self.remove(place);
+            self.stats.stale += 1;
+            return;
+        }
+        let (settings, crowded) = (listener.settings, listener.is_crowded(at.now));
+        let (bucket, price) = &mut self.resend;
+        let sends = !crowded && !entry.has_rival() && bucket.take(*price, at.now);
+        *(if sends { &mut self.stats.retransmitted } else { &mut self.stats.withheld }) += 1;
+        if let Some(entry) = self.cache.entry_mut(place) {
+            entry.retransmits += 1;
+        }
+        let next = Tick::of(at.now).plus(interval(entry.retransmits + 1));
+        self.cache.set_due(place, next);
+        if sends {
+            let clock = entry.agreed().timestamp.map_or(0, |_| {
+                let words = crate::flow::Words::of(&entry.flow());
+                self.clock(&words, at.now)
+            });
+            send(&entry.syn_ack(&settings, clock));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_one_two_four_and_eight_seconds() {
+        let seconds: Vec<_> = (0..4).map(|n| interval(n) / SECOND).collect();
+        assert_eq!(seconds, [1, 2, 4, 8]);
+        let sums: Vec<_> = (0..4).map(|n| until_due(n) / SECOND).collect();
+        assert_eq!(sums, [1, 3, 7, 15]);
+    }
+}
