@@ -250,3 +250,11 @@ pub const SYN_COOKIE_ONLY_MIN: Duration = Duration::from_secs(15);
 pub const SYN_COOKIE_ONLY_MAX: Duration = Duration::from_secs(240);
 /// Listeners of one SYN cache.
 pub const LISTENERS_MAX: usize = 1024;
+/// Records of sent data of a shard's TCP connections: several for each connection, of 48 bytes.
+pub const TCP_RECORDS: usize = 65_536;
+/// Records of one TCP connection: a loss in every second segment of 5 MiB in flight.
+pub const TCP_RECORDS_FLOW: usize = 4096;
+/// Which part of the records is kept for cuts, and for connections that have none.
+pub const TCP_RECORDS_RESERVE_PART: usize = 8;
+/// Records that the SACK blocks of one ACK may visit.
+pub const TCP_SACK_STEPS: u32 = 256;

@@ -3,8 +3,8 @@
 //! Called by a connection's input, for every ACK that answers a segment which changes nothing:
 //! challenges, and answers to what lies outside of the window. Invariants: the state is the
 //! connection's own, so that one flow's answers tell nothing of another's (CVE-2016-5696); count
-//! and length of a period are drawn anew each time, so that its edges cannot be found; two desynchronised
-//! ends end their war at this rate.
+//! and length of a period are drawn anew each time, so that its edges cannot be found; two
+//! desynchronised ends end their war at this rate.
 //!
 //! # Under flood
 //! Reachable by anyone who forges a peer's address. Bound: `TCP_CHALLENGES_PER_SECOND` answers a

@@ -1,9 +1,8 @@
 //! The segment size we send (RFC 9293 section 3.7.1, RFC 6691), with a floor.
 //!
 //! Called when a connection is made and when its path's MTU changes. Invariant: the result is at
-//! least `TCP_MSS_FLOOR`, whatever a peer's option or a router's message says, unless the path itself is
-//! below: a tiny segment would let a stranger buy hundreds of our segments for one of his
-//! (CVE-2019-11479).
+//! least `TCP_MSS_FLOOR` less options, whatever a peer's option or a router's message says: a
+//! tiny segment would let a stranger buy hundreds of our segments for one of his (CVE-2019-11479).
 
 use floodwall_base::limits::TCP_MSS_FLOOR;
 use floodwall_base::{Family, Mss};

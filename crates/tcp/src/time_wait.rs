@@ -3,8 +3,8 @@
 //! Called by the shard's demultiplexer for segments of flows that have no connection. Invariants: a
 //! record is found by its whole flow under a keyed hash; a reset never removes one (RFC 1337); a
 //! SYN opens anew only where nothing of the old connection can be taken for the new one's
-//! (RFC 6191, RFC 9293 section 3.10.7.4); records are listed by age, so the one that leaves first is
-//! the one that is due first.
+//! (RFC 6191, RFC 9293 section 3.10.7.4); records are listed by age, so the one that leaves first
+//! is the one that is due first.
 //!
 //! # Under flood
 //! Reachable by a peer that opens and closes connections, where we close first. Bound:
@@ -97,7 +97,7 @@ pub struct TimeWaits {
 }
 
 impl TimeWaits {
-    /// Room for `capacity` records, each for `stay` (2 MSL; four minutes by RFC 9293, one is usual).
+    /// Room for `capacity` records, each for `stay` (2 MSL: four minutes by RFC 9293, one mostly).
     #[must_use]
     pub fn new(capacity: usize, stay: Duration, key: HashKey) -> Self {
         let capacity = capacity.min(NONE as usize / 4);

@@ -1,0 +1,148 @@
+//! RACK: loss told by time (RFC 8985 section 6).
+//!
+//! Called by `scoreboard` for every segment that is newly at the peer, and by `recovery`.
+//! Invariant: the state is that of the segment which left last of all that have arrived; the
+//! reordering window is at most the smoothed round-trip time.
+
+use core::time::Duration;
+
+use floodwall_base::{Instant, Seq};
+
+use crate::rtt::Rtt;
+use crate::scoreboard::AckSegment;
+use crate::timestamps::tick_of;
+
+/// Recoveries without a reported duplicate after which the window shrinks again (section 6.2).
+const PERSIST: u8 = 16;
+/// Segments that must have arrived out of order while no reordering is known (section 5.2).
+const DUP_THRESH: u32 = 3;
+
+/// See the file's head.
+#[derive(Clone, Debug)]
+pub struct Rack {
+    sent_at: Instant,
+    end: Seq,
+    rtt: Duration,
+    /// The last byte known to have arrived.
+    forward: Seq,
+    /// The round in which a duplicate was reported ends here.
+    dsack_round: Option<Seq>,
+    window_mult: u8,
+    persist: u8,
+    has_sample: bool,
+    is_reordering: bool,
+    min_rtt: Option<Duration>,
+}
+
+impl Rack {
+    /// Nothing has arrived; the stream is at `una`.
+    #[must_use]
+    pub const fn new(una: Seq) -> Self {
+        Self {
+            sent_at: Instant::ORIGIN,
+            end: una,
+            rtt: Duration::ZERO,
+            forward: una,
+            dsack_round: None,
+            window_mult: 1,
+            persist: PERSIST,
+            has_sample: false,
+            is_reordering: false,
+            min_rtt: None,
+        }
+    }
+
+    /// Whether the path has been seen to reorder.
+    #[must_use]
+    pub const fn is_reordering(&self) -> bool {
+        self.is_reordering
+    }
+
+    /// The time that the latest segment took.
+    #[must_use]
+    pub const fn rtt(&self) -> Duration {
+        self.rtt
+    }
+
+    /// The same, once something has arrived.
+    #[must_use]
+    pub fn sample(&self) -> Option<Duration> {
+        self.has_sample.then_some(self.rtt)
+    }
+
+    /// The smallest time of the path, which judges whether a retransmission or its original came.
+    pub const fn set_min_rtt(&mut self, min: Option<Duration>) {
+        self.min_rtt = min;
+    }
+
+    /// A segment is newly at the peer (steps 2 and 3).
+    pub(crate) fn on_arrived(
+        &mut self,
+        sent_at: Instant,
+        end: Seq,
+        is_retransmission: bool,
+        segment: &AckSegment<'_>,
+    ) {
+        if self.forward.is_before(end) {
+            self.forward = end;
+        } else if end.is_before(self.forward) && !is_retransmission {
+            self.is_reordering = true;
+        }
+        let rtt = segment.now.saturating_since(sent_at);
+        if is_retransmission {
+            let of_original = segment.echoed_at.is_some_and(|echo| echo < tick_of(sent_at));
+            if of_original || self.min_rtt.is_some_and(|min| rtt < min) {
+                return;
+            }
+        }
+        if !self.has_sample || is_after(sent_at, end, self.sent_at, self.end) {
+            (self.sent_at, self.end, self.rtt, self.has_sample) = (sent_at, end, rtt, true);
+        }
+    }
+
+    /// Whether a segment left before the one that arrived.
+    #[must_use]
+    pub fn was_sent_before(&self, sent_at: Instant, end: Seq) -> bool {
+        self.has_sample && is_after(self.sent_at, self.end, sent_at, end)
+    }
+
+    /// Adapts the window to reported duplicates (step 4).
+    pub fn on_ack(&mut self, una: Seq, nxt: Seq, has_dsack: bool) {
+        if self.dsack_round.is_some_and(|round| round.is_at_most(una)) {
+            self.dsack_round = None;
+        }
+        if has_dsack && self.dsack_round.is_none() {
+            self.dsack_round = Some(nxt);
+            self.window_mult = self.window_mult.saturating_add(1);
+            self.persist = PERSIST;
+        }
+    }
+
+    /// A recovery ends: after sixteen without a reported duplicate the window is small again.
+    pub const fn on_recovered(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.window_mult = 1;
+        }
+    }
+
+    /// How long what left earlier may still come (step 4).
+    #[must_use]
+    pub fn reordering_window(
+        &self,
+        rtt: &Rtt,
+        is_recovering: bool,
+        sacked_segments: u32,
+    ) -> Duration {
+        if !self.is_reordering && (is_recovering || sacked_segments >= DUP_THRESH) {
+            return Duration::ZERO;
+        }
+        let quarter = rtt.min().unwrap_or_default() / 4;
+        (quarter * u32::from(self.window_mult)).min(rtt.smoothed().unwrap_or_default())
+    }
+}
+
+/// RACK_sent_after: later, or in the same moment and further on.
+fn is_after(at: Instant, end: Seq, other_at: Instant, other_end: Seq) -> bool {
+    at > other_at || (at == other_at && other_end.is_before(end))
+}

@@ -1,0 +1,589 @@
+//! A connection's sender: what may leave, what must leave again, and when to look (RFC 8985,
+//! RFC 6675, RFC 9937, RFC 6298, RFC 5682, RFC 4015).
+//!
+//! Called by a connection's output, input and timer. It joins the scoreboard, RACK-TLP, PRR, the
+//! round-trip time and the congestion controller, and keeps the one timer that all of these need.
+//! Invariants: a reduction of the window happens at most once in a window of data; it is undone
+//! only by the peer's own evidence (an echoed timestamp, reported duplicates, F-RTO); timers say
+//! when to look, and every look decides by the clock it is given. The caller sends: first
+//! [`Recovery::next_lost`], then new data, while [`Recovery::allowance`] lasts.
+//! Not here: the peer's window, persist timer, Nagle, who gives up after how many timeouts.
+
+mod undo;
+
+use core::time::Duration;
+
+use floodwall_base::{Instant, Seq};
+
+pub use crate::scoreboard::{AckSegment, Change};
+
+use crate::congestion::{Algorithm, Congestion, CongestionControl, Controller, Delivery, Flight};
+use crate::prr::Prr;
+use crate::rack::Rack;
+use crate::records::Records;
+use crate::rtt::{Rtt, RttConfig};
+use crate::scoreboard::Scoreboard;
+use undo::Undo;
+
+/// Duplicate ACKs that tell of a loss where SACK was not agreed on (RFC 5681 section 3.2).
+const DUP_THRESH: u8 = 3;
+/// Longest time that a peer delays an ACK (RFC 8985 section 7.2, WCDelAckT).
+const DELAYED_ACK_MAX: Duration = Duration::from_millis(200);
+
+/// Where the sender stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// No loss is known.
+    Open,
+    /// Losses are repaired while ACKs come (fast recovery).
+    Fast,
+    /// The retransmission timer ran out: all is sent again in slow start.
+    Timeout,
+}
+
+/// What the timer is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timer {
+    /// Segments that may still arrive out of order are lost then (RFC 8985 section 6.2, step 5).
+    Reordering,
+    /// A tail loss probe is due (section 7).
+    Probe,
+    /// The retransmission timeout.
+    Retransmission,
+}
+
+/// What is to be done when the timer ran out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Expired {
+    /// It was not due, or nothing is outstanding.
+    Nothing,
+    /// Something is lost: send what [`Recovery::next_lost`] says.
+    Lost,
+    /// Send one segment of new data if there is any and the peer's window takes it, whatever the
+    /// allowance; else this range again. Then tell [`Recovery::on_probe_sent`].
+    Probe {
+        /// Where the last segment begins.
+        start: Seq,
+        /// Its bytes.
+        len: u32,
+    },
+    /// A retransmission timeout: send the first segment again.
+    Timeout,
+}
+
+/// What an ACK has brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[must_use]
+pub struct Verdict {
+    /// What it changed on the scoreboard.
+    pub change: Change,
+    /// Bytes found lost by it.
+    pub lost: u32,
+    /// The last reduction was undone: nothing had been lost.
+    pub is_undone: bool,
+    /// The window was reduced: the next new segment carries CWR where ECN is agreed on.
+    pub is_reduced: bool,
+}
+
+/// What the sender asks of its connection's agreement: constant after the handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreement {
+    /// SACK was agreed on.
+    pub sack: bool,
+    /// Bounds of the timeout.
+    pub rtt: RttConfig,
+}
+
+/// See the file's head.
+#[derive(Clone, Debug)]
+pub struct Recovery {
+    board: Scoreboard,
+    rack: Rack,
+    rtt: Rtt,
+    controller: Controller,
+    prr: Prr,
+    undo: Undo,
+    phase: Phase,
+    duplicates: u8,
+    /// Segment size in force.
+    mss: u32,
+    /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
+    point: Seq,
+    /// Reduced because of a mark, up to here (RFC 3168 section 6.1.2).
+    marked: Option<Seq>,
+    /// Where the tail loss probe ended, and whether it repeated something.
+    probe: Option<(Seq, bool)>,
+    /// When the retransmission timer began to run.
+    progress: Instant,
+    /// When new data left last.
+    sent_at: Instant,
+    reordering: Option<Instant>,
+    probe_at: Option<Instant>,
+}
+
+impl Recovery {
+    /// The sender of a connection whose first byte is `una`, in segments of `mss` bytes.
+    #[must_use]
+    pub fn new(una: Seq, mss: u32, algorithm: Algorithm, now: Instant) -> Self {
+        let mss = mss.max(1);
+        Self {
+            board: Scoreboard::new(una),
+            rack: Rack::new(una),
+            rtt: Rtt::new(),
+            controller: Controller::new(algorithm, mss),
+            prr: Prr::default(),
+            undo: Undo::default(),
+            phase: Phase::Open,
+            duplicates: 0,
+            mss,
+            point: una,
+            marked: None,
+            probe: None,
+            progress: now,
+            sent_at: now,
+            reordering: None,
+            probe_at: None,
+        }
+    }
+
+    /// The records of what is outstanding.
+    #[must_use]
+    pub const fn board(&self) -> &Scoreboard {
+        &self.board
+    }
+
+    /// Round-trip times.
+    #[must_use]
+    pub const fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// Round-trip times, for the handshake's sample and late SYNs.
+    pub const fn rtt_mut(&mut self) -> &mut Rtt {
+        &mut self.rtt
+    }
+
+    /// The congestion controller.
+    #[must_use]
+    pub const fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Where the sender stands.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The segment size in force.
+    #[must_use]
+    pub const fn mss(&self) -> u32 {
+        self.mss
+    }
+
+    /// Bytes that congestion allows to leave now, new or again. The peer's window is another bound.
+    #[must_use]
+    pub fn allowance(&self) -> u32 {
+        match self.phase {
+            Phase::Fast => self.prr.allowance(),
+            Phase::Open | Phase::Timeout => {
+                self.controller.window().saturating_sub(self.board.pipe())
+            }
+        }
+    }
+
+    /// What is to be sent again, before anything new: its first byte, and how many follow.
+    #[must_use]
+    pub fn next_lost(&self, records: &Records) -> Option<(Seq, u32)> {
+        self.board.next_lost(records)
+    }
+
+    /// Before data leaves after a pause: a window that nobody used for a timeout is not trusted
+    /// (RFC 5681 section 4.1).
+    pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) {
+        let idle = now.saturating_since(self.sent_at.max(self.progress));
+        let rto = self.rtt.base_rto(&agreement.rtt);
+        if self.board.outstanding() == 0 && idle > rto {
+            self.controller.after_idle(idle, rto, self.mss);
+            self.sent_at = now;
+        }
+    }
+
+    /// New data has left: `len` sequence numbers (SYN and FIN count). False where it could not be
+    /// recorded: then it must not leave. Ask [`Scoreboard::can_record`] before a segment is made.
+    #[must_use]
+    pub fn on_sent(
+        &mut self,
+        records: &mut Records,
+        len: u32,
+        agreement: &Agreement,
+        now: Instant,
+    ) -> bool {
+        let was_idle = self.board.outstanding() == 0;
+        if !self.board.on_sent(records, len, self.mss, now) {
+            return false;
+        }
+        if was_idle {
+            self.progress = now;
+        }
+        self.sent_at = now;
+        self.prr.on_sent(len);
+        self.schedule_probe(agreement, now);
+        true
+    }
+
+    /// `len` bytes from `start` on have left again.
+    pub fn on_retransmitted(&mut self, records: &mut Records, start: Seq, len: u32, now: Instant) {
+        self.board.on_retransmitted(records, start, len, now);
+        self.prr.on_sent(len);
+        self.undo.on_retransmitted(len, now);
+        if start == self.board.una() {
+            self.progress = now;
+        }
+    }
+
+    /// A probe has left: `is_repeat` where it was not new data. New data is told by
+    /// [`Recovery::on_sent`] and a repetition by [`Recovery::on_retransmitted`] as well, before.
+    pub fn on_probe_sent(&mut self, is_repeat: bool, now: Instant) {
+        self.probe = Some((self.board.nxt(), is_repeat));
+        self.probe_at = None;
+        self.progress = now;
+    }
+
+    /// Takes an acknowledgment: everything that follows from it but the sending.
+    pub fn on_ack(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        agreement: &Agreement,
+    ) -> Verdict {
+        let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
+        let change = self.board.on_ack(records, segment, &mut self.rack);
+        self.measure(&change, segment, flight);
+        self.rack.on_ack(self.board.una(), self.board.nxt(), change.dsack.is_some());
+        let mut verdict = Verdict { change, ..Verdict::default() };
+        if change.acked > 0 {
+            self.progress = segment.now;
+            self.duplicates = 0;
+        }
+        self.judge_probe(segment, &change, &mut verdict, flight);
+        verdict.is_undone = self.judge_undo(records, segment, &change);
+        self.end_recovery(&change);
+        verdict.lost = self.detect(records, segment, agreement, &change);
+        if verdict.lost > 0 && self.phase == Phase::Open {
+            self.enter_fast(flight, pipe, segment.now);
+            verdict.is_reduced = true;
+        }
+        self.open_window(segment, &change, &verdict, flight);
+        self.schedule_probe(agreement, segment.now);
+        verdict
+    }
+
+    /// The peer echoes a mark (ECE, RFC 3168 section 6.1.2). True where the window was reduced: the
+    /// next new segment carries CWR.
+    pub fn on_ecn_echo(&mut self, now: Instant) -> bool {
+        let is_answered = self.marked.is_some_and(|until| self.board.una().is_before(until));
+        if is_answered || self.phase != Phase::Open {
+            return false;
+        }
+        self.marked = Some(self.board.nxt());
+        self.undo.disarm();
+        let flight = Flight { size: self.board.outstanding(), mss: self.mss, now };
+        self.controller.on_congestion(Congestion::Ecn, &flight);
+        true
+    }
+
+    /// When to call [`Recovery::on_timer`], and what for; `None` while nothing is outstanding.
+    #[must_use]
+    pub fn timer(&self, agreement: &Agreement) -> Option<(Timer, Instant)> {
+        if self.board.outstanding() == 0 {
+            return None;
+        }
+        let rto = self.progress + self.rtt.rto(&agreement.rtt);
+        Some(match (self.reordering, self.probe_at) {
+            (Some(at), _) if at < rto => (Timer::Reordering, at),
+            (None, Some(at)) if at < rto => (Timer::Probe, at),
+            _ => (Timer::Retransmission, rto),
+        })
+    }
+
+    /// The timer may have run out.
+    pub fn on_timer(
+        &mut self,
+        records: &mut Records,
+        agreement: &Agreement,
+        now: Instant,
+    ) -> Expired {
+        match self.timer(agreement) {
+            Some((timer, at)) if now >= at => match timer {
+                Timer::Reordering => self.on_reordering_timer(records, now),
+                Timer::Probe => self.probe_now(records, now),
+                Timer::Retransmission => self.on_timeout(records, now),
+            },
+            _ => Expired::Nothing,
+        }
+    }
+
+    /// The segment size has changed (path MTU): the window keeps its segments.
+    pub fn set_mss(&mut self, mss: u32) {
+        let mss = mss.max(1);
+        if mss != self.mss {
+            self.controller.on_mss_change(self.mss, mss);
+            self.mss = mss;
+        }
+    }
+
+    /// A router says that what we sent was too big: the first segment is lost, and that is no
+    /// congestion (RFC 1191 section 3, RFC 5927). The caller has validated it and set the size.
+    pub fn on_too_big(&mut self, records: &mut Records) {
+        self.board.mark_first_lost(records);
+    }
+
+    /// Gives the records back: before the connection goes.
+    pub fn clear(&mut self, records: &mut Records) {
+        self.board.clear(records);
+    }
+
+    fn measure(&mut self, change: &Change, segment: &AckSegment<'_>, flight: u32) {
+        let per_round = flight.div_ceil(2 * self.mss);
+        // Karn: what was sent once; else by the echo, if the ACK moved on (RFC 7323 section 4.1).
+        let echoed = || {
+            let at = segment.echoed_at.filter(|_| change.acked > 0)?;
+            Some(segment.now.saturating_since(at))
+        };
+        if let Some(time) = change.rtt.or_else(echoed) {
+            self.rtt.sample(time, per_round, segment.now);
+            self.rack.set_min_rtt(self.rtt.min());
+        }
+    }
+
+    /// Finds what is lost (by time where SACK was agreed on, else by duplicates).
+    fn detect(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        agreement: &Agreement,
+        change: &Change,
+    ) -> u32 {
+        if !agreement.sack {
+            return self.count_duplicates(records, segment, change);
+        }
+        if change.delivered() == 0 && self.reordering.is_none() {
+            return 0;
+        }
+        self.detect_by_time(records, segment.now)
+    }
+
+    fn detect_by_time(&mut self, records: &mut Records, now: Instant) -> u32 {
+        let is_recovering = self.phase != Phase::Open;
+        let window =
+            self.rack.reordering_window(&self.rtt, is_recovering, self.board.sacked_segments());
+        let (lost, again) = self.board.detect_lost(records, &self.rack, window, now);
+        self.reordering = again;
+        lost
+    }
+
+    /// NewReno without SACK (RFC 6582).
+    fn count_duplicates(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        change: &Change,
+    ) -> u32 {
+        if change.acked > 0 {
+            self.board.end_presumption(change.acked.saturating_sub(self.mss));
+            let is_partial = self.phase == Phase::Fast && self.board.outstanding() > 0;
+            return if is_partial { self.board.mark_first_lost(records) } else { 0 };
+        }
+        if !segment.is_duplicate || self.board.outstanding() == 0 {
+            return 0;
+        }
+        self.board.presume(self.mss);
+        self.duplicates = self.duplicates.saturating_add(1);
+        // RFC 5827: with less than four segments in flight, three duplicates cannot come.
+        let segments = self.board.outstanding().div_ceil(self.mss);
+        let thresh = u32::from(DUP_THRESH).min(segments.saturating_sub(1)).max(1);
+        let is_new = self.point.is_at_most(self.board.una());
+        if self.phase == Phase::Open && is_new && u32::from(self.duplicates) >= thresh {
+            self.board.mark_first_lost(records)
+        } else {
+            0
+        }
+    }
+
+    fn enter_fast(&mut self, flight: u32, pipe: u32, now: Instant) {
+        self.phase = Phase::Fast;
+        self.point = self.board.nxt();
+        self.undo.arm(self.board.una());
+        let size = Flight { size: flight, mss: self.mss, now };
+        self.controller.on_congestion(Congestion::Loss, &size);
+        self.prr = Prr::begin(pipe.max(self.mss), self.controller.ssthresh());
+        self.probe_at = None;
+    }
+
+    /// A recovery ends once what was outstanding at its beginning is acknowledged.
+    fn end_recovery(&mut self, change: &Change) {
+        if self.phase == Phase::Open || change.acked == 0 || self.board.una().is_before(self.point)
+        {
+            return;
+        }
+        if self.phase == Phase::Fast {
+            self.controller.on_recovered(self.controller.ssthresh());
+        }
+        self.phase = Phase::Open;
+        self.rack.on_recovered();
+        self.board.end_presumption(u32::MAX);
+    }
+
+    fn open_window(
+        &mut self,
+        segment: &AckSegment<'_>,
+        change: &Change,
+        verdict: &Verdict,
+        flight: u32,
+    ) {
+        if self.phase == Phase::Fast {
+            let delivered = match change.delivered() {
+                // Without SACK each duplicate stands for a segment.
+                0 if segment.is_duplicate => self.mss,
+                delivered => delivered,
+            };
+            let is_safe = change.acked > 0 && verdict.lost == 0;
+            self.prr.on_ack(delivered, self.board.pipe(), is_safe, self.mss);
+        } else if change.acked > 0 {
+            let window = self.controller.window();
+            let slack = (window / 8).max(2 * self.mss);
+            let is_slow_start = window < self.controller.ssthresh();
+            let is_window_limited = self.phase == Phase::Timeout
+                || if is_slow_start { flight >= window / 2 } else { flight + slack >= window };
+            self.controller.on_ack(&Delivery {
+                acked: change.acked,
+                ack: self.board.una(),
+                next: self.board.nxt(),
+                rtt: change.rtt,
+                srtt: self.rtt.smoothed().unwrap_or_default(),
+                is_window_limited,
+                mss: self.mss,
+                now: segment.now,
+            });
+        }
+    }
+
+    /// RFC 8985 section 7.4: what the ACK of a probe tells.
+    fn judge_probe(
+        &mut self,
+        segment: &AckSegment<'_>,
+        change: &Change,
+        verdict: &mut Verdict,
+        flight: u32,
+    ) {
+        let Some((end, is_repeat)) = self.probe else {
+            return;
+        };
+        if segment.ack.is_before(end) {
+            return;
+        }
+        let is_dsack = change.dsack.is_some_and(|block| Seq(block.right) == end);
+        let is_bare_duplicate = segment.ack == end && change.acked == 0;
+        if !is_repeat || is_dsack {
+            self.probe = None;
+        } else if end.is_before(segment.ack) {
+            // The probe repaired a loss that nobody else will tell of.
+            self.probe = None;
+            if self.phase == Phase::Open {
+                let size = Flight { size: flight, mss: self.mss, now: segment.now };
+                self.controller.on_congestion(Congestion::Loss, &size);
+                verdict.is_reduced = true;
+            }
+        } else if is_bare_duplicate && segment.sack.iter().flatten().next().is_none() {
+            self.probe = None;
+        }
+    }
+
+    /// Section 7.2: a probe is due after two round trips in which nothing was heard.
+    fn schedule_probe(&mut self, agreement: &Agreement, now: Instant) {
+        let may = agreement.sack
+            && self.phase == Phase::Open
+            && self.probe.is_none()
+            && self.board.sacked() == 0
+            && self.board.lost() == 0
+            && self.board.outstanding() > 0;
+        self.probe_at = may.then(|| {
+            let wait = match self.rtt.smoothed() {
+                Some(srtt) if self.board.outstanding() <= self.mss => 2 * srtt + DELAYED_ACK_MAX,
+                Some(srtt) => 2 * srtt,
+                None => Duration::from_secs(1),
+            };
+            now + wait
+        });
+    }
+
+    fn probe_now(&mut self, records: &Records, now: Instant) -> Expired {
+        self.probe_at = None;
+        let Some((start, len)) = self.board.last_segment(records, self.mss) else {
+            return Expired::Nothing;
+        };
+        self.progress = now;
+        Expired::Probe { start, len }
+    }
+
+    fn on_reordering_timer(&mut self, records: &mut Records, now: Instant) -> Expired {
+        let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
+        if self.detect_by_time(records, now) == 0 {
+            return Expired::Nothing;
+        }
+        if self.phase == Phase::Open {
+            self.enter_fast(flight, pipe, now);
+        }
+        if self.phase == Phase::Fast {
+            self.prr.on_ack(0, self.board.pipe(), false, self.mss);
+        }
+        Expired::Lost
+    }
+
+    fn on_timeout(&mut self, records: &mut Records, now: Instant) -> Expired {
+        let size = Flight { size: self.board.outstanding(), mss: self.mss, now };
+        // A timeout of what was sent again after a timeout is the same episode (RFC 5681 section
+        // 3.1, equation 4).
+        let is_new = self.phase != Phase::Timeout;
+        self.controller.on_timeout(&size, is_new);
+        if is_new {
+            self.undo.arm_for_timeout(self.board.una(), self.phase == Phase::Open);
+        }
+        let window = self.rack.reordering_window(&self.rtt, true, self.board.sacked_segments());
+        let old = self.rack.sample().map(|rtt| rtt + window);
+        self.board.on_timeout(records, old, now);
+        self.rtt.back_off();
+        self.phase = Phase::Timeout;
+        self.point = self.board.nxt();
+        self.duplicates = 0;
+        (self.reordering, self.probe, self.probe_at) = (None, None, None);
+        self.progress = now;
+        Expired::Timeout
+    }
+
+    /// RFC 4015: a reduction that answered no loss is taken back.
+    fn judge_undo(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        change: &Change,
+    ) -> bool {
+        let is_timeout = self.phase == Phase::Timeout;
+        if !self.undo.judge(segment, change, is_timeout) {
+            return false;
+        }
+        self.controller.undo();
+        self.board.forget_losses(records);
+        self.rtt.end_back_off();
+        if self.phase != Phase::Open {
+            self.phase = Phase::Open;
+            self.rack.on_recovered();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Evidence that a reduction answered no loss.
+//!
+//! Part of the sender ([`super::Recovery`]). Three kinds: the first ACK after a retransmission
+//! echoes a timestamp from before it (Eifel, RFC 3522); all that was sent again is reported as a
+//! duplicate (RFC 3708); after a timeout, something that was never sent again arrives (F-RTO,
+//! RFC 5682 section 3). Invariant: one reduction is undone at most once.
+
+use floodwall_base::{Instant, Seq};
+
+use super::{AckSegment, Change};
+use crate::timestamps::tick_of;
+
+/// See the file's head.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Undo {
+    /// An episode that may be undone.
+    is_armed: bool,
+    /// Its timeout was the first of its kind: F-RTO may judge.
+    is_frto: bool,
+    /// When something was sent again first in it.
+    first_at: Option<Instant>,
+    /// Bytes sent again in it, and those of them reported as duplicates.
+    repeated: u32,
+    reported: u32,
+    /// What was acknowledged when it began.
+    from: Seq,
+}
+
+impl Undo {
+    /// A recovery begins.
+    pub(super) fn arm(&mut self, una: Seq) {
+        *self = Self { is_armed: true, from: una, ..Self::default() };
+    }
+
+    /// A timeout begins one, or turns a recovery into its own.
+    pub(super) fn arm_for_timeout(&mut self, una: Seq, is_frto: bool) {
+        self.arm(una);
+        self.is_frto = is_frto;
+    }
+
+    /// The reduction is right, whatever arrives.
+    pub(super) fn disarm(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Something has left again.
+    pub(super) fn on_retransmitted(&mut self, len: u32, now: Instant) {
+        if self.is_armed {
+            self.first_at.get_or_insert(now);
+            self.repeated = self.repeated.saturating_add(len);
+        }
+    }
+
+    /// Whether this ACK shows that nothing had been lost; then the episode is over.
+    pub(super) fn judge(
+        &mut self,
+        segment: &AckSegment<'_>,
+        change: &Change,
+        is_timeout: bool,
+    ) -> bool {
+        if !self.is_armed {
+            return false;
+        }
+        if let Some(block) = change.dsack
+            && self.from.is_at_most(Seq(block.left))
+        {
+            self.reported = self.reported.saturating_add(Seq(block.right).since(Seq(block.left)));
+        }
+        let is_all_reported = self.repeated > 0 && self.reported >= self.repeated;
+        let is_early = change.acked > 0
+            && segment.echoed_at.zip(self.first_at).is_some_and(|(echo, at)| echo < tick_of(at));
+        let is_original = is_timeout && self.is_frto && change.is_original;
+        // The first ACK that moves on decides about the timestamp; duplicates may come later.
+        if change.acked > 0 {
+            self.is_frto = false;
+            if self.first_at.is_some() && segment.echoed_at.is_some() && !is_early {
+                self.first_at = None;
+            }
+        }
+        let is_spurious = is_all_reported || is_early || is_original;
+        if is_spurious {
+            self.disarm();
+        }
+        is_spurious
+    }
+}

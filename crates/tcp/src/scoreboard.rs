@@ -1,0 +1,536 @@
+//! What of the sent stream the peer has, what is on its way, and what is lost (RFC 2018, RFC 6675,
+//! RFC 8985).
+//!
+//! Called by [`crate::recovery`] alone. Invariants: the records cover exactly `una..nxt`, in order
+//! and without overlap; `pipe + sacked + lost = nxt - una`; a SACK block changes nothing outside of
+//! what was sent, and cuts a record between segments only, so that a peer makes no more
+//! records than we sent segments; blocks are advice, and may be ignored at any time.
+//!
+//! # Under flood
+//! Reachable by a proven peer (CVE-2019-11477 to 11479). Bound: `TCP_RECORDS_FLOW` records. Work of
+//! an ACK: each record leaves once; the blocks together visit at most `TCP_SACK_STEPS` records,
+//! from where the last ACK's blocks ended; the rest is for the next ACK, which repeats it.
+//! Honest traffic loses nothing: its blocks lie where the last ones did.
+
+mod sack;
+
+use core::time::Duration;
+
+use floodwall_base::limits::TCP_RECORDS_FLOW;
+use floodwall_base::{Instant, Seq};
+use floodwall_wire::tcp_options::SackBlock;
+
+use crate::rack::Rack;
+use crate::records::{Ends, Fate, NONE, Record, Records};
+
+/// What one segment of the peer says about what we sent.
+#[derive(Clone, Copy, Debug)]
+pub struct AckSegment<'a> {
+    /// The acknowledgment number; the caller has refused what lies outside of what was sent.
+    pub ack: Seq,
+    /// The blocks of its SACK option.
+    pub sack: &'a [Option<SackBlock>],
+    /// When the timestamp that it echoes left ([`crate::timestamps::TimestampClock::moment`]).
+    pub echoed_at: Option<Instant>,
+    /// It is a duplicate ACK (RFC 5681 section 2): looked at only where SACK was not agreed on.
+    pub is_duplicate: bool,
+    /// The moment.
+    pub now: Instant,
+}
+
+/// What an ACK has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// Bytes newly acknowledged cumulatively.
+    pub acked: u32,
+    /// Of those, bytes that the peer had not reported before.
+    pub acked_new: u32,
+    /// Bytes newly reported in blocks.
+    pub sacked: u32,
+    /// The time since the latest segment left of those that are newly here and were sent once.
+    pub rtt: Option<Duration>,
+    /// A duplicate that the peer reports (RFC 2883), within what was sent.
+    pub dsack: Option<SackBlock>,
+    /// Something is newly here that was sent once.
+    pub is_original: bool,
+}
+
+impl Change {
+    /// Bytes newly known to be at the peer: PRR's DeliveredData.
+    #[must_use]
+    pub const fn delivered(&self) -> u32 {
+        self.acked_new + self.sacked
+    }
+}
+
+/// See the file's head.
+#[derive(Clone, Debug)]
+pub struct Scoreboard {
+    by_seq: Ends,
+    in_flight: Ends,
+    lost_list: Ends,
+    una: Seq,
+    nxt: Seq,
+    sacked: u32,
+    lost: u32,
+    sacked_segments: u32,
+    /// Bytes presumed at the peer because of duplicate ACKs without SACK (RFC 6582).
+    presumed: u32,
+    count: u32,
+    /// The record where the last blocks were found.
+    cursor: u32,
+}
+
+impl Scoreboard {
+    /// Nothing sent; the stream is at `una`.
+    #[must_use]
+    pub const fn new(una: Seq) -> Self {
+        Self {
+            by_seq: Ends::EMPTY,
+            in_flight: Ends::EMPTY,
+            lost_list: Ends::EMPTY,
+            una,
+            nxt: una,
+            sacked: 0,
+            lost: 0,
+            sacked_segments: 0,
+            presumed: 0,
+            count: 0,
+            cursor: NONE,
+        }
+    }
+
+    /// The first byte that is not acknowledged.
+    #[must_use]
+    pub const fn una(&self) -> Seq {
+        self.una
+    }
+
+    /// The next byte to be sent for the first time.
+    #[must_use]
+    pub const fn nxt(&self) -> Seq {
+        self.nxt
+    }
+
+    /// Bytes sent and not acknowledged: RFC 5681's FlightSize.
+    #[must_use]
+    pub const fn outstanding(&self) -> u32 {
+        self.nxt.since(self.una)
+    }
+
+    /// Bytes that are thought to be on their way (RFC 6675 section 4).
+    #[must_use]
+    pub const fn pipe(&self) -> u32 {
+        (self.outstanding() - self.sacked - self.lost).saturating_sub(self.presumed)
+    }
+
+    /// Bytes that the peer has reported in blocks.
+    #[must_use]
+    pub const fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Bytes taken for lost and not sent again.
+    #[must_use]
+    pub const fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Segments that the peer has reported in blocks.
+    #[must_use]
+    pub const fn sacked_segments(&self) -> u32 {
+        self.sacked_segments
+    }
+
+    /// How many records this connection holds.
+    #[must_use]
+    pub const fn record_count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether one more segment could be recorded.
+    #[must_use]
+    pub fn can_record(&self, records: &Records) -> bool {
+        (self.count == 0 && records.available() > 0)
+            || ((self.count as usize) < TCP_RECORDS_FLOW && records.has_spare())
+    }
+
+    /// New data leaves: `len` sequence numbers from [`Scoreboard::nxt`] on, in segments of `unit`
+    /// bytes. False, and nothing is recorded, where [`Scoreboard::can_record`] is false and it
+    /// cannot join the last record.
+    pub fn on_sent(&mut self, records: &mut Records, len: u32, unit: u32, now: Instant) -> bool {
+        let unit = u16::try_from(unit.max(1)).unwrap_or(u16::MAX);
+        if let Some(last) = records.at_mut(self.by_seq.last)
+            && last.sent_at == now
+            && last.fate == Fate::InFlight
+            && last.retransmits == 0
+            && last.unit == unit
+            && u32::from(last.head) == u32::from(unit)
+            && last.len % u32::from(unit) == 0
+            && self.in_flight.last == self.by_seq.last
+        {
+            last.len += len;
+            self.nxt += len;
+            return true;
+        }
+        if !self.can_record(records) {
+            return false;
+        }
+        let head = u16::try_from(len).unwrap_or(u16::MAX).min(unit);
+        let record = Record {
+            start: self.nxt,
+            len,
+            sent_at: now,
+            prev: NONE,
+            next: NONE,
+            older: NONE,
+            newer: NONE,
+            unit,
+            head,
+            segments: 0,
+            retransmits: 0,
+            fate: Fate::InFlight,
+        };
+        let Some(index) = records.take(record) else {
+            return false;
+        };
+        let last = self.by_seq.last;
+        records.link_by_seq(&mut self.by_seq, last, index);
+        records.append_by_time(&mut self.in_flight, index);
+        self.count += 1;
+        self.nxt += len;
+        true
+    }
+
+    /// What is to be sent again first: the first byte, and how many are lost from there on.
+    #[must_use]
+    pub fn next_lost(&self, records: &Records) -> Option<(Seq, u32)> {
+        records.at(self.lost_list.first).map(|record| (record.start, record.len))
+    }
+
+    /// The last segment that was sent and is not known to be at the peer: what a tail loss probe
+    /// repeats (RFC 8985 section 7.3), at most `unit` bytes.
+    #[must_use]
+    pub fn last_segment(&self, records: &Records, unit: u32) -> Option<(Seq, u32)> {
+        let record = records.at(self.by_seq.last).filter(|r| r.fate != Fate::Sacked)?;
+        let start = record.cut_before(record.end() - 1).later(record.end() - unit.min(record.len));
+        Some((start, record.end().since(start)))
+    }
+
+    /// `len` bytes from `start` on have left again. They were lost, or are repeated as a probe.
+    pub fn on_retransmitted(&mut self, records: &mut Records, start: Seq, len: u32, now: Instant) {
+        let Some(mut index) = self.find(records, start) else {
+            return;
+        };
+        if records.at(index).is_some_and(|record| record.start != start) {
+            match self.split(records, index, start) {
+                Some(behind) => index = behind,
+                None => return,
+            }
+        }
+        if records.at(index).is_none_or(|record| record.fate == Fate::Sacked) {
+            return;
+        }
+        if records.at(index).is_some_and(|record| len < record.len) {
+            if self.joins_previous(records, index, len, now) {
+                return;
+            }
+            // Without a free record the rest counts as sent too: it is found lost again.
+            self.split(records, index, start + len);
+        }
+        self.leave_list(records, index);
+        let Some(record) = records.at_mut(index) else {
+            return;
+        };
+        if record.fate == Fate::Lost {
+            self.lost -= record.len;
+        }
+        record.fate = Fate::InFlight;
+        record.sent_at = now;
+        record.retransmits = record.retransmits.saturating_add(1);
+        records.append_by_time(&mut self.in_flight, index);
+    }
+
+    /// Moves the first `len` bytes of a lost record to the one before, which was sent again in this
+    /// same moment: so a burst of retransmissions is one record.
+    fn joins_previous(
+        &mut self,
+        records: &mut Records,
+        index: u32,
+        len: u32,
+        now: Instant,
+    ) -> bool {
+        let Some(record) = records.at(index) else {
+            return false;
+        };
+        let (before, unit, is_lost) = (record.prev, record.unit, record.fate == Fate::Lost);
+        let at_cut = record.cut_before(record.start + len) == record.start + len;
+        let again = record.retransmits.saturating_add(1);
+        let Some(previous) = records.at_mut(before) else {
+            return false;
+        };
+        let joins = is_lost
+            && at_cut
+            && previous.fate == Fate::InFlight
+            && previous.sent_at == now
+            && previous.retransmits == again
+            && previous.unit == unit
+            && previous.cut_before(previous.end() - 1) + u32::from(unit) == previous.end()
+            && self.in_flight.last == before;
+        if joins {
+            previous.len += len;
+            self.lost -= len;
+            if let Some(record) = records.at_mut(index) {
+                record.trim_front(len);
+            }
+        }
+        joins
+    }
+
+    /// Takes the peer's word: what is acknowledged leaves, what its blocks name is marked, `rack`
+    /// learns of each segment that is newly there.
+    pub fn on_ack(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        rack: &mut Rack,
+    ) -> Change {
+        let mut change = Change::default();
+        if self.una.is_before(segment.ack) && segment.ack.is_at_most(self.nxt) {
+            self.advance(records, segment, rack, &mut change);
+        }
+        self.take_blocks(records, segment, rack, &mut change);
+        change
+    }
+
+    fn advance(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        rack: &mut Rack,
+        change: &mut Change,
+    ) {
+        change.acked = segment.ack.since(self.una);
+        while let Some(record) = records.at_mut(self.by_seq.first) {
+            if segment.ack.is_at_most(record.start) {
+                break;
+            }
+            let n = segment.ack.earlier(record.end()).since(record.start);
+            let end = record.start + n;
+            let is_whole = n == record.len;
+            match record.fate {
+                Fate::Sacked => {
+                    self.sacked -= n;
+                    if is_whole {
+                        self.sacked_segments =
+                            self.sacked_segments.saturating_sub(u32::from(record.segments));
+                    }
+                }
+                Fate::Lost => self.lost -= n,
+                Fate::InFlight => {}
+            }
+            if record.fate != Fate::Sacked {
+                change.acked_new += n;
+                let (sent_at, retransmits) = (record.sent_at, record.retransmits);
+                arrived(rack, change, segment, (sent_at, end, retransmits));
+            }
+            if !is_whole {
+                record.trim_front(n);
+                break;
+            }
+            self.remove(records, self.by_seq.first);
+        }
+        self.una = segment.ack;
+        self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
+    }
+
+    /// Marks as lost what RACK says is (RFC 8985 section 6.2, step 5): what left long enough before
+    /// something that has arrived. Returns the bytes, and when to look again at the latest.
+    pub fn detect_lost(
+        &mut self,
+        records: &mut Records,
+        rack: &Rack,
+        reordering: Duration,
+        now: Instant,
+    ) -> (u32, Option<Instant>) {
+        let before = self.lost;
+        while let Some(record) = records.at(self.in_flight.first) {
+            if !rack.was_sent_before(record.sent_at, record.end()) {
+                break;
+            }
+            let due = record.sent_at + rack.rtt() + reordering;
+            if now < due {
+                return (self.lost - before, Some(due));
+            }
+            self.mark_lost(records, self.in_flight.first);
+        }
+        (self.lost - before, None)
+    }
+
+    /// The retransmission timer ran out: the first segment is lost, and what left long enough ago
+    /// (RFC 8985 section 6.3). `rtt` is the RACK's time and reordering window; `None` marks all. A
+    /// peer that reported the first segment and never acknowledged it has dropped it again
+    /// (RFC 2018 section 8): then nothing that it reported counts. Returns the bytes lost.
+    pub fn on_timeout(
+        &mut self,
+        records: &mut Records,
+        rtt: Option<Duration>,
+        now: Instant,
+    ) -> u32 {
+        let before = self.lost;
+        self.presumed = 0;
+        if records.at(self.by_seq.first).is_some_and(|first| first.fate == Fate::Sacked) {
+            self.forget_blocks(records);
+        }
+        while let Some(record) = records.at(self.in_flight.first) {
+            if rtt.is_some_and(|rtt| now < record.sent_at + rtt) {
+                break;
+            }
+            self.mark_lost(records, self.in_flight.first);
+        }
+        self.mark_first_lost(records);
+        self.lost.saturating_sub(before)
+    }
+
+    /// Marks the first segment as lost (RFC 6582: the third duplicate ACK, or a partial one).
+    /// Returns its bytes, 0 where it was lost already.
+    pub fn mark_first_lost(&mut self, records: &mut Records) -> u32 {
+        let index = self.by_seq.first;
+        let Some(record) = records.at(index).filter(|r| r.fate == Fate::InFlight) else {
+            return 0;
+        };
+        let cut = record.start + u32::from(record.head);
+        if u32::from(record.head) < record.len {
+            self.split(records, index, cut);
+        }
+        let len = records.at(index).map_or(0, |record| record.len);
+        self.mark_lost(records, index);
+        self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
+        len
+    }
+
+    /// A duplicate ACK without SACK: a segment of `unit` bytes has left the network.
+    pub fn presume(&mut self, unit: u32) {
+        let most = (self.outstanding() - self.sacked - self.lost).saturating_sub(unit);
+        self.presumed = self.presumed.saturating_add(unit).min(most);
+    }
+
+    /// Takes back `bytes` of what was presumed: they are acknowledged.
+    pub const fn end_presumption(&mut self, bytes: u32) {
+        self.presumed = self.presumed.saturating_sub(bytes);
+    }
+
+    /// What is taken for lost is not: the reduction is undone (RFC 4015).
+    pub fn forget_losses(&mut self, records: &mut Records) {
+        while let Some(record) = records.at_mut(self.lost_list.first) {
+            record.fate = Fate::InFlight;
+            let (index, sent_at) = (self.lost_list.first, record.sent_at);
+            self.lost -= record.len;
+            records.unlink_by_time(&mut self.lost_list, index);
+            self.link_by_moment(records, index, sent_at);
+        }
+    }
+
+    /// Gives all records back: before the connection goes.
+    pub fn clear(&mut self, records: &mut Records) {
+        while self.by_seq.first != NONE {
+            self.remove(records, self.by_seq.first);
+        }
+        (self.sacked, self.lost, self.sacked_segments, self.presumed) = (0, 0, 0, 0);
+        self.una = self.nxt;
+    }
+
+    fn mark_lost(&mut self, records: &mut Records, index: u32) {
+        let Some(record) = records.at_mut(index) else {
+            return;
+        };
+        record.fate = Fate::Lost;
+        let (start, len) = (record.start, record.len);
+        self.lost += len;
+        records.unlink_by_time(&mut self.in_flight, index);
+        // Mostly they come in order; one that comes before them all is wanted first.
+        let is_first = records.at(self.lost_list.first).is_some_and(|r| start.is_before(r.start));
+        let behind = if is_first { NONE } else { self.lost_list.last };
+        records.link_by_time(&mut self.lost_list, behind, index);
+    }
+
+    /// Puts a record back among those in flight, where its moment belongs: from the oldest on, for
+    /// what was taken for lost is old.
+    fn link_by_moment(&mut self, records: &mut Records, index: u32, sent_at: Instant) {
+        let (mut behind, mut at) = (NONE, self.in_flight.first);
+        while let Some(record) = records.at(at).filter(|record| record.sent_at <= sent_at) {
+            (behind, at) = (at, record.newer);
+        }
+        records.link_by_time(&mut self.in_flight, behind, index);
+    }
+
+    /// Takes a record out of the list by time that it is in.
+    fn leave_list(&mut self, records: &mut Records, index: u32) {
+        match records.at(index).map(|record| record.fate) {
+            Some(Fate::InFlight) => records.unlink_by_time(&mut self.in_flight, index),
+            Some(Fate::Lost) => records.unlink_by_time(&mut self.lost_list, index),
+            Some(Fate::Sacked) | None => {}
+        }
+    }
+
+    fn remove(&mut self, records: &mut Records, index: u32) {
+        self.leave_list(records, index);
+        if self.cursor == index {
+            self.cursor = records.at(index).map_or(NONE, |record| record.next);
+        }
+        records.unlink_by_seq(&mut self.by_seq, index);
+        records.give_back(index);
+        self.count -= 1;
+    }
+
+    /// Cuts a record in two; returns the part from `at` on. `None` where no record is free.
+    fn split(&mut self, records: &mut Records, index: u32, at: Seq) -> Option<u32> {
+        if self.count as usize >= TCP_RECORDS_FLOW {
+            return None;
+        }
+        let front = records.at(index)?;
+        let n = at.since(front.start);
+        debug_assert!(n > 0 && n < front.len);
+        let mut back = front.clone();
+        back.trim_front(n);
+        let fate = back.fate;
+        let behind = records.take(back)?;
+        let front = records.at_mut(index)?;
+        front.len = n;
+        front.head = front.head.min(u16::try_from(n).unwrap_or(u16::MAX));
+        records.link_by_seq(&mut self.by_seq, index, behind);
+        match fate {
+            Fate::InFlight => records.link_by_time(&mut self.in_flight, index, behind),
+            Fate::Lost => records.link_by_time(&mut self.lost_list, index, behind),
+            Fate::Sacked => {}
+        }
+        self.count += 1;
+        Some(behind)
+    }
+
+    /// The record that holds `seq`: the first lost one, the last, or one of those around.
+    fn find(&self, records: &Records, seq: Seq) -> Option<u32> {
+        let holds = |index: u32| {
+            records.at(index).is_some_and(|record| seq.is_within(record.start, record.len))
+        };
+        [self.lost_list.first, self.by_seq.last, self.by_seq.first].into_iter().find(|&i| holds(i))
+    }
+}
+
+/// Tells of one range that is newly at the peer.
+fn arrived(
+    rack: &mut Rack,
+    change: &mut Change,
+    segment: &AckSegment<'_>,
+    (sent_at, end, retransmits): (Instant, Seq, u8),
+) {
+    rack.on_arrived(sent_at, end, retransmits > 0, segment);
+    if retransmits == 0 {
+        let rtt = segment.now.saturating_since(sent_at);
+        change.rtt = Some(change.rtt.map_or(rtt, |other| other.min(rtt)));
+        change.is_original = true;
+    }
+}
+
+#[cfg(test)]
+mod tests;

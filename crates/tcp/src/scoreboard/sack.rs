@@ -1,0 +1,192 @@
+//! The blocks of a SACK option: which to believe, and what they mark (RFC 2018, RFC 2883).
+//!
+//! Part of the scoreboard; its invariants and bounds stand there.
+
+use floodwall_base::Seq;
+use floodwall_base::limits::TCP_SACK_STEPS;
+use floodwall_wire::tcp_options::{SACK_BLOCKS_MAX, SackBlock};
+
+use super::{AckSegment, Change, Scoreboard, arrived};
+use crate::rack::Rack;
+use crate::records::{Fate, NONE, Records};
+
+/// How far behind what is acknowledged a reported duplicate may lie.
+const DSACK_REACH: u32 = 1 << 30;
+
+impl Scoreboard {
+    /// Marks what the blocks name, in the order of the stream.
+    pub(super) fn take_blocks(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        rack: &mut Rack,
+        change: &mut Change,
+    ) {
+        let mut blocks = [(Seq(0), Seq(0)); SACK_BLOCKS_MAX];
+        let mut count = 0;
+        change.dsack = duplicate(segment, self.nxt);
+        let skip = usize::from(change.dsack.is_some());
+        for block in segment.sack.iter().flatten().take(SACK_BLOCKS_MAX).skip(skip) {
+            let (left, right) = (Seq(block.left), Seq(block.right));
+            let is_sound =
+                left.is_before(right) && self.una.is_at_most(left) && right.is_at_most(self.nxt);
+            if is_sound && let Some(place) = blocks.get_mut(count) {
+                *place = (left, right);
+                count += 1;
+            }
+        }
+        let una = self.una;
+        let blocks = blocks.get_mut(..count).unwrap_or_default();
+        blocks.sort_unstable_by_key(|(left, _)| left.since(una));
+        let mut steps = TCP_SACK_STEPS;
+        for &mut (left, right) in blocks {
+            self.take_block(records, segment, (rack, change), (left, right), &mut steps);
+        }
+    }
+
+    fn take_block(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        (rack, change): (&mut Rack, &mut Change),
+        (left, right): (Seq, Seq),
+        steps: &mut u32,
+    ) {
+        let Some(mut at) = self.seek(records, left, steps) else {
+            return;
+        };
+        while let Some(record) = records.at(at).filter(|record| record.start.is_before(right)) {
+            if *steps == 0 {
+                return;
+            }
+            *steps -= 1;
+            self.cursor = at;
+            let next = record.next;
+            let from = record.cut_behind(left.later(record.start));
+            let to = record.cut_before(right.earlier(record.end()));
+            if record.fate != Fate::Sacked && from.is_before(to) {
+                let Some(index) = self.carve(records, at, (from, to)) else {
+                    return;
+                };
+                self.mark_sacked(records, segment, (rack, change), index);
+                at = self.merge(records, index);
+                self.cursor = at;
+                at = records.at(at).map_or(NONE, |record| record.next);
+            } else {
+                at = next;
+            }
+        }
+    }
+
+    /// The record that holds `left`, from the cursor on in either direction. Where the steps run
+    /// out the cursor is that much nearer for the next ACK.
+    fn seek(&mut self, records: &Records, left: Seq, steps: &mut u32) -> Option<u32> {
+        if self.cursor == NONE {
+            self.cursor = self.by_seq.first;
+        }
+        loop {
+            let record = records.at(self.cursor)?;
+            if left.is_within(record.start, record.len) {
+                return Some(self.cursor);
+            }
+            *steps = steps.checked_sub(1)?;
+            let is_behind = left.is_before(record.start);
+            self.cursor = if is_behind { record.prev } else { record.next };
+        }
+    }
+
+    /// Makes a record of its own of a range within one.
+    fn carve(&mut self, records: &mut Records, index: u32, (from, to): (Seq, Seq)) -> Option<u32> {
+        let mut index = index;
+        if records.at(index)?.start != from {
+            index = self.split(records, index, from)?;
+        }
+        if records.at(index)?.end() != to {
+            self.split(records, index, to)?;
+        }
+        Some(index)
+    }
+
+    fn mark_sacked(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        (rack, change): (&mut Rack, &mut Change),
+        index: u32,
+    ) {
+        self.leave_list(records, index);
+        let Some(record) = records.at_mut(index) else {
+            return;
+        };
+        if record.fate == Fate::Lost {
+            self.lost -= record.len;
+        }
+        record.fate = Fate::Sacked;
+        record.segments = u16::try_from(record.segment_count()).unwrap_or(u16::MAX);
+        self.sacked += record.len;
+        self.sacked_segments += u32::from(record.segments);
+        change.sacked += record.len;
+        arrived(rack, change, segment, (record.sent_at, record.end(), record.retransmits));
+    }
+
+    /// Joins a reported record with reported neighbours: what it was made of does not matter any
+    /// more. Returns the record that it is part of then.
+    fn merge(&mut self, records: &mut Records, index: u32) -> u32 {
+        let neighbours =
+            records.at(index).map_or((NONE, NONE), |record| (record.prev, record.next));
+        let mut whole = index;
+        for (front, back) in [(index, neighbours.1), (neighbours.0, index)] {
+            let is_sacked = |at| records.at(at).is_some_and(|record| record.fate == Fate::Sacked);
+            if !is_sacked(front) || !is_sacked(back) {
+                continue;
+            }
+            let Some((len, segments)) = records.at(back).map(|r| (r.len, r.segments)) else {
+                continue;
+            };
+            if let Some(record) = records.at_mut(front)
+                && let Some(sum) = record.segments.checked_add(segments)
+            {
+                record.len += len;
+                record.segments = sum;
+                self.remove(records, back);
+                whole = front;
+            }
+        }
+        whole
+    }
+
+    /// Nothing that the peer reported counts any more: all of it is lost.
+    pub(super) fn forget_blocks(&mut self, records: &mut Records) {
+        let mut at = self.by_seq.first;
+        while let Some(record) = records.at_mut(at) {
+            let next = record.next;
+            if record.fate == Fate::Sacked {
+                record.fate = Fate::Lost;
+                record.head = record.unit.min(u16::try_from(record.len).unwrap_or(u16::MAX));
+                self.lost += record.len;
+                records.append_by_time(&mut self.lost_list, at);
+            }
+            at = next;
+        }
+        (self.sacked, self.sacked_segments) = (0, 0);
+    }
+}
+
+/// The duplicate that the first block reports (RFC 2883 section 4): it lies below what is
+/// acknowledged, or within the second block.
+fn duplicate(segment: &AckSegment<'_>, nxt: Seq) -> Option<SackBlock> {
+    let mut blocks = segment.sack.iter().flatten();
+    let first = *blocks.next()?;
+    let (left, right) = (Seq(first.left), Seq(first.right));
+    if !left.is_before(right) || nxt.is_before(right) {
+        return None;
+    }
+    let is_below = right.is_at_most(segment.ack) && segment.ack.since(left) <= DSACK_REACH;
+    let is_inside = blocks.next().is_some_and(|second| {
+        segment.ack.is_at_most(left)
+            && Seq(second.left).is_at_most(left)
+            && right.is_at_most(Seq(second.right))
+            && Seq(second.left).is_before(Seq(second.right))
+    });
+    (is_below || is_inside).then_some(first)
+}
