@@ -16,6 +16,7 @@
 //! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it later |
 //! | [`Per`] | nobody: one value each, on lines of its own |
 //! | [`prefetch()`] | nobody: a line is asked for before it is read |
+//! | [`BitInstructions`] | nobody: work is compiled for them too |
 //!
 //! # Checking
 //!
@@ -45,6 +46,7 @@
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod alarm;
+mod bit_instructions;
 mod cache_padded;
 mod credit;
 mod doorbell;
@@ -62,6 +64,7 @@ mod waker;
 mod weaken;
 
 pub use alarm::Alarm;
+pub use bit_instructions::BitInstructions;
 pub use cache_padded::CachePadded;
 pub use credit::Credit;
 pub use doorbell::{Doorbell, Ring, Rung, Stopped};

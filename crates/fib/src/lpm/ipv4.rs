@@ -25,32 +25,37 @@ impl Family for Ipv4Addr {
 
     #[inline]
     fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> u32 {
-        let bits = addr.to_bits();
-        // As few instructions as can be: what a processor has under way at a time is counted in
-        // them, and each look-up waits for memory.
-        let (block, first) = table.top((bits >> 24) as u8);
-        let (line, second) = table.entry(block, (bits >> 16) as u8);
-        let slot = table.slots.slot(table.slot_at(line, bits >> 8));
-        if CHECK && (MARK..ESCAPE).contains(&slot) {
-            let word = table.word_at(line, bits >> 8 & 255);
-            return ENTRY | table.slots.entry(word.base(), word.slot(bits >> 8));
-        }
-        if is_unusual::<CHECK>(slot) {
-            return walk::<CHECK>(table, bits);
-        }
-        let found = or(u32::from(slot & (MARK - 1)), second);
-        // A branch of the space, not of the table: who is above all prefixes of a /8?
-        if found != 0 {
-            return found;
-        }
-        or(first, table.default.load(Relaxed))
+        single::<CHECK>(table, addr)
     }
 
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
         for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
-            burst::<CHECK>(table, addrs, found);
+            table.run(|| burst::<CHECK>(table, addrs, found));
         }
     }
+}
+
+#[inline(always)]
+fn single<const CHECK: bool>(table: &Table<Ipv4Addr>, addr: Ipv4Addr) -> u32 {
+    let bits = addr.to_bits();
+    // As few instructions as can be: what a processor has under way at a time is counted in
+    // them, and each look-up waits for memory.
+    let (block, first) = table.top((bits >> 24) as u8);
+    let (line, second) = table.entry(block, (bits >> 16) as u8);
+    let slot = table.slots.slot(table.slot_at(line, bits >> 8));
+    if CHECK && (MARK..ESCAPE).contains(&slot) {
+        let word = table.word_at(line, bits >> 8 & 255);
+        return ENTRY | table.slots.entry(word.base(), word.slot(bits >> 8));
+    }
+    if is_unusual::<CHECK>(slot) {
+        return walk::<CHECK>(table, bits);
+    }
+    let found = or(u32::from(slot & (MARK - 1)), second);
+    // A branch of the space, not of the table: who is above all prefixes of a /8?
+    if found != 0 {
+        return found;
+    }
+    or(first, table.default.load(Relaxed))
 }
 
 #[inline(always)]
@@ -66,7 +71,7 @@ fn direct(table: &Table<Ipv4Addr>, bits: u32) -> (u32, u32) {
     (line, or(second, or(first, table.default.load(Relaxed))))
 }
 
-#[inline]
+#[inline(always)]
 fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: &mut [u32]) {
     let mut at = [0_usize; LANES];
     let mut base = [0_u32; LANES];
@@ -77,10 +82,12 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
         // The finished index: half-done arithmetic would be done for several keys at once and
         // taken apart again.
         *at = line as usize * 8 + (bits >> 13 & 7) as usize;
+        table.ask_for_line(line as usize);
     }
     for ((addr, at), base) in addrs.iter().zip(&mut at).zip(&mut base) {
         let word = table.lines.get(*at / 8).map_or(Word::EMPTY, |line| line.word(*at % 8));
         *at = word.slot(addr.to_bits() >> 8);
+        table.slots.ask_for(*at);
         if CHECK {
             *base = word.base() as u32;
         }

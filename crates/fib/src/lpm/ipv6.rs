@@ -26,29 +26,34 @@ impl Family for Ipv6Addr {
 
     #[inline]
     fn lookup<const CHECK: bool>(table: &Table<Self>, addr: Self) -> u32 {
-        let upper = (addr.to_bits() >> 64) as u64;
-        let (mut line, above) = direct(table, upper);
-        // A branch of the space, not of the table.
-        if line == 0 {
-            return above;
-        }
-        let mut slot = 0;
-        for level in 0..LEVELS {
-            let here = table.slots.slot(table.slot_at(line, (upper >> (32 - 8 * level)) as u32));
-            line = Wide::line(here);
-            slot |= Wide::leaf(here);
-        }
-        if line != 0 || (CHECK && Wide::can_expire(slot)) {
-            return walk::<CHECK>(table, addr.to_bits());
-        }
-        or(Wide::value(slot), above)
+        table.run(|| single::<CHECK>(table, addr))
     }
 
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
         for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
-            burst::<CHECK>(table, addrs, found);
+            table.run(|| burst::<CHECK>(table, addrs, found));
         }
     }
+}
+
+#[inline(always)]
+fn single<const CHECK: bool>(table: &Table<Ipv6Addr>, addr: Ipv6Addr) -> u32 {
+    let upper = (addr.to_bits() >> 64) as u64;
+    let (mut line, above) = direct(table, upper);
+    // A branch of the space, not of the table.
+    if line == 0 {
+        return above;
+    }
+    let mut slot = 0;
+    for level in 0..LEVELS {
+        let here = table.slots.slot(table.slot_at(line, (upper >> (32 - 8 * level)) as u32));
+        line = Wide::line(here);
+        slot |= Wide::leaf(here);
+    }
+    if line != 0 || (CHECK && Wide::can_expire(slot)) {
+        return walk::<CHECK>(table, addr.to_bits());
+    }
+    or(Wide::value(slot), above)
 }
 
 /// The line below the direct blocks, and the longest match among them.
@@ -60,7 +65,7 @@ fn direct(table: &Table<Ipv6Addr>, upper: u64) -> (u32, u32) {
     (line, or(third, or(second, or(first, table.default.load(Relaxed)))))
 }
 
-#[inline]
+#[inline(always)]
 fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: &mut [u32]) {
     let mut upper = [0_u64; LANES];
     let mut line = [0_u32; LANES];
@@ -74,6 +79,7 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
     for ((upper, line), found) in upper.iter().zip(&mut line).zip(found.iter_mut()) {
         (*line, *found) = direct(table, *upper);
         lines |= *line;
+        table.ask_for_line(*line as usize);
     }
     for level in 0..LEVELS {
         if lines == 0 {
@@ -85,6 +91,7 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
             let position = (upper >> (32 - 8 * level)) as u32;
             let word = table.word_at(*line, position);
             *at = word.slot(position);
+            table.slots.ask_for(*at);
             if CHECK {
                 let here = (word.base() as u64) << 32 | *at as u64;
                 *last = if *line == 0 { *last } else { here };
@@ -95,6 +102,7 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
             *line = Wide::line(here);
             *slot |= Wide::leaf(here);
             lines |= *line;
+            table.ask_for_line(*line as usize);
         }
     }
     let mut unusual = 0_u32;

@@ -8,6 +8,7 @@
 //! once, before the word that leads to it is published, and not touched again until its grace
 //! period is over; only what runs inherit from above is stored over in place, one slot at a time.
 
+use floodwall_sync::prefetch;
 use floodwall_sync::shim::atomic::{
     AtomicU16, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
@@ -81,6 +82,14 @@ impl Narrow {
     #[inline(always)]
     pub(super) fn slot(&self, at: usize) -> u16 {
         self.0.get(at).map_or(0, |slot| slot.load(Relaxed))
+    }
+
+    /// Asks for a slot that will be read soon.
+    #[inline(always)]
+    pub(super) fn ask_for(&self, at: usize) {
+        if let Some(slot) = self.0.get(at) {
+            prefetch(slot);
+        }
     }
 
     fn long(&self, at: usize) -> u32 {
@@ -181,6 +190,14 @@ impl Wide {
     #[inline(always)]
     pub(super) fn slot(&self, at: usize) -> u32 {
         self.0.get(at).map_or(0, |slot| slot.load(Acquire))
+    }
+
+    /// Asks for a slot that will be read soon.
+    #[inline(always)]
+    pub(super) fn ask_for(&self, at: usize) {
+        if let Some(slot) = self.0.get(at) {
+            prefetch(slot);
+        }
     }
 
     /// The value of a slot that names no child.

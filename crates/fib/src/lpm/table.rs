@@ -9,6 +9,7 @@ use floodwall_sync::shim::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use floodwall_sync::{BitInstructions, prefetch};
 
 use super::slots::Slots;
 use super::word::{Line, Word};
@@ -47,6 +48,7 @@ pub struct Table<A: Family> {
     pub(super) default: AtomicU32,
     /// Nothing that can expire ends before.
     soonest: AtomicU64,
+    bits: Option<BitInstructions>,
 }
 
 fn empty_direct() -> Direct {
@@ -62,6 +64,24 @@ impl<A: Family> Table<A> {
             slots: A::Slots::new(slots),
             default: AtomicU32::new(0),
             soonest: AtomicU64::new(u64::MAX),
+            bits: BitInstructions::detect(),
+        }
+    }
+
+    /// Does `work` with what instructions this processor has for it.
+    #[inline(always)]
+    pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        match self.bits {
+            Some(bits) => bits.run(work),
+            None => work(),
+        }
+    }
+
+    /// Asks for a line that will be read soon.
+    #[inline(always)]
+    pub(super) fn ask_for_line(&self, line: usize) {
+        if let Some(line) = self.lines.get(line) {
+            prefetch(line);
         }
     }
 
