@@ -1,8 +1,9 @@
 //! `Entry`: what we must remember of a SYN, and no more.
 //!
-//! Written by `syn_cache.rs`, kept by `cache.rs`. Invariant: one cache line, so that a SYN
-//! costs one access to memory that is not in a cache (FreeBSD's takes 160 bytes and its links); a
-//! test and an assertion hold the size. Not here: when it is due (`bucket.rs`, with the row), data of SYNs.
+//! Written by `syn_cache.rs`, kept by `cache.rs`. Invariant: one cache line, so that a SYN costs
+//! one access to memory that is not in a cache (FreeBSD's takes 160 bytes and its links); a test
+//! and an assertion hold the size. Not here: when it is due (`bucket.rs`, with the row), data of
+//! SYNs.
 
 use floodwall_base::{Endpoint, FlowKey, IfIndex, Seq};
 

@@ -34,7 +34,7 @@ numbers! {
         added "SyncacheAdded" "SYNs that made an entry.",
         duplicates "SyncacheDupsyn" "SYNs of known clients, answered again.",
         cookies_sent "SyncookiesSent" "SYNs answered by a cookie, nothing kept.",
-        cookies_for_share "TCPReqQFullDoCookies" "Of these, for want of room in the cache or share.",
+        cookies_for_share "TCPReqQFullDoCookies" "Of these, for want of room or share.",
         refused_full "TCPReqQFullDrop" "SYNs refused because there was no room, and no cookies.",
         implausible "SyncacheImplausible" "SYNs from or to what nobody can be.",
         no_listener "SyncacheNoListener" "SYNs and ACKs for a listener that is gone.",

@@ -106,8 +106,10 @@ impl SynCache {
         if let Some(entry) = self.cache.entry_mut(place) {
             entry.retransmits += 1;
         }
-        let next = Tick::of(at.now).plus(interval(entry.retransmits + 1));
-        self.cache.set_due(place, next);
+        // From when it was due, not from now: late work makes nobody live longer.
+        let (now, next) =
+            (Tick::of(at.now), self.cache.due(place).plus(interval(entry.retransmits + 1)));
+        self.cache.set_due(place, if now.since(next) < 0 { next } else { now.plus(1) });
         if sends {
             let clock = entry.agreed().timestamp.map_or(0, |_| {
                 let words = crate::flow::Words::of(&entry.flow());

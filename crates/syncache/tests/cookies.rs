@@ -1,0 +1,337 @@
+//! Cookies through the whole cache: which are believed, for how long, after what, and at what cost.
+//! Security bar: guessable cookies (row 4), cookies after the listener (row 3).
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+
+use core::time::Duration;
+
+use floodwall_base::{Mss, Randomness, Seq};
+use floodwall_syncache::contract::{Client, at_millis, listening, proven, sent};
+use floodwall_syncache::{
+    Ack, Acked, Answered, By, CacheSettings, CookiePolicy, Epoch, HalfOpen, ListenSettings,
+    ListenerId, Moment, Options, Refusal, Secret, SynCache,
+};
+
+const MINUTE: u64 = 60_000;
+
+/// The test's own secret, which instances of different starts may share.
+fn secret(n: u8) -> Secret {
+    let bytes: Vec<u8> = (0..32).map(|byte| byte * 3 + n).collect();
+    Secret::from_bytes(&bytes).unwrap()
+}
+
+fn instance(start: u64, secret: Secret, settings: CacheSettings) -> SynCache {
+    SynCache::new(settings, secret, &mut Randomness::from_number(start).secret, at_millis(0))
+}
+
+/// An instance that was started long ago, with a listener.
+fn old(settings: CacheSettings, cookies: CookiePolicy) -> (SynCache, ListenerId) {
+    let mut it = instance(1, secret(1), settings);
+    let listener = it.listen(ListenSettings { cookies, ..listening(64) }).unwrap();
+    (it, listener)
+}
+
+fn clients() -> impl Iterator<Item = Client> {
+    [false, true].into_iter().flat_map(|v6| {
+        let client = Client::nth(7, v6);
+        [client, client.timeless()]
+    })
+}
+
+fn refused(acked: Acked) -> Refusal {
+    match acked {
+        Acked::Refused(why) => why,
+        Acked::Proven(proof) => panic!("believed: {proof:?}"),
+    }
+}
+
+#[test]
+fn a_cookie_keeps_what_was_offered_exactly_with_timestamps_and_rounded_down_without() {
+    for client in clients() {
+        let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
+        let answer = it.syn(listener, &client.syn(), at_millis(MINUTE));
+        assert!(matches!(answer, Answered::Cookie(_)) && it.stats().half_open == 0);
+        let proof = proven(it.ack(listener, &client.ack(&sent(answer)), at_millis(MINUTE + 90)));
+        assert_eq!((proof.by(), proof.mss(), proof.sack()), (By::Cookie, Mss(1440), true));
+        assert_eq!(proof.window_scale(), Some((7, 7)));
+        assert_eq!((proof.irs(), proof.iss()), (client.irs, sent(answer).seq));
+        assert_eq!(proof.ecn(), client.options.timestamp.is_some());
+        assert_eq!(proof.timestamps().is_some(), client.options.timestamp.is_some());
+    }
+    // 14 has no place in the sequence number; 10 is the next below. In the timestamp it has.
+    for (client, scale) in [(Client::nth(7, false), 14), (Client::nth(7, false).timeless(), 10)] {
+        let options = Options { window_scale: Some(15), mss: Some(1500), ..client.options };
+        let client = Client { options, ..client };
+        let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
+        let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
+        let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 1)));
+        assert_eq!((proof.window_scale(), proof.mss()), (Some((scale, 7)), Mss(1460)));
+    }
+}
+
+#[test]
+fn odd_offers_give_sane_connections() {
+    for v6 in [false, true] {
+        for (mss, least) in [(Some(0), 88), (Some(1), 88), (Some(65_535), 8940), (None, 88)] {
+            for scale in [None, Some(0), Some(14), Some(15), Some(255)] {
+                for timestamp in [None, Some(0), Some(u32::MAX)] {
+                    let options =
+                        Options { mss, window_scale: scale, timestamp, ..Options::default() };
+                    let client = Client { options, ..Client::nth(1, v6) };
+                    let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
+                    let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
+                    let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE)));
+                    assert!(proof.mss().0 >= least && proof.mss().0 <= 8960);
+                    assert!(!proof.sack() && !proof.ecn());
+                    assert_eq!(proof.window_scale().is_some(), scale.is_some());
+                    assert!(proof.window_scale().is_none_or(|(theirs, ours)| {
+                        theirs <= 14 && theirs <= scale.unwrap_or(0) && ours <= 14
+                    }));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_believed_or_even_computed_without_a_recent_reason() {
+    for client in clients() {
+        let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
+        // A cookie of the same secret, made by a sister: good, and yet not asked for.
+        let (mut sister, theirs) = old(CacheSettings::default(), CookiePolicy::Always);
+        let answer = sent(sister.syn(theirs, &client.syn(), at_millis(MINUTE)));
+        it.take_spent();
+        let acked = it.ack(listener, &client.ack(&answer), at_millis(MINUTE));
+        assert_eq!(refused(acked), Refusal::Unknown);
+        assert_eq!((it.take_spent().0, it.stats().unasked), (1, 1), "one look, no hash");
+        // One cookie of its own opens the gate for thirty seconds, of this listener only.
+        let other = it.listen(listening(8)).unwrap();
+        it.unsent(&client.flow, at_millis(MINUTE));
+        let crowd = Client::nth(99, false);
+        let _ = it.syn(listener, &crowd.syn(), at_millis(MINUTE));
+        it.unsent(&crowd.flow, at_millis(MINUTE));
+        let elsewhere = it.ack(other, &client.ack(&answer), at_millis(MINUTE));
+        assert_eq!(refused(elsewhere), Refusal::Unknown);
+        let _ = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 1000)));
+        let late = it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 30_000));
+        assert_eq!(refused(late), Refusal::Unknown);
+    }
+}
+
+#[test]
+fn a_cookie_outlives_one_turn_of_the_keys_and_not_two() {
+    for client in clients() {
+        let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
+        // 14.9 s into a period; the next one is a tenth of a second away.
+        let made = at_millis(MINUTE + 14_900 - 1_000_000 % 15_000);
+        assert_ne!(made.epoch, Moment::simulated(made.now + Duration::from_millis(100)).epoch);
+        let answer = sent(it.syn(listener, &client.syn(), made));
+        let after = |millis| Moment::simulated(made.now + Duration::from_millis(millis));
+        for (millis, good) in [(50, true), (150, true), (15_050, true), (15_150, false)] {
+            let acked = it.ack(listener, &client.ack(&answer), after(millis));
+            assert_eq!(matches!(acked, Acked::Proven(_)), good, "{millis} ms");
+        }
+        // A wall clock that is set back has the old keys again; one that jumps ahead has none.
+        let jumped = Moment::new(after(15_200).now, Epoch(made.epoch.0 + 1000));
+        assert_eq!(refused(it.ack(listener, &client.ack(&answer), jumped)), Refusal::Unknown);
+    }
+}
+
+#[test]
+fn a_restart_and_a_sister_with_the_same_secret_believe_each_others_cookies() {
+    for client in clients() {
+        let (mut first, listener) = old(CacheSettings::default(), CookiePolicy::Always);
+        let answer = sent(first.syn(listener, &client.syn(), at_millis(5)));
+        drop(first);
+        // Another start, other keys of its tables, a monotonic clock of its own.
+        let mut again = instance(2, secret(1), CacheSettings::default());
+        let listener = again.listen(listening(8)).unwrap();
+        let proof = proven(again.ack(listener, &client.ack(&answer), at_millis(2000)));
+        let wanted = client.options.timestamp.map(|_| (7, 7)).or(Some((7, 7)));
+        assert_eq!((proof.by(), proof.window_scale()), (By::Cookie, wanted));
+        let echo = answer.timestamp.map(|(value, _)| value);
+        let onwards = proof.timestamps().map(|t| t.last_sent);
+        assert!(onwards.zip(echo).is_none_or(|(now, then)| now.wrapping_sub(then) < 64));
+
+        // Instances that say so verify whatever comes, at any time.
+        let shared = CacheSettings { shared: true, ..CacheSettings::default() };
+        let (mut sister, theirs) = old(shared, CookiePolicy::Overflow);
+        let (mut one, ours) = old(shared, CookiePolicy::Overflow);
+        let answer = sent(one.syn(ours, &client.syn(), at_millis(9 * MINUTE)));
+        let _ = proven(sister.ack(theirs, &client.ack(&answer), at_millis(9 * MINUTE + 40)));
+
+        // Another secret believes nothing of it.
+        let mut stranger = instance(1, secret(2), shared);
+        let listener = stranger.listen(listening(8)).unwrap();
+        let acked = stranger.ack(listener, &client.ack(&answer), at_millis(9 * MINUTE + 40));
+        assert_eq!(refused(acked), Refusal::Unknown);
+        assert_eq!(stranger.stats().cookies_failed, 1);
+    }
+}
+
+#[test]
+fn a_secret_that_changes_in_mid_handshake_costs_nobody_the_connection() {
+    for client in clients() {
+        let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
+        let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
+        assert!(!it.reload(secret(1), at_millis(MINUTE)), "the same file again");
+        assert!(it.reload(secret(2), at_millis(MINUTE + 10)));
+        let newer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE + 20)));
+        assert_ne!(answer.seq, newer.seq);
+        for answer in [answer, newer] {
+            let _ = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 100)));
+        }
+        let gone = it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 30_010));
+        assert_eq!(refused(gone), Refusal::Unknown);
+    }
+}
+
+#[test]
+fn an_entry_outlives_every_key_that_could_have_made_it() {
+    let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
+    let client = Client::nth(3, true);
+    let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
+    it.reload(secret(5), at_millis(MINUTE + 1));
+    it.reload(secret(6), at_millis(MINUTE + 2));
+    let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 14_000)));
+    assert_eq!((proof.by(), proof.ecn()), (By::Cache, true));
+}
+
+#[test]
+fn whoever_was_displaced_is_still_let_in_by_the_cookie_that_every_sequence_number_is() {
+    for client in clients() {
+        let one = CacheSettings { rows: 1, entries: 1, ..CacheSettings::default() };
+        let (mut it, listener) = old(one, CookiePolicy::Overflow);
+        let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
+        let crowd = Client::nth(50, false);
+        assert!(matches!(
+            it.syn(listener, &crowd.syn(), at_millis(MINUTE + 1)),
+            Answered::Cached(_) | Answered::Cookie(_)
+        ));
+        assert!(!it.expects(&client.flow));
+        let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 40)));
+        assert_eq!((proof.by(), proof.sack()), (By::Cookie, true));
+    }
+}
+
+#[test]
+fn a_cache_that_never_makes_cookies_loses_whom_it_displaces() {
+    let one = CacheSettings { rows: 1, entries: 1, ..CacheSettings::default() };
+    let (mut it, listener) = old(one, CookiePolicy::Never);
+    let client = Client::nth(1, false);
+    let answer = sent(it.syn(listener, &client.syn(), at_millis(1)));
+    let _ = sent(it.syn(listener, &Client::nth(2, false).syn(), at_millis(2)));
+    let acked = it.ack(listener, &client.ack(&answer), at_millis(3));
+    assert_eq!(refused(acked), Refusal::Unknown);
+    assert_eq!((it.stats().cookies_failed, it.stats().unasked), (0, 1));
+}
+
+#[test]
+fn a_closed_listener_leaves_nothing_and_its_cookies_are_clean_connections_of_the_next() {
+    for client in clients() {
+        let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
+        let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
+        it.unlisten(listener);
+        let next = it.listen(listening(8)).unwrap();
+        // Nothing was displaced: what the last listener kept is no reason to compute a cookie.
+        let acked = it.ack(next, &client.ack(&answer), at_millis(MINUTE + 5));
+        assert_eq!(refused(acked), Refusal::Unknown);
+        assert!(Refusal::Unknown.wants_reset() && it.stats().half_open == 0);
+        // By cookie it is let in, with all that it offered.
+        let always = ListenSettings { cookies: CookiePolicy::Always, ..listening(8) };
+        it.unlisten(next);
+        let last = it.listen(always).unwrap();
+        let _ = it.syn(last, &Client::nth(9, false).syn(), at_millis(MINUTE + 6));
+        let proof = proven(it.ack(last, &client.ack(&answer), at_millis(MINUTE + 7)));
+        assert_eq!((proof.listener(), proof.mss()), (last, Mss(1440)));
+    }
+}
+
+#[test]
+fn a_cookie_is_of_one_client_one_link_and_one_sequence_number() {
+    for client in clients() {
+        let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
+        let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
+        let good = client.ack(&answer);
+        let (mut other_port, mut other_zone, mut other_addr) = (good, good, good);
+        other_port.flow.remote.port ^= 1;
+        other_zone.flow.zone.0 ^= 1;
+        other_addr.flow.remote = Client::nth(8, false).flow.remote;
+        let mut all = vec![other_port, other_zone, other_addr, Ack { seq: good.seq + 1, ..good }];
+        all.push(Ack { ack: good.ack + 1, ..good });
+        if let Some((value, echo)) = good.timestamp {
+            all.push(Ack { timestamp: Some((value, echo ^ 1)), ..good });
+            all.push(Ack { timestamp: None, ..good });
+        } else {
+            all.push(Ack { timestamp: Some((1, 0)), ..good });
+        }
+        for ack in all {
+            let acked = it.ack(listener, &ack, at_millis(MINUTE + 1));
+            assert_eq!(refused(acked), Refusal::Unknown, "{ack:?}");
+        }
+        // Again after the connection is over: whoever has a cookie may use it while it is good.
+        let _ = proven(it.ack(listener, &good, at_millis(MINUTE + 1)));
+        let _ = proven(it.ack(listener, &good, at_millis(MINUTE + 2)));
+    }
+}
+
+/// Tries `tries` acknowledgements at one flow, spread over the whole circle; how many are believed.
+fn forge(it: &mut SynCache, listener: ListenerId, client: &Client, tries: u32) -> u64 {
+    let base = Ack { flow: client.flow, seq: client.irs + 1, ack: Seq(0), timestamp: None };
+    let step = 0x9e37_79b1_u32;
+    for n in 0..tries {
+        let ack = Ack { ack: Seq(n.wrapping_mul(step)), ..base };
+        // A hundred thousand a second: the flood of the source times seven.
+        let at = at_millis(MINUTE + u64::from(n) / 1_000_000);
+        if let Acked::Proven(proof) = it.ack(listener, &ack, at) {
+            it.accepted(proof.slot());
+        }
+    }
+    it.stats().cookies_received
+}
+
+#[test]
+fn of_sixteen_million_forged_acknowledgements_one_is_believed() {
+    let deep = std::env::var_os("FLOODWALL_DEEP").is_some();
+    let settings =
+        CacheSettings { verifications: (2_000_000_000, 2_000_000_000), ..CacheSettings::default() };
+    let (mut it, listener) = old(settings, CookiePolicy::Always);
+    let client = Client::nth(7, false);
+    let _ = it.syn(listener, &client.syn(), at_millis(MINUTE));
+    // A quarter of it where time is short: one in 2^20 or worse would show in either.
+    let tries: u32 = if deep { 1 << 28 } else { 1 << 22 };
+    let believed = forge(&mut it, listener, &client, tries);
+    let expected = f64::from(tries) / f64::from(1 << 24);
+    // Three sigma of a Poisson count, and the whole numbers round it.
+    let spread = 3.0 * expected.sqrt() + 1.0;
+    assert!((believed as f64 - expected).abs() <= spread, "{believed} of {tries}");
+    let stats = it.stats();
+    assert_eq!(stats.cookies_failed + stats.cookies_received, u64::from(tries));
+}
+
+#[test]
+fn forged_acknowledgements_cost_no_hash_when_nothing_is_wrong() {
+    let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
+    it.take_spent();
+    assert_eq!(forge(&mut it, listener, &Client::nth(7, true), 10_000), 0);
+    assert_eq!((it.take_spent().0, it.stats().unasked), (10_000, 10_000));
+}
+
+#[test]
+fn verification_keeps_to_its_budget_and_honest_acknowledgements_come_first() {
+    let settings = CacheSettings { verifications: (1000, 100), ..CacheSettings::default() };
+    let (mut it, listener) = old(settings, CookiePolicy::Always);
+    let honest: Vec<_> = (0..25).map(|n| Client::nth(1000 + n, n % 2 == 0)).collect();
+    let answers: Vec<_> =
+        honest.iter().map(|c| sent(it.syn(listener, &c.syn(), at_millis(MINUTE)))).collect();
+    for n in 0..10_000 {
+        let client = Client::nth(5000 + n, n % 2 == 1);
+        let ack = client.ack(&answers[0]);
+        let _ = it.ack(listener, &ack, at_millis(MINUTE + 50));
+    }
+    let stats = it.stats();
+    assert!(stats.cookies_failed <= 100, "{} hashes for forgers", stats.cookies_failed);
+    assert!(stats.over_budget >= 9_900 && !Refusal::Budget.wants_reset());
+    for (client, answer) in honest.iter().zip(&answers) {
+        let _ = proven(it.ack(listener, &client.ack(answer), at_millis(MINUTE + 51)));
+    }
+}
