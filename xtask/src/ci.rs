@@ -18,8 +18,12 @@ struct Step {
 enum Run {
     /// A cargo command with its environment.
     Cargo(&'static [&'static str], &'static [(&'static str, &'static str)]),
-    /// A cargo command whose target folder must not be shared, because its flags differ.
-    Apart(&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]),
+    /// Cargo commands whose target folder must not be shared, because their flags differ.
+    Apart(
+        &'static str,
+        &'static [&'static [&'static str]],
+        &'static [(&'static str, &'static str)],
+    ),
     /// A check of this very program.
     Own(fn(&Path) -> bool),
 }
@@ -50,10 +54,13 @@ const STEPS: &[Step] = &[
     Step {
         name: "loom",
         what: "RUSTFLAGS=\"--cfg loom\" LOOM_MAX_PREEMPTIONS=2 cargo test --release --lib \
-               -p floodwall-sync -p floodwall-packet",
+               -p floodwall-sync -p floodwall-packet; --test reader_and_writer -p floodwall-fib",
         run: Run::Apart(
             "loom",
-            &["test", "--release", "--lib", "-p", "floodwall-sync", "-p", "floodwall-packet"],
+            &[
+                &["test", "--release", "--lib", "-p", "floodwall-sync", "-p", "floodwall-packet"],
+                &["test", "--release", "--test", "reader_and_writer", "-p", "floodwall-fib"],
+            ],
             &[
                 ("RUSTFLAGS", "--cfg loom"),
                 ("LOOM_MAX_PREEMPTIONS", "2"),
@@ -97,9 +104,9 @@ impl Step {
         match self.run {
             Run::Own(check) => check(root),
             Run::Cargo(arguments, environment) => cargo(root, arguments, environment, None),
-            Run::Apart(folder, arguments, environment) => {
+            Run::Apart(folder, commands, environment) => commands.iter().all(|arguments| {
                 cargo(root, arguments, environment, Some(target(root).join(folder)))
-            }
+            }),
         }
     }
 }
@@ -126,7 +133,7 @@ fn cargo(root: &Path, arguments: &[&str], vars: &[(&str, &str)], target: Option<
 }
 
 /// The target folder in force.
-fn target(root: &Path) -> PathBuf {
+pub(crate) fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 

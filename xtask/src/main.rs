@@ -1,4 +1,5 @@
-//! House keeping: `layers` (who imports whom), `tidy` (what no compiler checks), `ci` (everything).
+//! House keeping: `layers` (who imports whom), `tidy` (what no compiler checks), `ci` (everything),
+//! `sanitize` (the tests under a sanitizer).
 //!
 //! Run as `cargo run -p xtask -- <command>`. Exit code 0: it holds; 1: it does not, one line per
 //! complaint; 2: the command itself could not be run.
@@ -6,6 +7,7 @@
 
 mod ci;
 mod layers;
+mod sanitize;
 mod source;
 mod tidy;
 
@@ -19,6 +21,8 @@ usage: cargo run -p xtask -- <command>
   layers          check every import between crates against the table of shelves
   tidy            check the rules that no compiler checks
   ci [step ...]   run everything, or the steps named: fmt layers tidy clippy test doc loom
+  sanitize thread|address [crate ...]
+                  run the tests of these crates, or of those that matter, under a sanitizer
 ";
 
 fn main() -> ExitCode {
@@ -28,6 +32,10 @@ fn main() -> ExitCode {
         Some((command, [])) if command == "layers" => layers(&root),
         Some((command, [])) if command == "tidy" => tidy(&root),
         Some((command, steps)) if command == "ci" => match ci::run(&root, steps) {
+            Ok(passed) => passed,
+            Err(error) => return unusable(&error),
+        },
+        Some((command, which)) if command == "sanitize" => match sanitize::run(&root, which) {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),
         },

@@ -39,7 +39,7 @@ impl Hops {
         Self {
             places: (0..=hops).map(|_| AtomicU32::new(0)).collect(),
             // Each object may change once while its former self waits for readers.
-            words: (0..=2 * hops).map(|_| [const { AtomicU64::new(0) }; WORDS]).collect(),
+            words: (0..=2 * hops).map(|_| core::array::from_fn(|_| AtomicU64::new(0))).collect(),
             buckets: (0..2 * groups * BUCKETS).map(|_| AtomicU32::new(0)).collect(),
         }
     }

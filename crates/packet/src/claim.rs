@@ -13,7 +13,7 @@
 
 use floodwall_sync::shim::atomic::{
     AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{self, Acquire, Relaxed, Release},
 };
 
 /// No thread is attached.
@@ -32,12 +32,12 @@ impl Claim {
 
     /// Passes the claim from one holder to another; false where it is somebody else's.
     pub(crate) fn pass(&self, from: u64, to: u64) -> bool {
-        self.0.compare_exchange(from, to, Acquire, Relaxed).is_ok()
+        self.0.compare_exchange(from, to, edge(Acquire), Relaxed).is_ok()
     }
 
     /// Leaves it to `to`. Called by its holder.
     pub(crate) fn leave_to(&self, to: u64) {
-        self.0.store(to, Release);
+        self.0.store(to, edge(Release));
     }
 
     /// Whether it is the calling thread's, whose number is `me`.
@@ -47,11 +47,24 @@ impl Claim {
     }
 }
 
-/// Weakened by hand, `pass`'s acquire to relaxed made `a_lane_is_handed_on_whole` fail;
-/// `leave_to`'s release is the other end of that one edge.
-#[cfg(test)]
-#[cfg(loom)]
+/// The ordering of one end of the edge from holder to holder.
+#[cfg(not(all(test, loom)))]
+#[inline(always)]
+const fn edge(ordering: Ordering) -> Ordering {
+    ordering
+}
+
+/// The same, unless the model runs without that end.
+#[cfg(all(test, loom))]
+fn edge(ordering: Ordering) -> Ordering {
+    let is_weak = model::WEAKENED.with(|weakened| weakened.get() == Some(ordering));
+    if is_weak { Relaxed } else { ordering }
+}
+
+#[cfg(all(test, loom))]
 mod model {
+    use core::cell::Cell;
+
     use floodwall_sync::shim::{
         Arc, UnsafeCell,
         atomic::{AtomicU32, Ordering::AcqRel},
@@ -59,6 +72,12 @@ mod model {
     use loom::thread;
 
     use super::*;
+
+    std::thread_local! {
+        /// The ordering that the model does without: of `pass` or of `leave_to`. Loom runs all
+        /// threads of a model on the thread of its test.
+        pub(super) static WEAKENED: Cell<Option<Ordering>> = const { Cell::new(None) };
+    }
 
     /// A home: its claim, its stack (how many descriptors it holds), and what died elsewhere.
     struct Home {
@@ -100,8 +119,7 @@ mod model {
         }
     }
 
-    #[test]
-    fn a_lane_is_handed_on_whole() {
+    fn handing_on() {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound.get_or_insert(3);
         builder.check(|| {
@@ -120,5 +138,21 @@ mod model {
             let left = home.stack.with(|stack| unsafe { *stack });
             assert_eq!(left + home.returned.load(Relaxed), 4, "each came home once");
         });
+    }
+
+    #[test]
+    fn a_lane_is_handed_on_whole() {
+        handing_on();
+    }
+
+    /// A model that cannot fail proves nothing.
+    #[test]
+    fn without_either_end_of_the_edge_the_model_fails() {
+        for end in [Acquire, Release] {
+            WEAKENED.with(|weakened| weakened.set(Some(end)));
+            let run = std::panic::catch_unwind(handing_on);
+            WEAKENED.with(|weakened| weakened.set(None));
+            assert!(run.is_err(), "nothing noticed that {end:?} was missing");
+        }
     }
 }

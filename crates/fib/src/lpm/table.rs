@@ -52,7 +52,7 @@ pub struct Table<A: Family> {
 }
 
 fn empty_direct() -> Direct {
-    [const { AtomicU64::new(0) }; DIRECT]
+    core::array::from_fn(|_| AtomicU64::new(0))
 }
 
 impl<A: Family> Table<A> {

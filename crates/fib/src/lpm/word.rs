@@ -22,7 +22,7 @@ pub(super) struct Line([AtomicU64; WORDS]);
 
 impl Line {
     pub(super) fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; WORDS])
+        Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
     /// The word for the positions whose upper three bits are `q`.
