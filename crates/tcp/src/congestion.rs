@@ -84,8 +84,6 @@ pub trait CongestionControl {
     fn on_congestion(&mut self, congestion: Congestion, flight: &Flight);
     /// The retransmission timer ran out for data sent for the first time, or again.
     fn on_timeout(&mut self, flight: &Flight, is_first: bool);
-    /// Recovery is over: the window is `window` now (at most `ssthresh`).
-    fn on_recovered(&mut self, window: u32);
     /// Nothing was in flight for `idle`, of which the timeout is `rto` (RFC 5681 section 4.1).
     fn after_idle(&mut self, idle: Duration, rto: Duration, mss: u32);
     /// The last reduction answered no loss: takes it back (RFC 4015, RFC 9438 section 4.9).
@@ -159,9 +157,6 @@ impl CongestionControl for Controller {
     }
     fn on_timeout(&mut self, flight: &Flight, is_first: bool) {
         each!(self, c => c.on_timeout(flight, is_first));
-    }
-    fn on_recovered(&mut self, window: u32) {
-        each!(self, c => c.on_recovered(window));
     }
     fn after_idle(&mut self, idle: Duration, rto: Duration, mss: u32) {
         each!(self, c => c.after_idle(idle, rto, mss));

@@ -269,13 +269,16 @@ impl Recovery {
         }
         self.judge_probe(segment, &change, &mut verdict, flight);
         verdict.is_undone = self.judge_undo(records, segment, &change);
-        self.end_recovery(&change);
+        let is_ending = self.end_recovery(&change);
         verdict.lost = self.detect(records, segment, agreement, &change);
         if verdict.lost > 0 && self.phase == Phase::Open {
             self.enter_fast(flight, pipe, segment.now);
             verdict.is_reduced = true;
         }
-        self.open_window(segment, &change, &verdict, flight);
+        // The ACK that ends a recovery leaves the window at the threshold (RFC 9937).
+        if !is_ending {
+            self.open_window(segment, &change, &verdict, flight);
+        }
         self.schedule_probe(agreement, segment.now);
         verdict
     }
@@ -422,18 +425,18 @@ impl Recovery {
         self.probe_at = None;
     }
 
-    /// A recovery ends once what was outstanding at its beginning is acknowledged.
-    fn end_recovery(&mut self, change: &Change) {
+    /// A recovery ends once what was outstanding at its beginning is acknowledged; true where that
+    /// was a fast one.
+    fn end_recovery(&mut self, change: &Change) -> bool {
         if self.phase == Phase::Open || change.acked == 0 || self.board.una().is_before(self.point)
         {
-            return;
+            return false;
         }
-        if self.phase == Phase::Fast {
-            self.controller.on_recovered(self.controller.ssthresh());
-        }
+        let was_fast = self.phase == Phase::Fast;
         self.phase = Phase::Open;
         self.rack.on_recovered();
         self.board.end_presumption(u32::MAX);
+        was_fast
     }
 
     fn open_window(

@@ -311,6 +311,7 @@ impl Scoreboard {
         change: &mut Change,
     ) {
         change.acked = segment.ack.since(self.una);
+        let mut fills_hole = false;
         while let Some(record) = records.at_mut(self.by_seq.first) {
             if segment.ack.is_at_most(record.start) {
                 break;
@@ -332,6 +333,7 @@ impl Scoreboard {
             if record.fate != Fate::Sacked {
                 change.acked_new += n;
                 let (sent_at, retransmits) = (record.sent_at, record.retransmits);
+                fills_hole |= retransmits > 0;
                 arrived(rack, change, segment, (sent_at, end, retransmits));
             }
             if !is_whole {
@@ -339,6 +341,10 @@ impl Scoreboard {
                 break;
             }
             self.remove(records, self.by_seq.first);
+        }
+        if fills_hole {
+            // What lay behind the hole waited for it: its time is not the path's.
+            change.rtt = None;
         }
         self.una = segment.ack;
         self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
@@ -389,6 +395,7 @@ impl Scoreboard {
             self.mark_lost(records, self.in_flight.first);
         }
         self.mark_first_lost(records);
+        self.order_lost(records);
         self.lost.saturating_sub(before)
     }
 
@@ -452,6 +459,20 @@ impl Scoreboard {
         let is_first = records.at(self.lost_list.first).is_some_and(|r| start.is_before(r.start));
         let behind = if is_first { NONE } else { self.lost_list.last };
         records.link_by_time(&mut self.lost_list, behind, index);
+    }
+
+    /// Puts what is lost in the order of the stream: after a timeout only the first segment leaves,
+    /// and it must be the one that the peer waits for.
+    fn order_lost(&mut self, records: &mut Records) {
+        self.lost_list = Ends::EMPTY;
+        let mut at = self.by_seq.first;
+        while let Some(record) = records.at(at) {
+            let next = record.next;
+            if record.fate == Fate::Lost {
+                records.append_by_time(&mut self.lost_list, at);
+            }
+            at = next;
+        }
     }
 
     /// Puts a record back among those in flight, where its moment belongs: from the oldest on, for

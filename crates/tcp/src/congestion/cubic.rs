@@ -89,6 +89,16 @@ impl Cubic {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn force_window(&mut self, window: u32) {
+        (self.window, self.ssthresh) = (window, window);
+    }
+
+    #[cfg(test)]
+    pub(super) const fn plateau(&self) -> u32 {
+        self.w_max
+    }
+
     fn save(&mut self) {
         self.before = Some(Before {
             window: self.window,
@@ -237,10 +247,6 @@ impl CongestionControl for Cubic {
         }
         self.curve = None;
         self.window = flight.mss;
-    }
-
-    fn on_recovered(&mut self, window: u32) {
-        self.window = window.min(self.ssthresh).max(1);
     }
 
     fn after_idle(&mut self, idle: Duration, rto: Duration, mss: u32) {

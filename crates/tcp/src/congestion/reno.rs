@@ -79,10 +79,6 @@ impl CongestionControl for Reno {
         self.counted = 0;
     }
 
-    fn on_recovered(&mut self, window: u32) {
-        self.window = window.min(self.ssthresh).max(1);
-    }
-
     fn after_idle(&mut self, idle: Duration, rto: Duration, mss: u32) {
         if idle >= rto {
             self.ssthresh = self.ssthresh.max(self.window / 4 * 3);
