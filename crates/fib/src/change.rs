@@ -79,6 +79,11 @@ pub enum Put {
     Append,
 }
 
+/// Whether a route goes with the link that it was told on.
+const fn is_told(protocol: RouteProtocol) -> bool {
+    matches!(protocol, RouteProtocol::RouterAdvertisement | RouteProtocol::Dhcp)
+}
+
 impl<A: Family> Fib<A> {
     /// Adds a route whose prefix has none of its metric.
     ///
@@ -183,8 +188,8 @@ impl<A: Family> Fib<A> {
         Ok(route)
     }
 
-    /// Removes every route that `which` names; returns how many. Visits all: for links that go and
-    /// addresses that are taken away.
+    /// Removes every route that `which` names; returns how many. Visits all in one call: for
+    /// small tables and for tests.
     pub fn remove(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
         let mut gone = 0;
         for at in 0..self.records.end() {
@@ -193,6 +198,14 @@ impl<A: Family> Fib<A> {
             }
         }
         gone
+    }
+
+    /// As [`Fib::remove`], of the routes that somebody on a link told: advertised ones and those
+    /// of leases. Visits these alone, however many others there are.
+    pub fn remove_told(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
+        let meant = |at: &u32| self.route_at(*at).is_some_and(|route| which(&route));
+        let all: Vec<u32> = self.told.iter().copied().filter(meant).collect();
+        all.into_iter().filter(|at| self.remove_at(*at, now).is_ok()).count()
     }
 
     /// As [`Fib::remove`], of the routes to exactly one prefix: visits these.
@@ -214,7 +227,7 @@ impl<A: Family> Fib<A> {
     }
 
     /// What is wrong with a route, before anything is taken for it.
-    fn check(&self, route: &Route<A>, now: Instant) -> Result<(), RouteError> {
+    pub(crate) fn check(&self, route: &Route<A>, now: Instant) -> Result<(), RouteError> {
         let led = route.gateway.is_some() || route.next_hop.is_some();
         if !route.kind.is_unicast() && led {
             return Err(RouteError::NeedsNoGateway);
@@ -234,7 +247,7 @@ impl<A: Family> Fib<A> {
     }
 
     /// The object that a route goes through, counted on.
-    fn hop_of(&mut self, route: &Route<A>) -> Result<u32, RouteError> {
+    pub(crate) fn hop_of(&mut self, route: &Route<A>) -> Result<u32, RouteError> {
         match route.next_hop {
             None => {
                 let Route { kind, iface, gateway, src_addr, .. } = *route;
@@ -372,7 +385,7 @@ impl<A: Family> Fib<A> {
     }
 
     /// Takes a record, and a lifetime where the route has an end (I1). Readers see neither yet.
-    fn record(
+    pub(crate) fn record(
         &mut self,
         route: &Route<A>,
         table: u16,
@@ -403,12 +416,19 @@ impl<A: Family> Fib<A> {
         if let Some(of) = self.lifetime_of.get_mut(lifetime as usize) {
             *of = at;
         }
+        if is_told(protocol) {
+            self.told.insert(at);
+        }
+        self.newest = at;
         Ok(at)
     }
 
     /// Gives a record back, and its lifetime once readers no longer reach it (I4).
-    fn forget(&mut self, at: u32) {
+    pub(crate) fn forget(&mut self, at: u32) {
         let Some(record) = self.records.remove(at) else { return };
+        if is_told(record.protocol) {
+            self.told.remove(&at);
+        }
         if record.lifetime != NONE {
             self.expiry.cancel(record.lifetime);
             self.unlinked.push(Old::Lifetime(record.lifetime));
@@ -443,8 +463,12 @@ impl<A: Family> Fib<A> {
             return false;
         }
         let before = self.shared.lifetimes.until(lifetime);
+        if let Some(table) = self.tables.get_mut(usize::from(record.table)) {
+            table.index.ends_at(until);
+        }
         self.shared.lifetimes.prolong(lifetime, until);
         self.expiry.insert(lifetime, until, now);
+        self.tell_ends(now);
         self.revision = self.revision.wrapping_add(1);
         // Shortened, or called back to life.
         self.generation = self.generation.wrapping_add(u32::from(until < before || before <= now));

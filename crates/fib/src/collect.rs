@@ -4,6 +4,8 @@
 //! resumed; neither decides an answer: readers judge lifetimes by their own clock, and pass over a
 //! next hop whose link is down.
 
+use core::time::Duration;
+
 use floodwall_base::{IfIndex, Instant};
 use floodwall_sync::shim::atomic::Ordering::Release;
 
@@ -11,24 +13,40 @@ use crate::fib::Fib;
 use crate::lpm::Family;
 use crate::records::NONE;
 
+/// How long after a removal that failed nothing is said about ends: it is tried again before that.
+const STUCK: Duration = Duration::from_millis(4);
+
 /// Routes that are looked at in the very call that says that a link went or came.
-const SWEPT_AT_ONCE: usize = 1024;
+pub(crate) const SWEPT_AT_ONCE: usize = 1024;
 
 impl<A: Family> Fib<A> {
     /// Removes routes that are over, `most` of them at most; returns how many it visited, each of
     /// which was due. The rest is for the next call: see [`Fib::deadline`].
     pub fn collect(&mut self, now: Instant, most: usize) -> usize {
         for visited in 0..most {
-            let Some(lifetime) = self.expiry.pop_due(now) else { return visited };
+            let Some(lifetime) = self.expiry.pop_due(now) else {
+                self.tell_ends(now);
+                return visited;
+            };
             let until = self.shared.lifetimes.until(lifetime);
             let at = self.lifetime_of.get(lifetime as usize).copied().unwrap_or(NONE);
             // Too much waits for readers: it is due again at the next tick.
             if until > now || self.remove_at(at, now).is_err() {
                 self.expiry.insert(lifetime, until.max(now), now);
+                self.ends_known_from = now + STUCK;
                 return visited + 1;
             }
         }
         most
+    }
+
+    /// Tells the large tables before when none of their routes ends, so that look-ups until then
+    /// need not ask for lifetimes. Not while something that is over waits to be removed.
+    pub(crate) fn tell_ends(&mut self, now: Instant) {
+        if now >= self.ends_known_from {
+            let from = self.expiry.ends_from();
+            self.tables.iter_mut().for_each(|table| table.index.none_ends_before(from));
+        }
     }
 
     /// When [`Fib::collect`] or [`Fib::sweep`] has something to do.

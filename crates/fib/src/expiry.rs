@@ -115,6 +115,19 @@ impl Expiry {
         }
     }
 
+    /// A moment before which nothing ends that is set, at most an eighth too early: what was set
+    /// when it had ended already is not counted.
+    pub(crate) fn ends_from(&self) -> Instant {
+        let first_of = |(level, bits): (usize, &u64)| {
+            let shift = level as u32 * STEP_SHIFT;
+            let next = (self.done >> shift) + 1;
+            let ahead = bits.rotate_right((next % SLOTS) as u32).trailing_zeros();
+            (*bits != 0).then(|| (next + u64::from(ahead) - 1) << shift)
+        };
+        let first = self.occupied.iter().enumerate().filter_map(first_of).min();
+        first.map_or(Instant::FAR, |tick| Instant::from_nanos(tick << TICK_SHIFT))
+    }
+
     /// Takes out one entry that is due; `None` where none is.
     #[inline]
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u32> {
@@ -194,6 +207,20 @@ mod tests {
             now = (now + Duration::from_millis(3)).max(expiry.deadline().unwrap_or(now));
         }
         assert_eq!(seen, 4000);
+    }
+
+    #[test]
+    fn nothing_ends_before_the_moment_that_is_told() {
+        let mut expiry = Expiry::new(500, at(SECOND));
+        assert_eq!(expiry.ends_from(), Instant::FAR);
+        for n in (0..500_u32).rev() {
+            let until = at(SECOND) + Duration::from_micros(u64::from(n + 1) * 7919);
+            expiry.insert(n, until, at(SECOND));
+            let (from, left) = (expiry.ends_from(), until.saturating_since(at(SECOND)));
+            assert!(from <= until, "{n}: {from:?}");
+            let early = until.saturating_since(from);
+            assert!(early <= left / 7 + Duration::from_millis(3), "{n}: {early:?} of {left:?}");
+        }
     }
 
     #[test]

@@ -3,14 +3,18 @@
 //! Called by `table.rs`. A host has a handful of prefixes: they are a list, longest first, which
 //! costs a few comparisons and no memory worth naming, and is shown to readers as a whole. A table
 //! of more than [`limits::ROUTES_LISTED_MAX`] prefixes is the trie of [`crate::lpm`], which takes
-//! its memory when it is first needed, and is changed in place.
+//! its memory when it is first needed, and is changed in place. Of a prefix whose best route can
+//! end it has the next hop, until that end: while none has ended, look-ups do not read lifetimes at
+//! all (see [`Target`]). Invariant: no end of what is in the trie is earlier than what the trie was
+//! told of ends.
 
 use std::sync::Arc;
 
 use floodwall_base::{Instant, Prefix, limits};
 use floodwall_sync::qsbr::Domain;
 
-use crate::lpm::{Capacity, Family, Lpm, LpmWriter, UpdateError};
+use crate::lifetimes::{ENTRY, Lifetimes};
+use crate::lpm::{Capacity, Family, Lpm, LpmWriter, Target, UpdateError};
 
 /// One prefix of the list.
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +60,13 @@ impl<A: Family> Index<A> {
         &self,
         domain: &Domain,
         capacity: Capacity,
+        lifetimes: &Lifetimes,
         now: Instant,
     ) -> Result<Self, UpdateError> {
         let mut lpm = LpmWriter::new(domain, capacity);
         if let Self::Listed(list) = self {
             for listed in list.iter().filter(|listed| listed.value != 0) {
-                lpm.insert(listed.prefix, listed.value, now)?;
+                lpm.replace(listed.prefix, target(listed.value, lifetimes), now)?;
             }
         }
         Ok(Self::Large(Box::new(lpm)))
@@ -73,11 +78,11 @@ impl<A: Family> Index<A> {
         prefix: Prefix<A>,
         value: u32,
         dead: bool,
+        lifetimes: &Lifetimes,
         now: Instant,
     ) -> Result<(), UpdateError> {
         match self {
-            Self::Large(lpm) if value == 0 => lpm.remove(prefix, now).map(drop),
-            Self::Large(lpm) => lpm.insert(prefix, value, now).map(drop),
+            Self::Large(lpm) => lpm.replace(prefix, target(value, lifetimes), now).map(drop),
             Self::Listed(list) => {
                 let order = |p: Prefix<A>| (core::cmp::Reverse(p.len()), p.addr());
                 let at = list.binary_search_by_key(&order(prefix), |listed| order(listed.prefix));
@@ -93,15 +98,45 @@ impl<A: Family> Index<A> {
         }
     }
 
+    /// Something that is there ends at `at`: to be called before a lifetime is moved.
+    pub(crate) fn ends_at(&mut self, at: Instant) {
+        if let Self::Large(lpm) = self {
+            lpm.ends_at(at);
+        }
+    }
+
+    /// Nothing that is there ends before `at`.
+    pub(crate) fn none_ends_before(&mut self, at: Instant) {
+        if let Self::Large(lpm) = self {
+            lpm.none_ends_before(at);
+        }
+    }
+
     /// Tries the values of the prefixes that hold `addr`, longest first, until one has an answer.
     /// The trie tries one: what is behind that one stands in its lifetimes.
     #[inline]
-    pub(crate) fn find<T>(&self, addr: A, answer: impl FnMut(u32) -> Option<T>) -> Option<T> {
+    pub(crate) fn find<T>(
+        &self,
+        addr: A,
+        now: Instant,
+        answer: impl FnMut(u32) -> Option<T>,
+    ) -> Option<T> {
         match self {
             Self::Listed(list) => find_listed(list, addr, answer),
-            Self::Large(lpm) => Some(lpm.lookup(addr)).filter(|value| *value != 0).and_then(answer),
+            Self::Large(lpm) => {
+                Some(lpm.lookup_at(addr, now)).filter(|value| *value != 0).and_then(answer)
+            }
         }
     }
+}
+
+/// What the trie is told of a prefix's value; `None` for 0.
+fn target(value: u32, lifetimes: &Lifetimes) -> Option<Target> {
+    if value & ENTRY == 0 {
+        return (value != 0).then(|| Target::forever(value));
+    }
+    let entry = value & !ENTRY;
+    Some(Target::until(lifetimes.hop(entry), entry, lifetimes.until(entry)))
 }
 
 /// Whether an address is of a prefix with a route into a dead link; of a trie it is not known.

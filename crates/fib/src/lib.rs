@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod burst;
 mod change;
 mod collect;
 mod config;
@@ -24,6 +25,7 @@ mod hops;
 mod index;
 mod keyed;
 mod lifetimes;
+mod load;
 pub mod lpm;
 mod next_hop;
 mod objects;
@@ -41,6 +43,7 @@ pub use config::FibConfig;
 pub use dump::Dump;
 pub use error::{Named, RouteError};
 pub use fib::Fib;
+pub use load::LoadError;
 pub use next_hop::{Found, Leg, Member, NextHop, NextHopId};
 pub use objects::ShownHop;
 pub use query::Query;

@@ -8,6 +8,7 @@
 //! after a grace period; whatever a reader meets half-way is a route that is or was there.
 
 use floodwall_base::Instant;
+use floodwall_sync::prefetch;
 use floodwall_sync::shim::atomic::{
     AtomicU64,
     Ordering::{Acquire, Release},
@@ -54,6 +55,19 @@ impl Lifetimes {
         if let Some(entry) = self.0.get(at as usize) {
             let hop = entry.target.load(Acquire) as u32;
             entry.target.store(u64::from(hop) | u64::from(behind) << 32, Release);
+        }
+    }
+
+    /// The next hop of an entry, whether it lives or not.
+    pub(crate) fn hop(&self, at: u32) -> u32 {
+        self.0.get(at as usize).map_or(0, |entry| entry.target.load(Acquire) as u32)
+    }
+
+    /// Asks for an entry that will be read soon.
+    #[inline]
+    pub(crate) fn ask_for(&self, at: u32) {
+        if let Some(entry) = self.0.get(at as usize) {
+            prefetch(entry);
         }
     }
 

@@ -108,27 +108,14 @@ impl<A: Family> Lpm<A> {
     #[must_use]
     #[inline]
     pub fn lookup(&self, _view: View<'_>, addr: A, now: Instant) -> u32 {
-        if !self.table.may_have_ended(now) {
-            let found = A::lookup::<false>(&self.table, addr);
-            // Asked again, as what was found may have been put in meanwhile.
-            if !self.table.may_have_ended(now) {
-                return found;
-            }
-        }
-        A::lookup::<true>(&self.table, addr)
+        self.table.lookup(addr, now)
     }
 
     /// The numbers for a burst of addresses at `now`: `found` is filled up to the shorter of both.
     /// Several times faster than one after the other where the table exceeds the cache.
     #[inline]
     pub fn lookup_burst(&self, _view: View<'_>, addrs: &[A], now: Instant, found: &mut [u32]) {
-        if !self.table.may_have_ended(now) {
-            A::lookup_burst::<false>(&self.table, addrs, found);
-            if !self.table.may_have_ended(now) {
-                return;
-            }
-        }
-        A::lookup_burst::<true>(&self.table, addrs, found);
+        self.table.lookup_burst(addrs, now, found);
     }
 }
 

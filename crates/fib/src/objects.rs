@@ -4,6 +4,7 @@
 
 use floodwall_base::{Instant, limits};
 
+use crate::collect::SWEPT_AT_ONCE;
 use crate::error::RouteError;
 use crate::fib::{Fib, Old};
 use crate::hop_writer::Object;
@@ -47,7 +48,9 @@ impl<A: Family> Fib<A> {
         Ok(())
     }
 
-    /// Lets an object lead elsewhere, and all its routes with it: one store.
+    /// Lets an object lead elsewhere, and all its routes with it: one store. Where it leads into a
+    /// dead link now, or out of one, some routes of a large table are looked at now, the others by
+    /// [`Fib::sweep`], as after [`Fib::set_usable`].
     ///
     /// # Errors
     /// See [`RouteError`]; a group stays a group.
@@ -88,7 +91,7 @@ impl<A: Family> Fib<A> {
         if usable != self.hops.is_usable(id.0, self.down) {
             // It leads into a dead link now, or out of one: its routes are to be looked at.
             self.sweep = Some(0);
-            self.sweep(now, usize::MAX);
+            self.sweep(now, SWEPT_AT_ONCE);
         }
         Ok(())
     }

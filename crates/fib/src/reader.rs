@@ -13,6 +13,7 @@ use floodwall_sync::RcuCell;
 use floodwall_sync::qsbr::View;
 use floodwall_sync::shim::atomic::{AtomicU64, Ordering::Acquire};
 
+use crate::burst::{Ask, burst};
 use crate::hops::Hops;
 use crate::index::{ShownIndex, find_listed, leads_into_dead};
 use crate::lifetimes::{ENTRY, Lifetimes};
@@ -21,9 +22,6 @@ use crate::next_hop::{Found, NextHopId};
 use crate::query::Query;
 use crate::route::RouteKind;
 use crate::rule::{Rule, RuleAction};
-
-/// Destinations that one pass of a burst looks up.
-const LANES: usize = 64;
 
 /// What readers see in place.
 pub(crate) struct Shared<A: Family> {
@@ -93,7 +91,7 @@ impl<A: Family> Plan<A> {
     }
 }
 
-const fn verdict<A: Family>(kind: RouteKind) -> Found<A> {
+pub(crate) const fn verdict<A: Family>(kind: RouteKind) -> Found<A> {
     let (iface, next_hop) = (IfIndex::LOOPBACK, NextHopId(0));
     Found { kind, iface, gateway: None, src_addr: None, next_hop }
 }
@@ -142,6 +140,30 @@ impl<A: Family> Shared<A> {
     }
 }
 
+/// The tables under a view.
+struct Seen<'a, A: Family> {
+    shared: &'a Shared<A>,
+    shown: &'a Shown<A>,
+    view: View<'a>,
+}
+
+impl<A: Family> Ask<A> for Seen<'_, A> {
+    fn trie(&self, table: u16, addrs: &[A], now: Instant, values: &mut [u32]) -> bool {
+        let Some(ShownIndex::Large(lpm)) = self.shown.tables.get(usize::from(table)) else {
+            return false;
+        };
+        lpm.lookup_burst(self.view, addrs, now, values);
+        true
+    }
+
+    fn list(&self, table: u16, addr: A, now: Instant) -> Option<Found<A>> {
+        let Some(ShownIndex::Listed(list)) = self.shown.tables.get(usize::from(table)) else {
+            return None;
+        };
+        find_listed(list, addr, |value| self.shared.resolve(value, &Query::to(addr), now))
+    }
+}
+
 /// See the file's head. Clones read the same tables.
 pub struct FibReader<A: Family> {
     pub(crate) shared: Arc<Shared<A>>,
@@ -181,20 +203,7 @@ impl<A: Family> FibReader<A> {
         found: &mut [Option<Found<A>>],
     ) {
         let (shared, shown) = (&*self.shared, self.shared.shown.load(view));
-        let only = shown.plan.only.and_then(|only| shown.tables.get(usize::from(only)));
-        let Some(ShownIndex::Large(lpm)) = only else {
-            for (addr, found) in addrs.iter().zip(found) {
-                *found = self.lookup(view, *addr, now);
-            }
-            return;
-        };
-        let mut values = [0; LANES];
-        for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
-            lpm.lookup_burst(view, addrs, now, &mut values);
-            for ((addr, value), found) in addrs.iter().zip(&values).zip(found) {
-                *found = shared.resolve(*value, &Query::to(*addr), now);
-            }
-        }
+        burst(shared, &shown.plan, &Seen { shared, shown, view }, addrs, now, found);
     }
 
     /// Whether some route that does not count now, because its interface is down, leads there: to

@@ -110,17 +110,63 @@ impl<A: Family> Table<A> {
         Ok(true)
     }
 
-    /// Becomes a trie, whatever it has.
+    /// Becomes a trie, whatever it has; returns the list that it was.
     pub(crate) fn grow(
         &mut self,
         domain: &Domain,
         capacity: Capacity,
         parts: &mut Parts<'_, A>,
-    ) -> Result<(), RouteError> {
-        self.index = self.index.grown(domain, capacity, parts.now)?;
-        let all: Vec<_> = self.heads.keys().copied().collect();
+    ) -> Result<Index<A>, RouteError> {
+        let grown = self.index.grown(domain, capacity, parts.lifetimes, parts.now)?;
+        let list = core::mem::replace(&mut self.index, grown);
         // Nothing gets another value: what is open learns its cover.
+        self.refresh_all(parts)?;
+        Ok(list)
+    }
+
+    /// Becomes the list again that it was.
+    pub(crate) fn shrink(
+        &mut self,
+        list: Index<A>,
+        parts: &mut Parts<'_, A>,
+    ) -> Result<(), RouteError> {
+        self.index = list;
+        self.refresh_all(parts)
+    }
+
+    fn refresh_all(&mut self, parts: &mut Parts<'_, A>) -> Result<(), RouteError> {
+        let all: Vec<_> = self.heads.keys().copied().collect();
         all.into_iter().try_for_each(|prefix| self.refresh(prefix, parts))
+    }
+
+    /// Makes room for so many prefixes more among the writer's own.
+    pub(crate) fn reserve(&mut self, prefixes: usize) {
+        self.heads.reserve(prefixes);
+    }
+
+    /// Links and shows the only route of a prefix that has none: one that goes through `hop` for
+    /// ever.
+    ///
+    /// # Errors
+    /// The index has no room: nothing is changed.
+    pub(crate) fn link_only(
+        &mut self,
+        at: u32,
+        prefix: Prefix<A>,
+        hop: u32,
+        parts: &mut Parts<'_, A>,
+    ) -> Result<(), RouteError> {
+        self.index.set(prefix, hop, false, parts.lifetimes, parts.now)?;
+        let cover_len = UNCOVERED;
+        let head = Head { first: at, len: 1, value: hop, last: NONE, cover_len, dead: false };
+        self.heads.insert(prefix, head);
+        if let Some(n) = self.lengths.get_mut(usize::from(prefix.len())) {
+            *n += 1;
+        }
+        if !self.open.is_empty() {
+            self.uncover(prefix, hop, parts.lifetimes);
+        }
+        Ok(())
     }
 
     /// Links a route behind those of its prefix that are as good.
@@ -218,7 +264,7 @@ impl<A: Family> Table<A> {
         if (value, dead) != (head.value, head.dead)
             || (!self.index.is_large() && head.first == NONE)
         {
-            self.index.set(prefix, value, dead, parts.now)?;
+            self.index.set(prefix, value, dead, parts.lifetimes, parts.now)?;
         }
         let last = self.entries.last().copied().unwrap_or(NONE);
         if is_open {

@@ -1,6 +1,7 @@
 //! What all tests of the routing tables share, and the tests of its verbs.
 
 mod evolution;
+mod many;
 mod oracle;
 mod verbs;
 

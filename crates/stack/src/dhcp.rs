@@ -358,7 +358,7 @@ impl Stack {
     }
 
     fn forget_lease_routes(&mut self, iface: IfIndex, now: Instant) {
-        self.routes_v4.remove(now, |r| r.iface == iface && r.protocol == RouteProtocol::Dhcp);
+        self.routes_v4.remove_told(now, |r| r.iface == iface && r.protocol == RouteProtocol::Dhcp);
     }
 
     fn restore_mtu(&mut self, iface: IfIndex) {

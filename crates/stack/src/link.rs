@@ -76,8 +76,8 @@ impl Stack {
             }
         }
         let told = [RouteProtocol::RouterAdvertisement, RouteProtocol::Dhcp];
-        self.routes_v4.remove(now, |r| r.iface == iface && told.contains(&r.protocol));
-        self.routes_v6.remove(now, |r| r.iface == iface && told.contains(&r.protocol));
+        self.routes_v4.remove_told(now, |r| r.iface == iface && told.contains(&r.protocol));
+        self.routes_v6.remove_told(now, |r| r.iface == iface && told.contains(&r.protocol));
         let mut waited = PacketList::new();
         self.neighbors_v4.flush_learnt(iface, &mut waited);
         self.neighbors_v6.flush_learnt(iface, &mut waited);

@@ -115,6 +115,31 @@ impl<A: Family> Table<A> {
         self.lines.get(line as usize).map_or(Word::EMPTY, |line| line.word(q))
     }
 
+    /// The number of the longest match, or its entry where something may have ended at `now`.
+    #[inline]
+    pub(super) fn lookup(&self, addr: A, now: Instant) -> u32 {
+        if !self.may_have_ended(now) {
+            let found = A::lookup::<false>(self, addr);
+            // Asked again, as what was found may have been put in meanwhile.
+            if !self.may_have_ended(now) {
+                return found;
+            }
+        }
+        A::lookup::<true>(self, addr)
+    }
+
+    /// The same for a burst.
+    #[inline]
+    pub(super) fn lookup_burst(&self, addrs: &[A], now: Instant, found: &mut [u32]) {
+        if !self.may_have_ended(now) {
+            A::lookup_burst::<false>(self, addrs, found);
+            if !self.may_have_ended(now) {
+                return;
+            }
+        }
+        A::lookup_burst::<true>(self, addrs, found);
+    }
+
     /// Whether something may have ended at `now`.
     #[inline(always)]
     pub(super) fn may_have_ended(&self, now: Instant) -> bool {

@@ -216,6 +216,19 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         A::lookup::<true>(&self.table, addr)
     }
 
+    /// As [`Lpm::lookup`], for the writer itself.
+    #[must_use]
+    #[inline]
+    pub fn lookup_at(&self, addr: A, now: Instant) -> u32 {
+        self.table.lookup(addr, now)
+    }
+
+    /// As [`Lpm::lookup_burst`], for the writer itself.
+    #[inline]
+    pub fn lookup_burst(&self, addrs: &[A], now: Instant, found: &mut [u32]) {
+        self.table.lookup_burst(addrs, now, found);
+    }
+
     /// What exactly this prefix leads to: as [`LpmWriter::replace`] returns it.
     #[must_use]
     pub fn exact(&self, prefix: Prefix<A>) -> Option<u32> {
@@ -236,15 +249,27 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         prefixes: impl IntoIterator<Item = (Prefix<A>, u32)>,
         now: Instant,
     ) -> Result<(), UpdateError> {
-        self.loading = self.is_empty();
+        self.begin_load(false);
         let loaded = prefixes.into_iter().try_for_each(|(p, v)| self.insert(p, v, now).map(drop));
+        self.end_load(now)?;
+        loaded
+    }
+
+    /// What follows is the load of a table that is empty, or that no reader has: until
+    /// [`LpmWriter::end_load`] look-ups find little of it.
+    pub(crate) const fn begin_load(&mut self, is_unseen: bool) {
+        self.loading = is_unseen || self.is_empty();
+    }
+
+    /// Shows what was loaded.
+    pub(crate) fn end_load(&mut self, now: Instant) -> Result<(), UpdateError> {
         if core::mem::take(&mut self.loading) {
             for line in self.lines.numbers() {
                 self.make_room(now)?;
                 self.paint_all(Id::Line(line), now)?;
             }
         }
-        loaded
+        Ok(())
     }
 
     /// What it takes.

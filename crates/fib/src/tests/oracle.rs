@@ -243,10 +243,13 @@ impl<A: Family> Case<A> {
         has.sort();
         wants.sort();
         assert_eq!(has, wants);
-        for _ in 0..12 {
-            let addr = self.addr();
+        let addrs: Vec<A> = (0..12).map(|_| self.addr()).collect();
+        let mut burst = vec![None; addrs.len()];
+        self.fib.lookup_burst(&addrs, self.now, &mut burst);
+        for (addr, at_once) in addrs.into_iter().zip(burst) {
             let wanted = self.oracle.lookup(addr, self.now, self.down);
             let found = self.fib.lookup(addr, self.now);
+            assert_eq!(at_once, found, "{addr} in a burst");
             assert_eq!(found.map(|f| f.iface), wanted.map(|r| r.iface), "{addr} wants {wanted:?}");
         }
         invariants(&self.fib);

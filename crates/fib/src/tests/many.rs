@@ -1,0 +1,226 @@
+//! Many at once: bursts of look-ups, loads of routes, and what a call does at most.
+
+use super::*;
+use crate::{
+    Found, NextHop, NextHopId, RouteError, RouteKind, RouteProtocol, Rule, RuleAction, TableId,
+};
+use floodwall_sync::qsbr::Domain;
+
+both! {
+    a_burst_is_its_look_ups_through_rules_lists_and_tries => bursts;
+    a_load_is_its_additions_in_a_list_and_in_a_trie => loads;
+    a_load_that_is_refused_changes_nothing => refused;
+    a_lifetime_counts_to_the_nanosecond_however_it_is_moved => moved;
+    what_a_next_hop_leaves_is_swept_in_steps => swept;
+    a_link_that_goes_visits_what_was_told_and_not_the_operators_routes => told;
+}
+
+fn nth<A: Address>(n: u32) -> Route<A> {
+    let bits = u128::from(0x0a00_0000 + (n << 8)) << 96;
+    let to = Prefix::new(A::from_bits_aligned(bits), 24).unwrap();
+    Route::on_link(to, IfIndex((n % 60) as u16 + 1))
+}
+
+fn inside<A: Address>(n: u32) -> A {
+    A::from_bits_aligned(nth::<A>(n).prefix.addr().to_bits_aligned() | 7 << 96)
+}
+
+fn large<A: Family>(routes: usize) -> Fib<A> {
+    Fib::alone(FibConfig::for_routes(routes), HashKey::new(1, 2), START)
+}
+
+fn iface<A: Address>(found: Option<Found<A>>) -> u16 {
+    found.map_or(0, |found| found.iface.0)
+}
+
+fn bursts<A: Family>() {
+    let domain = Domain::new(1);
+    let reader = domain.reader().unwrap();
+    let config = FibConfig::for_routes(4000);
+    let mut fib = Fib::<A>::new(&domain, config, HashKey::new(1, 2), START);
+    let other = TableId(7);
+    let check = |fib: &mut Fib<A>| {
+        fib.publish(START);
+        let addrs: Vec<A> = (0..900).map(inside).collect();
+        for now in [START, after(3), after(9)] {
+            let (mut own, mut seen) = (vec![None; 900], vec![None; 901]);
+            fib.lookup_burst(&addrs, now, &mut own);
+            fib.reader().lookup_burst(reader.view(), &addrs, now, &mut seen);
+            for (n, addr) in addrs.iter().enumerate() {
+                let alone = fib.lookup(*addr, now);
+                assert_eq!((own[n], seen[n]), (alone, alone), "{addr} at {now:?}");
+                assert_eq!(fib.reader().lookup(reader.view(), *addr, now), alone);
+            }
+            assert_eq!(seen[900], None, "no more than there are addresses");
+        }
+    };
+    let ends = |n: u32| n.is_multiple_of(3).then(|| after(u64::from(n % 8 + 1)));
+    // A list alone; a trie alone; both, and rules that ask them for some; one that decides.
+    (0..100).for_each(|n| fib.add(Route { expires: ends(n), ..nth(n) }, START).unwrap());
+    check(&mut fib);
+    (100..600).for_each(|n| fib.add(Route { expires: ends(n), ..nth(n) }, START).unwrap());
+    fib.add(Route { prefix: Prefix::all(), ..nth(4) }, START).unwrap();
+    check(&mut fib);
+    (0..50).for_each(|n| {
+        fib.add(Route { table: other, iface: IfIndex(61), ..nth(7 * n) }, START).unwrap();
+    });
+    fib.add_rule(Rule::all(5, other)).unwrap();
+    check(&mut fib);
+    let to = Some(prefix("10.0.0.0/18"));
+    fib.delete_rule(|rule| rule.priority == 5).unwrap();
+    fib.add_rule(Rule { to, ..Rule::all(5, other) }).unwrap();
+    let action = RuleAction::Decide(RouteKind::Blackhole);
+    let to = Some(prefix("10.2.0.0/17"));
+    fib.add_rule(Rule { to, action, ..Rule::all(9, other) }).unwrap();
+    check(&mut fib);
+    assert_eq!(fib.lookup(inside(0x210), START).unwrap().kind, RouteKind::Blackhole);
+    assert_eq!([0, 7, 8].map(|n| iface(fib.lookup(inside(n), after(9)))), [61, 61, 9]);
+}
+
+fn loads<A: Family>() {
+    for count in [10_u32, 3000] {
+        let (mut added, mut loaded) = (large::<A>(4000), large::<A>(4000));
+        for fib in [&mut added, &mut loaded] {
+            fib.add(Route { metric: 5, ..nth(3) }, START).unwrap();
+            fib.add(Route { expires: Some(after(5)), ..route("10.0.0.0/9", 60) }, START).unwrap();
+        }
+        let other = |n| Route { table: TableId(9), ..nth(n) };
+        let ends = |n: u32| n.is_multiple_of(5).then(|| after(u64::from(n % 8 + 1)));
+        let mut routes: Vec<_> = (0..count).map(|n| Route { expires: ends(n), ..nth(n) }).collect();
+        routes.extend([other(1), other(2), Route { metric: 9, ..nth(1) }]);
+        routes.push(route("10.0.0.0/8", 59));
+        routes.iter().for_each(|route| added.add(*route, START).unwrap());
+        loaded.load(&routes, START).unwrap();
+        let shown = |fib: &Fib<A>| fib.dump().map(|r| format!("{r:?}")).collect::<Vec<_>>();
+        assert_eq!(shown(&loaded), shown(&added));
+        for now in [START, after(4), after(9)] {
+            for n in 0..count + 20 {
+                let (a, b) = (added.lookup(inside(n), now), loaded.lookup(inside(n), now));
+                assert_eq!(iface(a), iface(b), "{n} at {now:?}");
+            }
+        }
+        for fib in [&mut added, &mut loaded] {
+            fib.collect(after(30), usize::MAX);
+            fib.remove(after(30), |_| true);
+            fib.publish(after(30));
+            assert_eq!((fib.len(), fib.expiring(), fib.next_hops().count()), (0, 0, 0));
+        }
+    }
+}
+
+fn refused<A: Family>() {
+    for before in [3, 200] {
+        let mut fib = large::<A>(2000);
+        (0..before).for_each(|n| fib.add(nth(n), START).unwrap());
+        let shown = |fib: &Fib<A>| fib.dump().map(|r| format!("{r:?}")).collect::<Vec<_>>();
+        let was = shown(&fib);
+        let mut routes: Vec<_> = (1000..2500).map(nth).collect();
+        // One that is there, far behind.
+        routes[1200] = nth(2);
+        let error = fib.load(&routes, START).unwrap_err();
+        assert_eq!((error.at, error.left), (1200, 0));
+        assert!(matches!(error.error, RouteError::Exists { .. }));
+        // One that has no next hop.
+        routes[1200] = Route::through(nth::<A>(2200).prefix, NextHopId(5));
+        let error = fib.load(&routes, START).unwrap_err();
+        assert_eq!((error.at, error.left), (1200, 0));
+        // One that cannot be: seen before anything is taken.
+        routes[1200] = Route { expires: Some(START), ..nth(2200) };
+        assert_eq!(fib.load(&routes, START).unwrap_err().error, RouteError::Over);
+        // More than there may be.
+        let many: Vec<_> = (1000..3000).map(nth).collect();
+        let error = fib.load(&many, START).unwrap_err();
+        assert_eq!((error.at, error.error), (2000 - before as usize, RouteError::Full(2000)));
+        assert_eq!(shown(&fib), was);
+        assert_eq!(fib.next_hops().map(|hop| hop.users).sum::<u32>(), before);
+        for n in (0..before).chain(1000..1010).chain(2190..2210) {
+            assert_eq!(fib.lookup(inside(n), START).is_some(), n < before, "{n}");
+        }
+        routes[1200] = nth(2600);
+        fib.load(&routes, START).unwrap();
+        assert_eq!(fib.len(), before as usize + 1500);
+    }
+}
+
+/// In a trie, which knows of ends only the earliest: ends that are moved to and fro, by as little
+/// as a nanosecond, and collected late.
+fn moved<A: Family>() {
+    let mut fib = large::<A>(2000);
+    (0..300).for_each(|n| fib.add(nth(n), START).unwrap());
+    let protocol = RouteProtocol::RouterAdvertisement;
+    let told = |n: u32, end| Route { protocol, expires: Some(end), ..nth(1000 + n) };
+    let tick = Duration::from_nanos(1);
+    let is_there = |fib: &Fib<A>, n: u32, now| fib.lookup(inside(1000 + n), now).is_some();
+    for n in 0..8 {
+        fib.set(told(n, after(100)), START).unwrap();
+    }
+    for round in 0..400_u64 {
+        let (n, now) = (round as u32 % 8, START + Duration::from_millis(round * 40));
+        let left = Duration::from_nanos(1 + round * round * 7919 % 3_000_000_000);
+        fib.set(told(n, now + left), now).unwrap();
+        assert!(is_there(&fib, n, now));
+        let at = [left - tick, left].map(|left| is_there(&fib, n, now + left));
+        assert_eq!(at, [true, false], "in round {round}");
+        if round % 3 == 0 {
+            fib.collect(now, 4);
+        }
+        for other in 0..8 {
+            let lives = fib.routes_to(TableId::MAIN, nth::<A>(1000 + other).prefix);
+            let lives = lives.into_iter().any(|r| r.expires.is_some_and(|end| end > now));
+            assert_eq!(is_there(&fib, other, now), lives, "{other} in round {round}");
+        }
+        fib.publish(now);
+    }
+}
+
+fn swept<A: Family>() {
+    let mut fib = large::<A>(6000);
+    let (id, count) = (NextHopId(7), 5000);
+    let hop = |iface| NextHop {
+        kind: RouteKind::Unicast,
+        iface: IfIndex(iface),
+        gateway: Some(addr("9.9.9.9")),
+        src_addr: None,
+    };
+    fib.add_next_hop(id, hop(1)).unwrap();
+    fib.add(Route { prefix: Prefix::all(), ..nth(4) }, START).unwrap();
+    let through: Vec<_> = (0..count).map(|n| Route::through(nth::<A>(n).prefix, id)).collect();
+    fib.load(&through, START).unwrap();
+    fib.set_usable(IfIndex(2), false, START);
+    while fib.sweep(START, 5000) > 0 {}
+    // Into a dead link and out again: each call looks at so many, and says that there is more.
+    for (to, uncovers) in [(2, true), (1, false)] {
+        fib.replace_next_hop(id, hop(to), START).unwrap();
+        let mut steps = 0;
+        while fib.deadline().is_some() {
+            assert!(fib.sweep(START, 100) <= 100);
+            steps += 1;
+        }
+        assert!((35..=45).contains(&steps), "{steps}: most of them were left for later");
+        for n in 0..count {
+            assert_eq!(iface(fib.lookup(inside(n), START)) == 5, uncovers, "{n}");
+        }
+    }
+}
+
+fn told<A: Family>() {
+    let mut fib = large::<A>(3000);
+    (0..2000).for_each(|n| fib.add(nth(n), START).unwrap());
+    for (n, protocol) in
+        [RouteProtocol::Dhcp, RouteProtocol::RouterAdvertisement].into_iter().enumerate()
+    {
+        for iface in [1, 2] {
+            let to = nth::<A>(5000 + n as u32).prefix;
+            let via = Route::via(to, IfIndex(iface), addr(&format!("9.9.9.{iface}")));
+            fib.append(Route { protocol, ..via }, START).unwrap();
+        }
+    }
+    let mut visited = 0;
+    let gone = fib.remove_told(START, |route| {
+        visited += 1;
+        route.iface == IfIndex(1)
+    });
+    assert_eq!((gone, visited, fib.len()), (2, 4, 2002));
+    assert_eq!(fib.remove_told(START, |_| true), 2);
+    assert_eq!((fib.len(), fib.told.len()), (2000, 0));
+}
