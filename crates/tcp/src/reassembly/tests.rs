@@ -99,7 +99,8 @@ proptest! {
                     let bytes: Vec<u8> = (0..len).map(|i| fill.wrapping_add(i as u8)).collect();
                     let is_new = model[at..at + len].iter().any(Option::is_none);
                     let outcome = q.insert(Seq(base) + at as u32, &bytes, ROOM);
-                    prop_assert_eq!(outcome, if is_new { Insertion::Kept } else { Insertion::Duplicate });
+                    let expected = if is_new { Insertion::Kept } else { Insertion::Duplicate };
+                    prop_assert_eq!(outcome, expected);
                     for (place, byte) in model[at..at + len].iter_mut().zip(bytes) {
                         place.get_or_insert(byte);
                     }
@@ -129,7 +130,8 @@ proptest! {
             let held: Vec<_> = q.check();
             for (start, bytes) in held {
                 let at = start.since(Seq(base)) as usize;
-                let expected: Vec<u8> = model[at..at + bytes.len()].iter().map(|b| b.unwrap()).collect();
+                let there = &model[at..at + bytes.len()];
+                let expected: Vec<u8> = there.iter().map(|b| b.unwrap()).collect();
                 prop_assert_eq!(bytes, expected);
             }
             let total: usize = q.check().iter().map(|(_, bytes)| bytes.len()).sum();

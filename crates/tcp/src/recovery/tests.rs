@@ -285,6 +285,13 @@ fn a_peer_that_forgets_what_it_reported_gets_it_again() {
     assert_eq!((s.recovery.board.sacked(), s.recovery.board.lost()), (0, 4 * MSS));
 }
 
+/// An ACK under way.
+struct Ack {
+    ack: u32,
+    sack: Vec<Option<SackBlock>>,
+    of: Instant,
+}
+
 /// A path and a receiver: delays, losses, reordering and duplicates by a seed.
 struct Path {
     random: PublicRandom,
@@ -294,7 +301,7 @@ struct Path {
     timestamps: bool,
     /// What is under way to the receiver: when, and which bytes, and when sent.
     forth: BTreeMap<(u64, u64), (u32, u32, Instant)>,
-    back: BTreeMap<(u64, u64), (u32, Vec<Option<SackBlock>>, Instant)>,
+    back: BTreeMap<(u64, u64), Ack>,
     /// Received ranges beyond the hole.
     held: BTreeMap<u32, u32>,
     next: u32,
@@ -356,11 +363,12 @@ impl Path {
         if !self.random.chance(self.loss) {
             self.serial += 1;
             let due = now + DELAY + self.random.below(self.jitter + 1);
-            self.back.insert((due, self.serial), (self.next, blocks, sent));
+            self.back.insert((due, self.serial), Ack { ack: self.next, sack: blocks, of: sent });
         }
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one loop that reads from top to bottom")]
 /// Plays a transfer; returns the virtual time it took in ms, and bytes sent for each byte.
 fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) -> (u64, f64) {
     let (sack, timestamps, algorithm) = kind;
@@ -418,7 +426,7 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
             let (_, segment) = path.forth.pop_first().unwrap();
             path.receive(segment, next);
         } else if next == back {
-            let (_, (ack, sack, sent_at)) = path.back.pop_first().unwrap();
+            let (_, Ack { ack, sack, of: sent_at }) = path.back.pop_first().unwrap();
             let echoed_at = path.timestamps.then(|| crate::timestamps::tick_of(sent_at));
             let is_duplicate = ack == una;
             if ack < una {
