@@ -1,0 +1,124 @@
+//! A timer rings: RFC 9293 sections 3.8.1 to 3.8.4 and 3.10.8.
+//!
+//! Called by `tcp.rs` when a connection's deadline has come. Invariants: every state has an end
+//! that time alone brings, whatever the peer does or leaves undone (row 14 of the bar); what is to
+//! leave is noted, never sent here.
+//!
+//! # Under flood
+//! A peer that vanishes or never opens its window holds a connection and its buffers for
+//! `TCP_STALL_MAX`, without an owner for `TCP_ORPHAN_MAX`; then it is reset (RFC 6429 lets a host
+//! do so; it must not be kept by probes that are answered for ever).
+
+use core::time::Duration;
+
+use floodwall_base::limits::{
+    TCP_ORPHAN_MAX, TCP_STALL_MAX, TCP_SYN_RETRIES_TIME,
+};
+use floodwall_base::Counter;
+
+use crate::connection::{Connection, Cx, Due};
+use crate::error::ConnectionError;
+use crate::state::{State, Step};
+use crate::timer::Timer;
+
+/// Longest time between two questions about the window.
+const PERSIST_MAX: Duration = Duration::from_secs(60);
+
+impl Connection {
+    /// Lets every timer ring that is due.
+    pub(crate) fn ring(&mut self, cx: &mut Cx<'_>) {
+        while let Some(timer) = self.timers.pop_due(cx.now) {
+            match timer {
+                Timer::Retransmit => self.on_retransmit(cx),
+                Timer::DelayedAck => self.due.add(Due::ACK),
+                Timer::Persist => self.on_persist(cx),
+                Timer::Keepalive => self.on_keepalive(cx),
+                Timer::Close => self.on_close_timer(),
+            }
+        }
+    }
+
+    /// How long nothing may move before the connection is given up.
+    fn patience(&self) -> Duration {
+        let usual = match self.state() {
+            State::SynSent | State::SynReceived => TCP_SYN_RETRIES_TIME,
+            _ if self.released => TCP_ORPHAN_MAX,
+            _ => TCP_STALL_MAX,
+        };
+        self.user_timeout.map_or(usual, |timeout| timeout.min(usual))
+    }
+
+    /// Whether it was given up.
+    fn is_hopeless(&mut self, cx: &Cx<'_>) -> bool {
+        if cx.now - self.stalled < self.patience() {
+            return false;
+        }
+        self.abort(ConnectionError::TimedOut);
+        true
+    }
+
+    fn on_retransmit(&mut self, cx: &mut Cx<'_>) {
+        if self.snd.una == self.snd.nxt && self.snd.nxt != self.snd.iss {
+            return;
+        }
+        if self.is_hopeless(cx) {
+            return;
+        }
+        self.flight.timed_out(self.snd.una, self.snd.nxt, self.mss());
+        cx.counters.count(Counter::TcpTimeouts);
+        if self.snd.syn_outstanding() || self.snd.nxt == self.snd.iss {
+            self.due.add(Due::SYN);
+        }
+        self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
+    }
+
+    /// After how long the peer is asked for its window (RFC 9293 section 3.8.6.1).
+    pub(crate) fn persist_delay(&self) -> Duration {
+        let doubled = self.flight.timeout().saturating_mul(1 << self.probes.min(10));
+        doubled.min(PERSIST_MAX)
+    }
+
+    fn on_persist(&mut self, cx: &mut Cx<'_>) {
+        if self.snd.unsent() == 0 || self.snd.una != self.snd.nxt || self.is_hopeless(cx) {
+            return;
+        }
+        if self.probes == 0 {
+            self.stalled = self.stalled.max(self.heard);
+        }
+        self.probes = self.probes.saturating_add(1);
+        // A window that takes little is filled; one that takes nothing is asked about.
+        self.due.add(if self.snd.usable() > 0 { Due::FORCE } else { Due::PROBE });
+        self.timers.set(Timer::Persist, cx.now + self.persist_delay());
+    }
+
+    fn on_keepalive(&mut self, cx: &mut Cx<'_>) {
+        let Some(keepalive) = self.keepalive else { return };
+        if !self.state().is_synchronized() || self.state() == State::TimeWait {
+            return;
+        }
+        let silence = cx.now - self.heard;
+        if silence < keepalive.idle {
+            return self.arm_keepalive();
+        }
+        // Data that waits asks by itself.
+        if self.snd.una == self.snd.nxt {
+            let asked = silence.saturating_sub(keepalive.idle).as_nanos()
+                / keepalive.interval.as_nanos().max(1);
+            if asked >= u128::from(keepalive.count) {
+                return self.abort(ConnectionError::TimedOut);
+            }
+            self.due.add(Due::PROBE);
+        }
+        self.timers.set(Timer::Keepalive, cx.now + keepalive.interval);
+    }
+
+    /// TIME-WAIT is over, or an orphan waited long enough for the peer's FIN.
+    fn on_close_timer(&mut self) {
+        if self.state() == State::TimeWait {
+            self.step(Step::Quiet);
+            self.finish();
+        } else {
+            self.abort(ConnectionError::TimedOut);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! One connection: its state, its two halves, its timers, and what its application may do.
+//!
+//! Called by `tcp.rs` for one place of its table. Arriving segments are handled in `input.rs`, what
+//! leaves is made in `output.rs`; timers ring in `alarm.rs`. Invariants: only [`Connection::step`]
+//! changes the state; what is to leave is noted in `due` and made when the caller asks; nothing is
+//! allocated. Reading: RFC 9293 sections 3.3 and 3.10.
+
+use core::time::Duration;
+
+use floodwall_base::{Counters, FlowKey, Instant, Randomness, Seq};
+use floodwall_packet::Pool;
+
+use crate::error::{ConnectionError, RecvError, SendError};
+use crate::events::Events;
+use crate::flight::Flight;
+use crate::rcv::{Rcv, shift_for};
+use crate::settings::{Keepalive, Settings};
+use crate::snd::Snd;
+use crate::state::{State, Step};
+use crate::timer::{Timer, Timers};
+
+/// What one call lends to a connection.
+pub(crate) struct Cx<'a> {
+    pub(crate) now: Instant,
+    pub(crate) pool: &'a Pool,
+    pub(crate) random: &'a mut Randomness,
+    pub(crate) counters: &'a mut Counters,
+}
+
+/// What is to leave: a set of bits.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Due(u8);
+
+impl Due {
+    /// A SYN, or the answer to one.
+    pub(crate) const SYN: Self = Self(1);
+    /// An acknowledgment.
+    pub(crate) const ACK: Self = Self(2);
+    /// A reset; then the connection is over.
+    pub(crate) const RST: Self = Self(4);
+    /// A segment that the peer must answer: its number lies before the window.
+    pub(crate) const PROBE: Self = Self(8);
+    /// New data, however little fits.
+    pub(crate) const FORCE: Self = Self(16);
+
+    pub(crate) const fn has(self, what: Self) -> bool {
+        self.0 & what.0 != 0
+    }
+
+    pub(crate) const fn add(&mut self, what: Self) {
+        self.0 |= what.0;
+    }
+
+    pub(crate) const fn remove(&mut self, what: Self) {
+        self.0 &= !what.0;
+    }
+}
+
+/// What both sides agreed on in the handshake, and what the path carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    /// The largest payload that the peer takes.
+    pub(crate) peer_mss: u16,
+    /// The largest payload that the path carries, without options.
+    pub(crate) path_mss: u16,
+    /// Timestamps are sent and expected (RFC 7323 section 3).
+    pub(crate) timestamps: bool,
+    /// The peer understands selective acknowledgments.
+    pub(crate) sack: bool,
+    /// Windows are scaled.
+    pub(crate) scaled: bool,
+}
+
+/// See the file's head.
+pub(crate) struct Connection {
+    pub(crate) flow: FlowKey,
+    state: State,
+    pub(crate) due: Due,
+    pub(crate) events: Events,
+    /// The application has let go of it.
+    pub(crate) released: bool,
+    pub(crate) nodelay: bool,
+    pub(crate) agreed: Agreed,
+    /// The largest payload that we take: announced in the SYN.
+    pub(crate) our_mss: u16,
+    pub(crate) hop_limit: Option<u8>,
+    pub(crate) error: Option<ConnectionError>,
+    pub(crate) snd: Snd,
+    pub(crate) rcv: Rcv,
+    pub(crate) flight: Flight,
+    pub(crate) timers: Timers,
+    pub(crate) send_limit: u32,
+    /// What is added to our clock (RFC 7323 section 5.4: no uptime is told).
+    pub(crate) clock_offset: u32,
+    /// The newest timestamp of the peer (TS.Recent), and when it came.
+    pub(crate) ts_recent: u32,
+    pub(crate) ts_recent_at: Instant,
+    /// When the peer was heard last.
+    pub(crate) heard: Instant,
+    /// Since when nothing that was sent was acknowledged, nor the window opened.
+    pub(crate) stalled: Instant,
+    pub(crate) probes: u8,
+    pub(crate) keepalive: Option<Keepalive>,
+    pub(crate) user_timeout: Option<Duration>,
+}
+
+/// What a connection begins with.
+pub(crate) struct Start<'a> {
+    pub(crate) flow: FlowKey,
+    pub(crate) iss: Seq,
+    pub(crate) clock_offset: u32,
+    /// The largest payload that the way to the peer carries.
+    pub(crate) path_mss: u16,
+    pub(crate) settings: &'a Settings,
+    pub(crate) now: Instant,
+}
+
+/// A handshake that a client has proven to have completed (decision E22).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handshake {
+    /// Our initial sequence number.
+    pub iss: Seq,
+    /// The client's.
+    pub irs: Seq,
+    /// The client's MSS option.
+    pub mss: u16,
+    /// How the client scales its windows; `None` where nobody does.
+    pub window_scale: Option<u8>,
+    /// How we said that we scale ours.
+    pub our_window_scale: u8,
+    /// The window that we offered with the SYN-ACK, in bytes.
+    pub our_window: u16,
+    /// Both understand selective acknowledgments.
+    pub sack: bool,
+    /// Both send timestamps: the client's newest.
+    pub timestamp: Option<u32>,
+    /// What was added to our clock in the timestamps so far.
+    pub clock_offset: u32,
+}
+
+impl Connection {
+    fn new(start: &Start<'_>, state: State) -> Self {
+        let Start { settings, now, .. } = start;
+        let mss = start.path_mss;
+        Self {
+            flow: start.flow,
+            state,
+            due: Due::default(),
+            events: Events::NONE,
+            released: false,
+            nodelay: settings.nodelay,
+            agreed: Agreed {
+                peer_mss: default_mss(&start.flow),
+                path_mss: mss,
+                timestamps: false,
+                sack: false,
+                scaled: false,
+            },
+            our_mss: mss,
+            hop_limit: settings.hop_limit,
+            error: None,
+            snd: Snd::new(start.iss),
+            rcv: Rcv::new(settings.receive_bytes, shift_for(settings.receive_bytes)),
+            flight: Flight::new(u32::from(mss)),
+            timers: Timers::NONE,
+            send_limit: settings.send_bytes,
+            clock_offset: start.clock_offset,
+            ts_recent: 0,
+            ts_recent_at: *now,
+            heard: *now,
+            stalled: *now,
+            probes: 0,
+            keepalive: settings.keepalive,
+            user_timeout: settings.user_timeout,
+        }
+    }
+
+    /// An active open: SYN-SENT, the SYN due.
+    pub(crate) fn open(start: &Start<'_>) -> Self {
+        let mut connection = Self::new(start, State::Closed);
+        connection.step(Step::Open);
+        connection.due.add(Due::SYN);
+        connection
+    }
+
+    /// A passive open whose handshake is proven: ESTABLISHED.
+    pub(crate) fn proven(start: &Start<'_>, shake: &Handshake) -> Self {
+        let mut connection = Self::new(start, State::Listen);
+        connection.step(Step::SynAcked);
+        connection.snd.una = shake.iss + 1;
+        connection.snd.nxt = shake.iss + 1;
+        connection.rcv.start(shake.irs);
+        connection.rcv.edge = connection.rcv.nxt + u32::from(shake.our_window);
+        connection.agreed.peer_mss = clamp_mss(shake.mss);
+        connection.agreed.sack = shake.sack;
+        connection.agreed.timestamps = shake.timestamp.is_some();
+        connection.ts_recent = shake.timestamp.unwrap_or(0);
+        connection.agreed.scaled = shake.window_scale.is_some();
+        connection.rcv.shift = shake.window_scale.map_or(0, |_| shake.our_window_scale.min(14));
+        connection.snd.shift = shake.window_scale.unwrap_or(0).min(14);
+        // The first acceptable segment brings the window.
+        (connection.snd.wl1, connection.snd.wl2) = (shake.irs, shake.iss);
+        connection.flight = Flight::new(connection.mss());
+        connection.arm_keepalive();
+        connection
+    }
+
+    pub(crate) const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Takes a step of the table; one that does not exist is our own mistake.
+    pub(crate) fn step(&mut self, step: Step) {
+        match self.state.after(step) {
+            Some(next) => self.state = next,
+            None => debug_assert!(false, "{} has no step {step:?}", self.state),
+        }
+    }
+
+    /// Payload bytes of a full segment: what peer and path take, less the options of every segment
+    /// (RFC 6691).
+    pub(crate) fn mss(&self) -> u32 {
+        let options = if self.agreed.timestamps { 12 } else { 0 };
+        u32::from(self.agreed.peer_mss.min(self.agreed.path_mss)).saturating_sub(options).max(1)
+    }
+
+    /// Our clock as the peer sees it, in milliseconds.
+    pub(crate) fn clock(&self, now: Instant) -> u32 {
+        ((now.as_nanos() / 1_000_000) as u32).wrapping_add(self.clock_offset)
+    }
+
+    /// Whether nothing more will happen: the place may be freed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state == State::Closed && self.released && !self.due.has(Due::RST)
+    }
+
+    /// Whether something may be to leave.
+    pub(crate) fn wants_output(&self) -> bool {
+        self.due != Due::default() || self.has_news()
+    }
+
+    /// Ends at once. What was received stays to be read.
+    pub(crate) fn fail(&mut self, error: ConnectionError) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.step(Step::Abort);
+        self.error = Some(error);
+        self.snd.clear();
+        self.timers.clear_all();
+        self.due = Due::default();
+        self.events.add(Events::READABLE | Events::WRITABLE | Events::ENDED);
+    }
+
+    /// Ends in order.
+    pub(crate) fn finish(&mut self) {
+        self.snd.clear();
+        self.timers.clear_all();
+        self.events.add(Events::ENDED);
+    }
+
+    /// Ends at once, and tells the peer, where it knows of the connection (RFC 9293 section
+    /// 3.10.5).
+    pub(crate) fn abort(&mut self, error: ConnectionError) {
+        let tell = self.state.is_synchronized() && self.state != State::TimeWait
+            || self.state == State::SynReceived;
+        self.fail(error);
+        self.rcv.queue.clear();
+        if tell {
+            self.due.add(Due::RST);
+        }
+    }
+
+    pub(crate) fn arm_keepalive(&mut self) {
+        if let Some(keepalive) = self.keepalive {
+            self.timers.set(Timer::Keepalive, self.heard + keepalive.idle);
+        }
+    }
+}
+
+/// What the application does.
+impl Connection {
+    /// Takes what fits of `bytes`.
+    pub(crate) fn send(&mut self, cx: &Cx<'_>, bytes: &[u8]) -> Result<usize, SendError> {
+        if let Some(error) = self.error.take() {
+            return Err(error.into());
+        }
+        if !self.state.takes_data() || self.snd.fin {
+            return Err(SendError::Closed);
+        }
+        let chunk = self.mss() as usize;
+        let taken = self.snd.write(bytes, chunk.max(128), self.send_limit, cx.pool);
+        if taken == 0 && !bytes.is_empty() {
+            return Err(SendError::WouldBlock);
+        }
+        Ok(taken)
+    }
+
+    /// Copies what was received into `out`; 0 is the peer's end.
+    pub(crate) fn recv(&mut self, out: &mut [u8]) -> Result<usize, RecvError> {
+        let read = self.rcv.queue.read(out);
+        if read > 0 || out.is_empty() {
+            self.note_read();
+            return Ok(read);
+        }
+        self.nothing_to_read()
+    }
+
+    /// Why nothing can be read: the end, an error, or not yet.
+    pub(crate) fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
+        if let Some(error) = self.error.take() {
+            return Err(error.into());
+        }
+        let ended = self.rcv.fin || self.rcv.shut || self.state == State::Closed;
+        if ended { Ok(0) } else { Err(RecvError::WouldBlock) }
+    }
+
+    /// The window may have grown enough to be told.
+    pub(crate) fn note_read(&mut self) {
+        if self.state.hears() && self.state != State::SynReceived && self.rcv.owes_update(0) {
+            self.due.add(Due::ACK);
+        }
+    }
+
+    /// The application has no more to send (RFC 9293 section 3.10.4).
+    pub(crate) fn shutdown_write(&mut self) {
+        if self.snd.fin || matches!(self.state, State::Closed | State::TimeWait) {
+            return;
+        }
+        if self.state == State::SynSent {
+            self.step(Step::Close);
+            return self.finish();
+        }
+        self.snd.fin = true;
+        // The FIN leaves behind the data: the state changes as it does (see `output.rs`).
+    }
+
+    /// The application lets go. With unread data, or `reset`, the peer is told by a reset (RFC 2525
+    /// section 2.17); else what was written still leaves.
+    pub(crate) fn release(&mut self, reset: bool, orphan_for: Duration, now: Instant) {
+        self.released = true;
+        if self.state == State::Closed {
+            return self.rcv.queue.clear();
+        }
+        if reset || !self.rcv.queue.is_empty() {
+            return self.abort(ConnectionError::Aborted);
+        }
+        self.rcv.shut = true;
+        self.shutdown_write();
+        if self.state == State::FinWait2 {
+            self.timers.set(Timer::Close, now + orphan_for);
+        }
+    }
+}
+
+/// The peer's MSS where it says nothing (RFC 9293 section 3.7.1).
+pub(crate) fn default_mss(flow: &FlowKey) -> u16 {
+    if flow.remote.ip().is_ipv4() { 536 } else { 1220 }
+}
+
+/// A peer's MSS, not below what makes sense (row 18 of the bar).
+pub(crate) fn clamp_mss(mss: u16) -> u16 {
+    mss.max(floodwall_base::limits::TCP_MSS_FLOOR)
+}

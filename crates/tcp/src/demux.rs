@@ -1,0 +1,167 @@
+//! Which connection a segment belongs to: four-tuple and zone to a place.
+//!
+//! Called by `tcp.rs`. A table of chains under a secret key; the links lie beside the hashes, so
+//! that a probe for a flow that nobody has touches two cache lines as a rule. Invariant: a place is
+//! in the chain of its hash, once, from [`Demux::enter`] to [`Demux::leave`].
+//!
+//! # Under flood
+//! Strangers only look up. It grows with connections, which are proven or our own, up to
+//! `TCP_CONNECTIONS_MAX`, and all memory is taken at the start. Worst work: the longest chain,
+//! which nobody who lacks the key can make longer than chance does (as many heads as places).
+
+use floodwall_base::{FlowKey, HashKey};
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    hash: u32,
+    next: u32,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Demux {
+    key: HashKey,
+    heads: Box<[u32]>,
+    links: Box<[Link]>,
+    len: usize,
+}
+
+impl Demux {
+    /// For the places below `places`.
+    pub(crate) fn new(places: usize, key: HashKey) -> Self {
+        let heads = places.max(1).next_power_of_two();
+        Self {
+            key,
+            heads: vec![NONE; heads].into(),
+            links: vec![Link { hash: 0, next: NONE }; places].into(),
+            len: 0,
+        }
+    }
+
+    /// How many places are entered.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn hash(&self, flow: &FlowKey) -> u32 {
+        let mut bytes = [0; 40];
+        let (remote, rest) = bytes.split_at_mut(16);
+        remote.copy_from_slice(&flow.remote.addr.octets());
+        let (local, rest) = rest.split_at_mut(16);
+        local.copy_from_slice(&flow.local.addr.octets());
+        let words = u64::from(flow.remote.port) << 32
+            | u64::from(flow.local.port) << 16
+            | u64::from(flow.zone.0);
+        rest.copy_from_slice(&words.to_ne_bytes());
+        self.key.bytes(&bytes) as u32
+    }
+
+    #[inline]
+    fn head(&self, hash: u32) -> u32 {
+        self.heads.get(hash as usize & (self.heads.len() - 1)).copied().unwrap_or(NONE)
+    }
+
+    /// The place of a flow; `is_it` compares a place's flow in full.
+    #[inline]
+    pub(crate) fn find(&self, flow: &FlowKey, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let hash = self.hash(flow);
+        let mut at = self.head(hash);
+        while let Some(link) = self.links.get(at as usize) {
+            if link.hash == hash && is_it(at) {
+                return Some(at);
+            }
+            at = link.next;
+        }
+        None
+    }
+
+    /// Enters a place that is not entered.
+    pub(crate) fn enter(&mut self, flow: &FlowKey, place: u32) {
+        let hash = self.hash(flow);
+        let next = self.head(hash);
+        let at = hash as usize & (self.heads.len() - 1);
+        if let (Some(link), Some(head)) = (self.links.get_mut(place as usize), self.heads.get_mut(at))
+        {
+            *link = Link { hash, next };
+            *head = place;
+            self.len += 1;
+        }
+    }
+
+    /// Takes an entered place out.
+    pub(crate) fn leave(&mut self, place: u32) {
+        let Some(&Link { hash, next }) = self.links.get(place as usize) else { return };
+        let first = hash as usize & (self.heads.len() - 1);
+        if self.heads.get(first) == Some(&place) {
+            if let Some(head) = self.heads.get_mut(first) {
+                *head = next;
+            }
+            self.len -= 1;
+            return;
+        }
+        let mut at = self.head(hash);
+        while let Some(link) = self.links.get_mut(at as usize) {
+            if link.next == place {
+                link.next = next;
+                self.len -= 1;
+                return;
+            }
+            at = link.next;
+        }
+    }
+
+    /// The length of the longest chain: for tests.
+    #[cfg(test)]
+    pub(crate) fn longest_chain(&self) -> usize {
+        let chain = |head: &u32| {
+            let link = |at: &u32| self.links.get(*at as usize).map(|link| link.next);
+            core::iter::successors(Some(*head), |at| link(at)).filter(|at| *at != NONE).count()
+        };
+        self.heads.iter().map(chain).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::IpAddr;
+
+    use floodwall_base::{Endpoint, IfIndex};
+
+    use super::*;
+
+    fn flow(n: u32) -> FlowKey {
+        let remote = IpAddr::from((n >> 8).to_be_bytes());
+        FlowKey {
+            local: Endpoint::new("10.0.0.1".parse().unwrap(), 80),
+            remote: Endpoint::new(remote, 1000 + (n & 0xff) as u16),
+            zone: IfIndex(0),
+            protocol: 6,
+        }
+    }
+
+    #[test]
+    fn entered_flows_are_found_until_they_leave() {
+        let mut demux = Demux::new(1000, HashKey::new(1, 2));
+        (0..1000).for_each(|n| demux.enter(&flow(n), n));
+        let find = |demux: &Demux, n| demux.find(&flow(n), |place| place == n);
+        assert!((0..1000).all(|n| find(&demux, n) == Some(n)));
+        (0..1000).step_by(3).for_each(|n| demux.leave(n));
+        assert!((0..1000).all(|n| find(&demux, n).is_some() == (n % 3 != 0)));
+        assert_eq!(demux.len(), 666);
+    }
+
+    #[test]
+    fn chains_of_tuples_chosen_without_the_key_are_as_short_as_random_ones() {
+        // Row 15 of the bar: regular tuples, as an attacker who knows all but the key would choose.
+        let mut demux = Demux::new(1 << 16, HashKey::new(3, 4));
+        (0..1 << 16).for_each(|n| demux.enter(&flow(n), n));
+        assert!(demux.longest_chain() <= 12, "{}", demux.longest_chain());
+        let mut other = Demux::new(1 << 16, HashKey::new(3, 5));
+        (0..1 << 16).for_each(|n| other.enter(&flow(n), n));
+        assert_ne!(demux.hash(&flow(7)), other.hash(&flow(7)));
+    }
+}

@@ -1,0 +1,183 @@
+//! A segment arrives: RFC 9293 section 3.10.7, clause by clause, with RFC 5961's checks.
+//!
+//! Called by `tcp.rs` with a segment whose checksum is right and which belongs to this connection.
+//! The handlers change the connection, note what is to leave, and return; they send nothing.
+//! Invariants: nothing that fails the sequence or the acknowledgment test changes state, window or
+//! timestamp; whatever a stranger sends, the peer's stream is not changed by what lies outside of
+//! the window. SYN-SENT has a handler of its own (`input/syn_sent.rs`), the acknowledgment too
+//! (`input/ack.rs`), and text and FIN (`input/text.rs`). Urgent data is ordinary data here: the
+//! pointer is ignored (RFC 6093 section 6 lets it be in-line).
+
+mod ack;
+mod syn_sent;
+mod text;
+
+use core::time::Duration;
+
+use floodwall_base::limits::TCP_TIME_WAIT;
+use floodwall_base::{DropReason, Instant};
+use floodwall_packet::PacketBuf;
+use floodwall_wire::tcp::TcpFlags;
+
+use crate::connection::{Connection, Cx, Due};
+use crate::error::ConnectionError;
+use crate::segment::{Reset, Segment};
+use crate::state::State;
+use crate::timer::Timer;
+
+/// How often a segment without data that lies outside of the window is answered at most.
+const ANSWER_EVERY: Duration = Duration::from_millis(500);
+
+/// What became of a segment.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It was for this connection.
+    Taken,
+    /// It is not acceptable, and owed a reset.
+    Reset(Option<Reset>),
+    /// It was not acceptable.
+    Dropped(DropReason),
+}
+
+impl Connection {
+    /// Takes one segment. `payload` has its bytes and nothing else.
+    pub(crate) fn input(&mut self, cx: &mut Cx<'_>, segment: Segment, payload: PacketBuf) -> Outcome {
+        match self.state() {
+            State::Closed | State::Listen => {
+                Outcome::Reset(Reset::answer(self.flow, &segment))
+            }
+            State::SynSent => self.input_syn_sent(cx, segment, payload),
+            _ => self.input_synchronized(cx, segment, payload),
+        }
+    }
+
+    /// SYN-RECEIVED and all states behind (RFC 9293 section 3.10.7.4).
+    fn input_synchronized(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut segment: Segment,
+        payload: PacketBuf,
+    ) -> Outcome {
+        // Simultaneous open: the peer's SYN-ACK repeats the SYN that we have taken already.
+        if self.state() == State::SynReceived
+            && segment.has(TcpFlags::SYN | TcpFlags::ACK)
+            && segment.seq == self.rcv.irs
+        {
+            segment.flags = TcpFlags(segment.flags.0 & !TcpFlags::SYN.0);
+            segment.seq += 1;
+        }
+        if let Some(outcome) = self.refuse_by_timestamp(cx, &segment) {
+            return outcome;
+        }
+        // First: the sequence number.
+        if !self.rcv.accepts(segment.seq, segment.sequence_len()) {
+            return self.outside(cx, &segment);
+        }
+        // Second: RST (RFC 5961 section 3.2).
+        if segment.has(TcpFlags::RST) {
+            return self.on_reset(cx, &segment);
+        }
+        // Fourth: SYN (RFC 5961 section 4.2).
+        if segment.has(TcpFlags::SYN) {
+            return self.challenge(cx, DropReason::TcpOutOfWindow);
+        }
+        // Fifth: ACK.
+        if !segment.has(TcpFlags::ACK) {
+            return Outcome::Dropped(DropReason::TcpNoAck);
+        }
+        self.note_timestamp(&segment, cx.now);
+        if let Some(outcome) = self.on_ack(cx, &segment) {
+            return outcome;
+        }
+        self.heard = cx.now;
+        self.arm_keepalive();
+        // Sixth: URG is ignored. Seventh: the text; eighth: FIN.
+        self.on_text(cx, segment, payload)
+    }
+
+    /// RFC 7323 section 5.3: protection against wrapped sequence numbers, and section 3.2: a
+    /// connection that agreed on timestamps drops what has none.
+    fn refuse_by_timestamp(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
+        if !self.agreed.timestamps || segment.has(TcpFlags::RST) {
+            return None;
+        }
+        let Some(timestamps) = segment.options.timestamps else {
+            return Some(Outcome::Dropped(DropReason::TcpTimestamp));
+        };
+        let age = (timestamps.value.wrapping_sub(self.ts_recent)) as i32;
+        // After 24 days of silence the peer's clock may have wrapped (section 5.5).
+        let stale = cx.now - self.ts_recent_at > Duration::from_secs(24 * 86_400);
+        if age >= 0 || stale {
+            return None;
+        }
+        self.answer(cx, segment);
+        Some(Outcome::Dropped(DropReason::TcpTimestamp))
+    }
+
+    /// Remembers the timestamp of a segment that covers what was acknowledged last (RFC 7323
+    /// section 4.3 (2)). Only called for segments in the window.
+    fn note_timestamp(&mut self, segment: &Segment, now: Instant) {
+        if let Some(timestamps) = segment.options.timestamps
+            && self.agreed.timestamps
+            && segment.seq.is_at_most(self.rcv.acked)
+        {
+            self.ts_recent = timestamps.value;
+            self.ts_recent_at = now;
+        }
+    }
+
+    /// Not in the window: an acknowledgment says what is expected (first check of the RFC).
+    fn outside(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Outcome {
+        if segment.has(TcpFlags::RST) {
+            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+        }
+        if self.state() == State::TimeWait && segment.has(TcpFlags::FIN) {
+            // The peer's FIN again: our acknowledgment was lost (eighth check).
+            self.timers.set(Timer::Close, cx.now + TCP_TIME_WAIT);
+        }
+        self.note_duplicate(segment);
+        self.answer(cx, segment);
+        Outcome::Dropped(DropReason::TcpOutOfWindow)
+    }
+
+    /// An acknowledgment for a segment that was not acceptable. One without data is answered twice
+    /// a second at most: else two who disagree answer each other for ever.
+    fn answer(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+        if segment.len == 0 && !segment.flags.intersects(TcpFlags::SYN | TcpFlags::FIN) {
+            if cx.now - self.rcv.answered < ANSWER_EVERY && self.rcv.answered != Instant::ORIGIN {
+                return;
+            }
+            self.rcv.answered = cx.now;
+        }
+        self.due.add(Due::ACK);
+    }
+
+    /// Asks the peer whether it meant it (RFC 5961), as often as the connection may (section 7).
+    fn challenge(&mut self, cx: &mut Cx<'_>, reason: DropReason) -> Outcome {
+        if self.may_challenge(cx) {
+            self.due.add(Due::ACK);
+        }
+        Outcome::Dropped(reason)
+    }
+
+    /// A reset in the window: believed only where it hits the next number exactly.
+    fn on_reset(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Outcome {
+        if self.state() == State::TimeWait {
+            // RFC 1337: a reset must not cut TIME-WAIT short.
+            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+        }
+        if segment.seq != self.rcv.nxt {
+            return self.challenge(cx, DropReason::TcpOutOfWindow);
+        }
+        match self.state() {
+            State::SynReceived => self.fail(ConnectionError::Refused),
+            // Both have said all: nobody misses anything.
+            State::Closing | State::LastAck => {
+                self.step(crate::state::Step::Abort);
+                self.finish();
+            }
+            _ => self.fail(ConnectionError::Reset),
+        }
+        Outcome::Taken
+    }
+}

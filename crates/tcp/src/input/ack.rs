@@ -1,0 +1,137 @@
+//! The acknowledgment of an acceptable segment: fifth check of RFC 9293 section 3.10.7.4, with RFC
+//! 5961 section 5.
+
+use floodwall_base::limits::TCP_TIME_WAIT;
+use floodwall_base::{DropReason, Seq};
+use floodwall_wire::tcp::TcpFlags;
+
+use super::Outcome;
+use crate::connection::{Connection, Cx, Due};
+use crate::events::Events;
+use crate::segment::{Reset, Segment};
+use crate::state::{State, Step};
+use crate::timer::Timer;
+
+impl Connection {
+    /// Takes the acknowledgment; an outcome where the segment ends here.
+    pub(super) fn on_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
+        if self.state() == State::SynReceived {
+            if !self.snd.una.is_before(segment.ack) || !segment.ack.is_at_most(self.snd.nxt) {
+                return Some(Outcome::Reset(Reset::answer(self.flow, segment)));
+            }
+            self.step(Step::SynAcked);
+            self.snd.acknowledge(segment.ack);
+            self.take_window(segment);
+            self.opened(cx, segment.ack);
+            return None;
+        }
+        // What acknowledges data that was never sent, or is older than any window (RFC 5961
+        // section 5.2, row 25 of the bar).
+        if self.snd.nxt.is_before(segment.ack) {
+            return Some(self.challenge(cx, DropReason::TcpAckInvalid));
+        }
+        if segment.ack.is_before(self.snd.una - self.snd.wnd_max.max(1)) {
+            return Some(self.challenge(cx, DropReason::TcpAckInvalid));
+        }
+        if self.snd.una.is_before(segment.ack) {
+            self.on_new_ack(cx, segment);
+        } else if self.is_duplicate(segment) {
+            self.flight.duplicate(self.snd.una, self.snd.nxt, self.mss());
+        }
+        if self.snd.una.is_at_most(segment.ack) {
+            self.take_window(segment);
+        }
+        self.after_ack(cx)
+    }
+
+    /// RFC 5681 section 2: it tells nothing but that something arrived out of order.
+    fn is_duplicate(&self, segment: &Segment) -> bool {
+        segment.ack == self.snd.una
+            && self.snd.una != self.snd.nxt
+            && segment.len == 0
+            && !segment.flags.intersects(TcpFlags::SYN | TcpFlags::FIN)
+            && self.scaled(segment) == self.snd.wnd
+    }
+
+    /// SEG.WND in bytes.
+    fn scaled(&self, segment: &Segment) -> u32 {
+        u32::from(segment.window) << self.snd.shift
+    }
+
+    fn take_window(&mut self, segment: &Segment) {
+        let window = self.scaled(segment);
+        let grew = self.snd.update_window(segment.seq, segment.ack, window);
+        if self.snd.wnd > 0 && (grew || self.probes > 0) {
+            self.probes = 0;
+            self.stalled = self.heard.max(self.stalled);
+            self.timers.clear(Timer::Persist);
+        }
+    }
+
+    /// `una` moves.
+    fn on_new_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+        let before = self.snd.una;
+        let had = self.snd.held();
+        let bytes = self.snd.acknowledge(segment.ack);
+        let echo = segment.options.timestamps.filter(|_| self.agreed.timestamps);
+        self.flight.acked(segment.ack, bytes, self.mss(), cx.now);
+        let _ = (before, echo);
+        self.stalled = cx.now;
+        self.probes = 0;
+        if self.snd.una == self.snd.nxt {
+            self.timers.clear(Timer::Retransmit);
+        } else {
+            self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
+        }
+        // A third of the room is free again: worth a wake-up.
+        let limit = self.send_limit;
+        if bytes > 0 && (had >= limit - limit / 3 && self.snd.held() < limit - limit / 3 || self.snd.held() == 0)
+        {
+            self.events.add(Events::WRITABLE);
+        }
+    }
+
+    /// What our FIN's acknowledgment changes.
+    fn after_ack(&mut self, cx: &mut Cx<'_>) -> Option<Outcome> {
+        if !self.snd.fin_acked() {
+            return None;
+        }
+        match self.state() {
+            State::FinWait1 => {
+                self.step(Step::FinAcked);
+                if self.released {
+                    self.timers.set(Timer::Close, cx.now + TCP_TIME_WAIT);
+                }
+                None
+            }
+            State::Closing => {
+                self.step(Step::FinAcked);
+                self.wait_for_stragglers(cx);
+                Some(Outcome::Taken)
+            }
+            State::LastAck => {
+                self.step(Step::FinAcked);
+                self.finish();
+                Some(Outcome::Taken)
+            }
+            _ => None,
+        }
+    }
+
+    /// TIME-WAIT begins, or begins anew.
+    pub(super) fn wait_for_stragglers(&mut self, cx: &mut Cx<'_>) {
+        self.snd.clear();
+        self.timers.clear_all();
+        self.timers.set(Timer::Close, cx.now + TCP_TIME_WAIT);
+        self.events.add(Events::ENDED);
+    }
+
+    /// An acknowledgment in a segment outside of the window is not looked at, but what it repeats
+    /// may be a sign that ours was lost.
+    pub(super) fn note_duplicate(&mut self, segment: &Segment) {
+        let _: Seq = segment.seq;
+        if segment.len > 0 {
+            self.due.add(Due::ACK);
+        }
+    }
+}

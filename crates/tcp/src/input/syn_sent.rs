@@ -1,0 +1,103 @@
+//! A segment for a connection in SYN-SENT: RFC 9293 section 3.10.7.3.
+
+use floodwall_base::DropReason;
+use floodwall_packet::PacketBuf;
+use floodwall_wire::tcp::TcpFlags;
+
+use super::Outcome;
+use crate::connection::{Connection, Cx, Due, clamp_mss};
+use crate::error::ConnectionError;
+use crate::events::Events;
+use crate::flight::Flight;
+use crate::segment::{Reset, Segment};
+use crate::state::Step;
+use crate::timer::Timer;
+
+impl Connection {
+    pub(super) fn input_syn_sent(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: Segment,
+        payload: PacketBuf,
+    ) -> Outcome {
+        let has_ack = segment.has(TcpFlags::ACK);
+        // First: ACK. What does not acknowledge our SYN is of another life.
+        let acceptable = self.snd.una.is_before(segment.ack) && segment.ack.is_at_most(self.snd.nxt);
+        if has_ack && !acceptable {
+            return Outcome::Reset(Reset::answer(self.flow, &segment));
+        }
+        // Second: RST, believed only of who has seen our SYN (RFC 5961 section 3.2).
+        if segment.has(TcpFlags::RST) {
+            if has_ack {
+                self.fail(ConnectionError::Refused);
+                return Outcome::Taken;
+            }
+            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+        }
+        // Fourth: SYN; fifth: neither.
+        if !segment.has(TcpFlags::SYN) {
+            return Outcome::Dropped(DropReason::TcpNoAck);
+        }
+        self.agree(cx, &segment);
+        self.rcv.start(segment.seq);
+        if !has_ack {
+            // Simultaneous open.
+            self.step(Step::Syn);
+            self.due.add(Due::SYN);
+            (self.snd.wl1, self.snd.wl2) = (segment.seq, self.snd.una);
+            self.snd.wnd = u32::from(segment.window);
+            self.snd.wnd_max = self.snd.wnd;
+            return Outcome::Taken;
+        }
+        self.step(Step::SynAck);
+        self.snd.acknowledge(segment.ack);
+        (self.snd.wl1, self.snd.wl2) = (segment.seq, segment.ack);
+        self.snd.wnd = u32::from(segment.window);
+        self.snd.wnd_max = self.snd.wnd;
+        self.opened(cx, segment.ack);
+        self.due.add(Due::ACK);
+        // What came with the SYN begins behind it.
+        let mut rest = segment;
+        rest.seq += 1;
+        rest.flags = TcpFlags(rest.flags.0 & !TcpFlags::SYN.0);
+        if rest.len > 0 || rest.has(TcpFlags::FIN) {
+            // The window that our SYN offered holds it.
+            self.rcv.edge = self.rcv.edge.later(self.rcv.nxt + self.syn_window());
+            return self.on_text(cx, rest, payload);
+        }
+        Outcome::Taken
+    }
+
+    /// The handshake is complete.
+    pub(super) fn opened(&mut self, cx: &mut Cx<'_>, ack: floodwall_base::Seq) {
+        self.timers.clear(Timer::Retransmit);
+        self.flight.acked(ack, 0, self.mss(), cx.now);
+        self.heard = cx.now;
+        self.stalled = cx.now;
+        self.arm_keepalive();
+        self.events.add(Events::OPENED | Events::WRITABLE);
+    }
+
+    /// Takes what a SYN's options offer, of which we offered all.
+    fn agree(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+        let options = &segment.options;
+        if let Some(mss) = options.mss {
+            self.agreed.peer_mss = clamp_mss(mss);
+        }
+        self.agreed.sack = options.sack_permitted;
+        self.agreed.timestamps = options.timestamps.is_some();
+        if let Some(timestamps) = options.timestamps {
+            self.ts_recent = timestamps.value;
+            self.ts_recent_at = cx.now;
+        }
+        // Scaled both ways or not at all (RFC 7323 section 2.2).
+        self.agreed.scaled = options.window_scale.is_some();
+        self.snd.shift = options.window_scale.unwrap_or(0).min(14);
+        if !self.agreed.scaled {
+            self.rcv.shift = 0;
+        }
+        // The congestion window of a connection counts in segments of the agreed size.
+        let timed = core::mem::replace(&mut self.flight, Flight::new(self.mss()));
+        self.flight.inherit(timed);
+    }
+}

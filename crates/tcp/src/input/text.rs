@@ -1,0 +1,126 @@
+//! Text and FIN of an acceptable segment: seventh and eighth check of RFC 9293 section 3.10.7.4.
+
+use core::time::Duration;
+
+use floodwall_base::DropReason;
+use floodwall_packet::PacketBuf;
+use floodwall_wire::tcp::TcpFlags;
+
+use super::Outcome;
+use crate::connection::{Connection, Cx, Due};
+use crate::error::ConnectionError;
+use crate::events::Events;
+use crate::segment::Segment;
+use crate::state::{State, Step};
+use crate::timer::Timer;
+
+/// How long an acknowledgment may wait for another segment or for data to go with (RFC 9293
+/// section 3.8.6.3: less than half a second).
+const DELAY: Duration = Duration::from_millis(40);
+
+impl Connection {
+    pub(super) fn on_text(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut segment: Segment,
+        mut payload: PacketBuf,
+    ) -> Outcome {
+        if segment.sequence_len() == 0 {
+            return Outcome::Taken;
+        }
+        if !self.state().hears() {
+            // The peer has said that it has no more; what it repeats is acknowledged again.
+            self.due.add(Due::ACK);
+            if self.state() == State::TimeWait && segment.has(TcpFlags::FIN) {
+                self.wait_for_stragglers(cx);
+            }
+            return Outcome::Taken;
+        }
+        self.trim(&mut segment, &mut payload);
+        if segment.len > 0 && self.rcv.shut && self.released {
+            // Data for an application that has gone (RFC 9293 section 3.6.1, MUST-17).
+            self.abort(ConnectionError::Reset);
+            return Outcome::Taken;
+        }
+        if segment.seq != self.rcv.nxt {
+            return self.out_of_order(cx, segment, payload);
+        }
+        if segment.len > 0 {
+            if !self.rcv.has_room(payload.held_size(), 0) {
+                self.due.add(Due::ACK);
+                return Outcome::Dropped(DropReason::TcpReceiveFull);
+            }
+            self.take_in_order(payload);
+        }
+        let fin = segment.has(TcpFlags::FIN);
+        self.owe_ack(cx, segment.len, fin);
+        if fin {
+            self.on_fin(cx);
+        }
+        Outcome::Taken
+    }
+
+    /// Cuts off what lies outside of the window.
+    fn trim(&mut self, segment: &mut Segment, payload: &mut PacketBuf) {
+        if segment.seq.is_before(self.rcv.nxt) {
+            let old = self.rcv.nxt.since(segment.seq).min(segment.len);
+            payload.trim_front(old as usize);
+            segment.len -= old;
+            segment.seq += old;
+            self.due.add(Due::ACK);
+        }
+        let room = if segment.seq.is_before(self.rcv.edge) {
+            self.rcv.edge.since(segment.seq)
+        } else {
+            0
+        };
+        if segment.len > room {
+            payload.truncate(room as usize);
+            segment.len = room;
+            // The FIN lies behind what was cut off.
+            segment.flags = TcpFlags(segment.flags.0 & !TcpFlags::FIN.0);
+            self.due.add(Due::ACK);
+        }
+    }
+
+    fn take_in_order(&mut self, payload: PacketBuf) {
+        let len = payload.len() as u32;
+        self.rcv.nxt += len;
+        self.rcv.mss = self.rcv.mss.max(len.min(u32::from(self.our_mss)) as u16);
+        if self.rcv.shut {
+            return;
+        }
+        self.rcv.queue.push_compact(payload);
+        self.events.add(Events::READABLE);
+    }
+
+    /// Every second full segment at once, else within [`DELAY`] (RFC 9293 section 3.8.6.3).
+    fn owe_ack(&mut self, cx: &mut Cx<'_>, len: u32, fin: bool) {
+        self.rcv.unacked = self.rcv.unacked.saturating_add(len);
+        if fin || self.rcv.unacked >= 2 * u32::from(self.rcv.mss) {
+            self.due.add(Due::ACK);
+        } else if len > 0 && !self.timers.is_set(Timer::DelayedAck) {
+            self.timers.set(Timer::DelayedAck, cx.now + DELAY);
+        }
+    }
+
+    /// A hole before it: told at once (RFC 5681 section 4.2).
+    fn out_of_order(&mut self, _cx: &mut Cx<'_>, _segment: Segment, payload: PacketBuf) -> Outcome {
+        drop(payload);
+        self.due.add(Due::ACK);
+        Outcome::Dropped(DropReason::TcpReceiveFull)
+    }
+
+    /// The peer has no more.
+    fn on_fin(&mut self, cx: &mut Cx<'_>) {
+        self.rcv.nxt += 1;
+        self.rcv.fin = true;
+        self.events.add(Events::READABLE);
+        self.due.add(Due::ACK);
+        let is_wait = self.state() == State::FinWait2;
+        self.step(Step::Fin);
+        if is_wait {
+            self.wait_for_stragglers(cx);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Listeners: who listens where, and the connections that wait to be accepted.
+//!
+//! Called by `tcp.rs`. A segment without a connection is judged by `set/handshake.rs`, which asks
+//! here whose port it is. Invariants: of several listeners that fit, the one bound to the address
+//! wins over the one bound to all of its family, and that over the one of both; a connection is in
+//! one accept queue at most, and the count of each is the length of its list.
+//!
+//! # Under flood
+//! Accept queues fill with proven connections only, up to each listener's backlog
+//! (`TCP_BACKLOG_MAX` at most); then a client's last acknowledgment is not believed until there is
+//! room: it sends again. A look-up is one load and a walk over the listeners of one port.
+
+use core::net::{IpAddr, SocketAddr};
+
+use floodwall_base::{Endpoint, FlowKey, IfIndex, IndexLists};
+
+use crate::error::ListenError;
+use crate::id::{Gone, ListenerId};
+use crate::settings::Settings;
+
+/// No listener.
+const NONE: u16 = u16::MAX;
+
+/// One listener.
+struct Listener {
+    local: Endpoint,
+    /// Both families, or one address.
+    any: Any,
+    zone: IfIndex,
+    settings: Settings,
+    backlog: usize,
+    waiting: usize,
+    owner: u32,
+    next: u16,
+}
+
+/// How much of the address space a listener hears.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Any {
+    Both,
+    Family,
+    Address,
+}
+
+/// See the file's head.
+pub(crate) struct Listeners {
+    /// Per port: the first listener.
+    ports: Box<[u16]>,
+    listeners: Vec<(u32, Option<Listener>)>,
+    max: usize,
+    /// The accept queues: a list for each listener.
+    queues: IndexLists,
+}
+
+impl Listeners {
+    pub(crate) fn new(max: usize, connections: usize) -> Self {
+        let max = max.min(usize::from(NONE));
+        Self {
+            ports: vec![NONE; 1 << 16].into(),
+            listeners: Vec::with_capacity(max),
+            max,
+            queues: IndexLists::new(connections, max),
+        }
+    }
+
+    fn get(&self, index: u16) -> Option<&Listener> {
+        self.listeners.get(usize::from(index))?.1.as_ref()
+    }
+
+    fn named(&mut self, id: ListenerId) -> Result<&mut Listener, Gone> {
+        let (_, listener) = self
+            .listeners
+            .get_mut(id.index as usize)
+            .filter(|(generation, _)| *generation == id.generation)
+            .ok_or(Gone)?;
+        listener.as_mut().ok_or(Gone)
+    }
+
+    fn on_port(&self, port: u16) -> impl Iterator<Item = (u16, &Listener)> {
+        let mut at = self.ports.get(usize::from(port)).copied().unwrap_or(NONE);
+        core::iter::from_fn(move || {
+            let listener = self.get(at)?;
+            let index = core::mem::replace(&mut at, listener.next);
+            Some((index, listener))
+        })
+    }
+
+    pub(crate) fn open(
+        &mut self,
+        local: SocketAddr,
+        zone: IfIndex,
+        settings: &Settings,
+        backlog: usize,
+        owner: u32,
+    ) -> Result<ListenerId, ListenError> {
+        let addr = local.ip().to_canonical();
+        if addr.is_multicast() || local.port() == 0 {
+            return Err(ListenError::InvalidAddress);
+        }
+        let any = match local.ip() {
+            IpAddr::V6(v6) if v6.is_unspecified() => Any::Both,
+            _ if addr.is_unspecified() => Any::Family,
+            _ => Any::Address,
+        };
+        let local = Endpoint::new(addr, local.port());
+        let taken = |(_, other): (u16, &Listener)| {
+            other.any == any && other.local == local && other.zone == zone
+        };
+        if self.on_port(local.port).any(taken) {
+            return Err(ListenError::InUse);
+        }
+        let free = self.listeners.iter().position(|(_, listener)| listener.is_none());
+        let index = match free {
+            Some(index) => index,
+            None if self.listeners.len() < self.max => {
+                self.listeners.push((0, None));
+                self.listeners.len() - 1
+            }
+            None => return Err(ListenError::TooMany),
+        };
+        let head = self.ports.get_mut(usize::from(local.port)).ok_or(ListenError::TooMany)?;
+        let next = core::mem::replace(head, index as u16);
+        let (generation, slot) = self.listeners.get_mut(index).ok_or(ListenError::TooMany)?;
+        let settings = settings.clone();
+        *slot =
+            Some(Listener { local, any, zone, settings, backlog, waiting: 0, owner, next });
+        Ok(ListenerId { index: index as u32, generation: *generation })
+    }
+
+    /// Ends a listener; its queue is empty already.
+    pub(crate) fn close(&mut self, id: ListenerId) -> Result<(), Gone> {
+        let port = self.named(id)?.local.port;
+        let index = id.index as u16;
+        let after = self.named(id)?.next;
+        let before = self.on_port(port).find(|(_, listener)| listener.next == index);
+        match before.map(|(at, _)| at) {
+            Some(at) => {
+                if let Some((_, Some(listener))) = self.listeners.get_mut(usize::from(at)) {
+                    listener.next = after;
+                }
+            }
+            None => {
+                if let Some(head) = self.ports.get_mut(usize::from(port)) {
+                    *head = after;
+                }
+            }
+        }
+        if let Some((generation, listener)) = self.listeners.get_mut(id.index as usize) {
+            *listener = None;
+            *generation = generation.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// Whose segment it is.
+    pub(crate) fn lookup(&self, flow: &FlowKey, iface: IfIndex) -> Option<u32> {
+        let is_v4 = flow.local.ip().is_ipv4();
+        let hears = |listener: &Listener| {
+            let zone = listener.zone == IfIndex::default() || listener.zone == iface;
+            zone && match listener.any {
+                Any::Both => true,
+                Any::Family => is_v4 == listener.local.ip().is_ipv4(),
+                Any::Address => listener.local.addr == flow.local.addr,
+            }
+        };
+        let fitting = self.on_port(flow.local.port).filter(|(_, listener)| hears(listener));
+        fitting.max_by_key(|(_, listener)| listener.any).map(|(index, _)| u32::from(index))
+    }
+
+    /// Whether somebody listens at this address and port, or at all addresses.
+    pub(crate) fn holds(&self, local: Endpoint, port: u16) -> bool {
+        let end = Endpoint { port, ..local };
+        self.on_port(port).any(|(_, other)| other.any != Any::Address || other.local == end)
+    }
+
+    /// The settings and the owner of a listener's connections.
+    pub(crate) fn of_new(&self, index: u32) -> Option<(&Settings, u32)> {
+        let listener = self.get(u16::try_from(index).ok()?)?;
+        Some((&listener.settings, listener.owner))
+    }
+
+    /// Whether one more may wait.
+    pub(crate) fn has_room(&self, index: u32) -> bool {
+        u16::try_from(index)
+            .ok()
+            .and_then(|index| self.get(index))
+            .is_some_and(|listener| listener.waiting < listener.backlog)
+    }
+
+    pub(crate) fn enqueue(&mut self, index: u32, connection: u32) {
+        if let Some((_, Some(listener))) = self.listeners.get_mut(index as usize) {
+            listener.waiting += 1;
+            self.queues.push_back(index, connection);
+        }
+    }
+
+    pub(crate) fn accept(&mut self, id: ListenerId) -> Result<Option<u32>, Gone> {
+        self.named(id)?;
+        let found = self.queues.pop_front(id.index);
+        if found.is_some() {
+            self.named(id)?.waiting -= 1;
+        }
+        Ok(found)
+    }
+
+    /// How many wait to be accepted.
+    pub(crate) fn waiting(&self, index: u32) -> usize {
+        u16::try_from(index).ok().and_then(|i| self.get(i)).map_or(0, |listener| listener.waiting)
+    }
+}

@@ -1,0 +1,350 @@
+//! What may be sent now, one segment at a time.
+//!
+//! Called by `tcp.rs` while a connection says that it wants to; each call gives one segment or says
+//! that there is none now. In this order: a reset, a SYN, what was lost, new data, the FIN, a
+//! probe, an acknowledgment. Invariants: every segment but the first SYN acknowledges all that
+//! arrived; payload is borrowed from the send half, never copied; the checksum is complete.
+//! Reading: RFC 9293 sections 3.7 (segmentation) and 3.8.6.2.1 (when to send), RFC 5681.
+
+use floodwall_base::{Counter, Seq};
+use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_packet::{PacketBuf, Pool};
+use floodwall_wire::tcp::{HEADER_LEN, TcpFields, TcpFlags};
+use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use floodwall_base::FlowKey;
+
+use crate::connection::{Connection, Cx, Due};
+use crate::segment::Reset;
+use crate::state::{State, Step};
+use crate::timer::Timer;
+
+/// TCP's protocol number.
+pub(crate) const PROTOCOL: u8 = 6;
+/// How long to wait where the pool has nothing for a header.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// What the pool refused leaves later.
+struct NoBuffer;
+
+impl Connection {
+    /// The next segment that may leave: a packet that begins with its TCP header.
+    pub(crate) fn output(&mut self, cx: &mut Cx<'_>) -> Option<PacketBuf> {
+        match self.next_segment(cx) {
+            Ok(packet) => packet,
+            Err(NoBuffer) => {
+                // Nothing is lost: the timer asks again.
+                let again = cx.now + RETRY;
+                self.timers.set(Timer::Retransmit, self.timers.at(Timer::Retransmit).min(again));
+                None
+            }
+        }
+    }
+
+    fn next_segment(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+        if self.due.has(Due::RST) {
+            let reset = self.reset(cx)?;
+            self.due = Due::default();
+            return Ok(Some(reset));
+        }
+        match self.state() {
+            State::Closed | State::Listen => {
+                self.due = Due::default();
+                return Ok(None);
+            }
+            State::SynSent | State::SynReceived => return self.syn(cx),
+            _ => {}
+        }
+        if let Some(packet) = self.lost(cx)? {
+            return Ok(Some(packet));
+        }
+        if let Some(packet) = self.news(cx)? {
+            return Ok(Some(packet));
+        }
+        if self.due.has(Due::PROBE) {
+            let packet = self.plain(cx, self.snd.una - 1)?;
+            self.due.remove(Due::PROBE);
+            return Ok(Some(packet));
+        }
+        if self.due.has(Due::ACK) {
+            return self.plain(cx, self.snd.nxt).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// A SYN, or in SYN-RECEIVED its answer; with all that we can do.
+    fn syn(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+        let answers = self.state() == State::SynReceived;
+        if !self.due.has(Due::SYN) {
+            if answers && self.due.has(Due::ACK) {
+                return self.plain(cx, self.snd.nxt).map(Some);
+            }
+            self.due = Due::default();
+            return Ok(None);
+        }
+        let flags = if answers { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::SYN };
+        // In the answer, only what the peer offered too.
+        let options = TcpOptionSet {
+            mss: Some(self.our_mss),
+            window_scale: (!answers || self.agreed.scaled).then_some(self.rcv.shift),
+            sack_permitted: !answers || self.agreed.sack,
+            timestamps: (!answers || self.agreed.timestamps).then(|| self.timestamps(cx)),
+            ..TcpOptionSet::NONE
+        };
+        let window = self.syn_window() as u16;
+        let packet = self.build(cx, self.snd.iss, flags, window, &options, None)?;
+        if answers {
+            self.rcv.edge = self.rcv.edge.later(self.rcv.nxt + u32::from(window));
+        }
+        self.due.remove(Due::SYN);
+        self.due.remove(Due::ACK);
+        if self.snd.nxt == self.snd.iss {
+            self.snd.nxt = self.snd.iss + 1;
+            self.flight.sent(self.snd.nxt, cx.now);
+        } else {
+            self.flight.sent_again(self.snd.nxt);
+        }
+        self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
+        Ok(Some(packet))
+    }
+
+    /// What a SYN's window field says, which is never scaled (RFC 7323 section 2.2).
+    pub(crate) fn syn_window(&self) -> u32 {
+        self.rcv.limit.min(u32::from(u16::MAX))
+    }
+
+    fn timestamps(&self, cx: &Cx<'_>) -> Timestamps {
+        Timestamps { value: self.clock(cx.now), echo: self.ts_recent }
+    }
+
+    /// The options of a segment behind the handshake.
+    fn options(&self, cx: &Cx<'_>) -> TcpOptionSet {
+        TcpOptionSet {
+            timestamps: self.agreed.timestamps.then(|| self.timestamps(cx)),
+            ..TcpOptionSet::NONE
+        }
+    }
+
+    /// What has to be sent again.
+    fn lost(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+        let Some((from, to)) = self.flight.lost() else { return Ok(None) };
+        let from = from.later(self.snd.una);
+        let data_end = self.snd.data_end();
+        let len = if from.is_before(data_end) { data_end.since(from) } else { 0 };
+        let len = len.min(to.since(from)).min(self.mss());
+        let payload = match len {
+            0 => None,
+            len => Some(self.snd.again(from, len, cx.pool).ok_or(NoBuffer)?),
+        };
+        let end = from + payload.as_ref().map_or(0, |payload| payload.len() as u32);
+        let fin = self.snd.fin_sent && end == data_end;
+        if payload.is_none() && !fin {
+            self.flight.sent_again(to);
+            return Ok(None);
+        }
+        let packet = self.text(cx, from, payload, fin)?;
+        self.flight.sent_again(end + u32::from(fin));
+        self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
+        cx.counters.count(Counter::TcpRetransSegs);
+        Ok(Some(packet))
+    }
+
+    /// Whether new data or a FIN may leave.
+    pub(crate) fn has_news(&self) -> bool {
+        self.flight.lost().is_some() || self.may_send() > 0 || self.may_finish()
+    }
+
+    /// How many new bytes may leave now (RFC 9293 section 3.8.6.2.1, RFC 1122's form of Nagle's
+    /// algorithm).
+    fn may_send(&self) -> u32 {
+        if !matches!(self.state(), State::Established | State::CloseWait) {
+            return 0;
+        }
+        let in_flight = self.snd.nxt.since(self.snd.una);
+        let congestion = self.flight.window().saturating_sub(in_flight);
+        let waits = self.snd.unsent();
+        let fits = waits.min(self.snd.usable()).min(congestion);
+        let mss = self.mss();
+        let all = fits == waits;
+        let worth = fits >= mss
+            || all && (self.nodelay || self.snd.fin || in_flight == 0)
+            || fits >= self.snd.wnd_max / 2 && fits == self.snd.usable().min(waits)
+            || self.due.has(Due::FORCE);
+        if worth { fits.min(mss) } else { 0 }
+    }
+
+    /// Whether the FIN may leave: behind the last byte (RFC 9293 section 3.10.4).
+    fn may_finish(&self) -> bool {
+        self.snd.fin
+            && !self.snd.fin_sent
+            && self.snd.unsent() == 0
+            && matches!(self.state(), State::Established | State::CloseWait)
+    }
+
+    fn news(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+        let len = self.may_send();
+        let payload = match len {
+            0 => None,
+            len => Some(self.snd.take(len, cx.pool).ok_or(NoBuffer)?),
+        };
+        self.due.remove(Due::FORCE);
+        let fin = self.may_finish();
+        if payload.is_none() && !fin {
+            self.mind_the_window(cx);
+            return Ok(None);
+        }
+        let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
+        let seq = self.snd.nxt - len;
+        if fin {
+            self.snd.fin_sent = true;
+            self.snd.nxt += 1;
+            self.step(Step::Close);
+        }
+        // From here on it counts as sent, whether the header finds memory or not: the timer would
+        // send it again.
+        if !self.timers.is_set(Timer::Retransmit) {
+            self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
+            self.stalled = cx.now;
+        }
+        self.timers.clear(Timer::Persist);
+        self.flight.sent(self.snd.nxt, cx.now);
+        let packet = self.text(cx, seq, payload, fin)?;
+        Ok(Some(packet))
+    }
+
+    /// Data waits, nothing is in flight, and the peer's window is too small: somebody must ask.
+    fn mind_the_window(&mut self, cx: &Cx<'_>) {
+        let stuck = self.snd.unsent() > 0 && self.snd.una == self.snd.nxt;
+        if stuck && !self.timers.is_set(Timer::Persist) {
+            self.timers.set(Timer::Persist, cx.now + self.persist_delay());
+        }
+    }
+
+    /// A segment with text or a FIN.
+    fn text(
+        &mut self,
+        cx: &mut Cx<'_>,
+        seq: Seq,
+        payload: Option<PacketBuf>,
+        fin: bool,
+    ) -> Result<PacketBuf, NoBuffer> {
+        let mut flags = TcpFlags::ACK;
+        let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
+        if fin {
+            flags = flags | TcpFlags::FIN;
+        }
+        if len > 0 && self.snd.is_last(seq + len) {
+            flags = flags | TcpFlags::PSH;
+        }
+        let options = self.options(cx);
+        let window = self.rcv.offer(self.agreed.scaled, 0);
+        let packet = self.build(cx, seq, flags, window, &options, payload)?;
+        self.acknowledged();
+        Ok(packet)
+    }
+
+    /// A segment without text.
+    fn plain(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
+        let options = self.options(cx);
+        let window = self.rcv.offer(self.agreed.scaled, 0);
+        let packet = self.build(cx, seq, TcpFlags::ACK, window, &options, None)?;
+        self.acknowledged();
+        Ok(packet)
+    }
+
+    /// An acknowledgment of all that arrived has left.
+    fn acknowledged(&mut self) {
+        self.due.remove(Due::ACK);
+        self.timers.clear(Timer::DelayedAck);
+        self.rcv.acknowledged();
+    }
+
+    fn reset(&mut self, cx: &mut Cx<'_>) -> Result<PacketBuf, NoBuffer> {
+        let flags = TcpFlags::RST | TcpFlags::ACK;
+        let options = self.options(cx);
+        cx.counters.count(Counter::TcpOutRsts);
+        self.build(cx, self.snd.nxt, flags, 0, &options, None)
+    }
+
+    fn build(
+        &self,
+        cx: &mut Cx<'_>,
+        seq: Seq,
+        flags: TcpFlags,
+        window: u16,
+        options: &TcpOptionSet,
+        payload: Option<PacketBuf>,
+    ) -> Result<PacketBuf, NoBuffer> {
+        let ack = if flags.contains(TcpFlags::ACK) { self.rcv.nxt.0 } else { 0 };
+        let fields = TcpFields {
+            src_port: self.flow.local.port,
+            dst_port: self.flow.remote.port,
+            seq: seq.0,
+            ack,
+            flags,
+            window,
+            urgent: 0,
+        };
+        let packet = assemble(cx.pool, &self.flow, &fields, options, payload).ok_or(NoBuffer)?;
+        cx.counters.count(Counter::TcpOutSegs);
+        Ok(packet)
+    }
+}
+
+/// A packet that begins with this header, before a borrowed payload.
+fn assemble(
+    pool: &Pool,
+    flow: &FlowKey,
+    fields: &TcpFields,
+    options: &TcpOptionSet,
+    payload: Option<PacketBuf>,
+) -> Option<PacketBuf> {
+    let header_len = HEADER_LEN + options.emitted_len();
+    let (payload_len, sum) = match &payload {
+        Some(payload) => (payload.len(), payload.sum(0, payload.len())),
+        None => (0, Sum::ZERO),
+    };
+    let pseudo = pseudo_header(flow, (header_len + payload_len) as u32)?;
+    let mut packet = pool.alloc_laid_out(0, header_len)?;
+    fields.emit(options, pseudo, sum, packet.first_mut()?).ok()?;
+    if let Some(payload) = payload {
+        packet.append(payload).ok()?;
+    }
+    packet.set_layers(0, 0, header_len);
+    Some(packet)
+}
+
+/// The packet of a reset that no connection sends (RFC 9293 section 3.10.7.1). `None` where the
+/// pool has no room.
+pub(crate) fn reset_packet(pool: &Pool, reset: &Reset) -> Option<PacketBuf> {
+    let flags = match reset.ack {
+        Some(_) => TcpFlags::RST | TcpFlags::ACK,
+        None => TcpFlags::RST,
+    };
+    let fields = TcpFields {
+        src_port: reset.flow.local.port,
+        dst_port: reset.flow.remote.port,
+        seq: reset.seq.0,
+        ack: reset.ack.map_or(0, |ack| ack.0),
+        flags,
+        window: 0,
+        urgent: 0,
+    };
+    assemble(pool, &reset.flow, &fields, &TcpOptionSet::NONE, None)
+}
+
+/// The sum of the pseudo-header of what we send.
+pub(crate) fn pseudo_header(flow: &FlowKey, len: u32) -> Option<Sum> {
+    match (flow.local.ip(), flow.remote.ip()) {
+        (IpAddr::V4(local), IpAddr::V4(remote)) => {
+            Some(pseudo_header_v4(local, remote, PROTOCOL, u16::try_from(len).ok()?))
+        }
+        (IpAddr::V6(local), IpAddr::V6(remote)) => {
+            Some(pseudo_header_v6(local, remote, PROTOCOL, len))
+        }
+        _ => None,
+    }
+}

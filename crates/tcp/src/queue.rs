@@ -1,0 +1,252 @@
+//! `ByteQueue`: bytes in chunks, first in, first out; taken by copying or, read-only, by reference.
+//!
+//! Both halves of a connection keep their bytes in such queues: the send half what is not yet
+//! acknowledged, the receive half what is not yet read. Invariants: `bytes` is the sum of the
+//! chunks' lengths, `held` what they keep from other use in true bytes (decision B8); no chunk is
+//! empty. The newest chunk is apart from the list, so that short pieces can be put behind its last
+//! byte. Not here: sequence numbers.
+//!
+//! # Under flood
+//! A peer fills the receive half's, as far as its window goes; short pieces go into the room of the
+//! chunk before where there is room, so that a byte a segment holds no frame a segment. Its bound
+//! is the owner's, which asks [`ByteQueue::held`].
+
+use floodwall_packet::{PacketBuf, PacketList, Pool};
+
+/// See the file's head.
+#[derive(Default, Debug)]
+pub(crate) struct ByteQueue {
+    list: PacketList,
+    newest: Option<PacketBuf>,
+    bytes: u32,
+    held: u32,
+}
+
+impl ByteQueue {
+    pub(crate) const fn new() -> Self {
+        Self { list: PacketList::new(), newest: None, bytes: 0, held: 0 }
+    }
+
+    /// Bytes that wait.
+    pub(crate) const fn len(&self) -> u32 {
+        self.bytes
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// True bytes that the chunks hold.
+    pub(crate) const fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Chunks that wait.
+    pub(crate) fn chunks(&self) -> usize {
+        self.list.len() + usize::from(self.newest.is_some())
+    }
+
+    /// Appends a chunk; nothing where it has no bytes.
+    pub(crate) fn push(&mut self, chunk: PacketBuf) {
+        if chunk.is_empty() {
+            return;
+        }
+        self.bytes += chunk.len() as u32;
+        self.held += chunk.held_size();
+        if let Some(before) = self.newest.replace(chunk) {
+            self.list.push_back(before);
+        }
+    }
+
+    /// As [`ByteQueue::push`]; a chunk whose memory is mostly empty is copied behind the newest
+    /// one's last byte where that has room. True says that it was.
+    pub(crate) fn push_compact(&mut self, chunk: PacketBuf) -> bool {
+        let len = chunk.len();
+        if len as u32 <= chunk.held_size() / 4
+            && let Some(newest) = &mut self.newest
+            && let Some(room) = newest.extend(len)
+        {
+            chunk.copy_out(0, room);
+            self.bytes += len as u32;
+            return true;
+        }
+        self.push(chunk);
+        false
+    }
+
+    /// Copies as much of `bytes` as `room` true bytes and the pool allow; what was taken.
+    pub(crate) fn write(&mut self, bytes: &[u8], chunk_len: usize, room: u32, pool: &Pool) -> usize {
+        let mut taken = self.fill_newest(bytes, chunk_len);
+        while let Some(left) = bytes.get(taken..).filter(|left| !left.is_empty()) {
+            if self.held >= room {
+                break;
+            }
+            let len = left.len().min(chunk_len);
+            let Some(mut chunk) = pool.alloc_for(len) else { break };
+            if !left.get(..len).is_some_and(|piece| chunk.extend_from_slice(piece)) {
+                break;
+            }
+            self.push(chunk);
+            taken += len;
+        }
+        taken
+    }
+
+    /// Fills up the newest chunk, if nobody borrows it.
+    fn fill_newest(&mut self, bytes: &[u8], chunk_len: usize) -> usize {
+        let Some(newest) = &mut self.newest else { return 0 };
+        let room = newest.tailroom().min(chunk_len.saturating_sub(newest.len()));
+        let Some(here) = bytes.get(..room.min(bytes.len())).filter(|here| !here.is_empty()) else {
+            return 0;
+        };
+        if !newest.extend_from_slice(here) {
+            return 0;
+        }
+        self.bytes += here.len() as u32;
+        here.len()
+    }
+
+    /// Copies the oldest bytes into `out` and forgets them; how many.
+    pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < out.len()
+            && let Some(mut chunk) = self.pop()
+        {
+            let room = out.get_mut(done..).unwrap_or_default();
+            let n = chunk.copy_out(0, room);
+            done += n;
+            if n < chunk.len() {
+                chunk.trim_front(n);
+                self.push_front(chunk);
+                break;
+            }
+        }
+        done
+    }
+
+    /// Copies bytes from `off` on without forgetting them; how many.
+    pub(crate) fn peek(&self, off: u32, out: &mut [u8]) -> usize {
+        let (mut skip, mut done) = (off as usize, 0);
+        for chunk in self.list.iter().chain(&self.newest) {
+            let len = chunk.len();
+            if skip < len && done < out.len() {
+                done += chunk.copy_out(skip, out.get_mut(done..).unwrap_or_default());
+            }
+            skip = skip.saturating_sub(len);
+        }
+        done
+    }
+
+    /// Takes the oldest chunk.
+    pub(crate) fn pop(&mut self) -> Option<PacketBuf> {
+        let chunk = self.list.pop_front().or_else(|| self.newest.take())?;
+        self.bytes -= chunk.len() as u32;
+        self.held -= chunk.held_size();
+        Some(chunk)
+    }
+
+    /// Puts a chunk before all others.
+    pub(crate) fn push_front(&mut self, chunk: PacketBuf) {
+        self.bytes += chunk.len() as u32;
+        self.held += chunk.held_size();
+        if self.list.is_empty() && self.newest.is_none() {
+            self.newest = Some(chunk);
+        } else {
+            self.list.push_front(chunk);
+        }
+    }
+
+    /// Forgets the `n` oldest bytes.
+    pub(crate) fn consume(&mut self, mut n: u32) {
+        while n > 0
+            && let Some(mut chunk) = self.pop()
+        {
+            let len = chunk.len() as u32;
+            if n < len {
+                chunk.trim_front(n as usize);
+                self.push_front(chunk);
+                return;
+            }
+            n -= len;
+        }
+    }
+
+    /// References to `len` bytes from `off` on, as one packet; fewer where the chain would be too
+    /// long; `None` where there are none, or no reference is free. Costs a look at each chunk
+    /// before.
+    pub(crate) fn share(&self, off: u32, len: u32, pool: &Pool) -> Option<PacketBuf> {
+        let (mut skip, mut left) = (off as usize, len as usize);
+        let mut shared: Option<PacketBuf> = None;
+        for chunk in self.list.iter().chain(&self.newest) {
+            if left == 0 {
+                break;
+            }
+            let from = skip.min(chunk.len());
+            skip -= from;
+            let here = left.min(chunk.len() - from);
+            if here == 0 {
+                continue;
+            }
+            let piece = chunk.share(pool, from, here)?;
+            left -= here;
+            match &mut shared {
+                None => shared = Some(piece),
+                Some(head) => {
+                    if head.append(piece).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        shared
+    }
+
+    /// Takes the oldest `len` bytes, at most those of one chunk, as a reference, and gives the same
+    /// bytes to `kept`: two owners of one memory. `None` where nothing waits or no reference is
+    /// free.
+    pub(crate) fn lend(&mut self, len: u32, kept: &mut Self, pool: &Pool) -> Option<PacketBuf> {
+        let mut chunk = self.pop()?;
+        let here = (len as usize).min(chunk.len());
+        let lent = chunk.share(pool, 0, here);
+        let whole = here == chunk.len();
+        match (lent, whole) {
+            (Some(lent), true) => {
+                kept.push(chunk);
+                Some(lent)
+            }
+            (Some(lent), false) => match chunk.share(pool, 0, here) {
+                Some(own) => {
+                    kept.push(own);
+                    chunk.trim_front(here);
+                    self.push_front(chunk);
+                    Some(lent)
+                }
+                None => {
+                    self.push_front(chunk);
+                    None
+                }
+            },
+            (None, _) => {
+                self.push_front(chunk);
+                None
+            }
+        }
+    }
+
+    /// Gives the newest chunk, of `len` bytes, back to the front of `to`.
+    pub(crate) fn give_back(&mut self, len: u32, to: &mut Self) {
+        debug_assert_eq!(self.newest.as_ref().map(|chunk| chunk.len() as u32), Some(len));
+        // The one before it is the oldest of the list's end and cannot be reached: the place of the
+        // newest stays empty until the next chunk comes.
+        if let Some(chunk) = self.newest.take() {
+            self.bytes -= chunk.len() as u32;
+            self.held -= chunk.held_size();
+            to.push_front(chunk);
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new();
+    }
+}

@@ -1,0 +1,179 @@
+//! The receive half: what arrived and was not read, the window that is offered, and when an
+//! acknowledgment is owed.
+//!
+//! Called by the connection's handlers. RCV of RFC 9293 section 3.3.1. Invariants: `nxt` moves
+//! forward only; the right edge that was once offered, `edge`, is never taken back (section 3.8.6);
+//! the window counts true bytes (decision B8). Not here: what arrived out of order
+//! (`reassembly.rs`).
+//!
+//! # Under flood
+//! A peer fills it up to the offered window, of short segments up to twice `limit` in true bytes:
+//! what is beyond is dropped unacknowledged and must be sent again. Short pieces are put together
+//! where the chunk before has room, so that honest senders of short segments reach neither.
+
+use floodwall_base::{Instant, Seq};
+
+use crate::queue::ByteQueue;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Rcv {
+    /// The initial sequence number of the peer.
+    pub(crate) irs: Seq,
+    /// The next number that is expected.
+    pub(crate) nxt: Seq,
+    /// The right edge that was offered: the first number that the peer may not send.
+    pub(crate) edge: Seq,
+    /// How our windows are scaled (RFC 7323 section 2).
+    pub(crate) shift: u8,
+    /// True bytes that may wait.
+    pub(crate) limit: u32,
+    /// The size of the peer's segments, as seen.
+    pub(crate) mss: u16,
+    /// Bytes that arrived since the last acknowledgment left.
+    pub(crate) unacked: u32,
+    /// The acknowledgment that was sent last.
+    pub(crate) acked: Seq,
+    /// The peer's FIN was taken.
+    pub(crate) fin: bool,
+    /// The application reads no more.
+    pub(crate) shut: bool,
+    /// When a segment outside of the window was answered last (an ACK war ends by it).
+    pub(crate) answered: Instant,
+    pub(crate) queue: ByteQueue,
+}
+
+impl Rcv {
+    pub(crate) const fn new(limit: u32, shift: u8) -> Self {
+        Self {
+            irs: Seq(0),
+            nxt: Seq(0),
+            edge: Seq(0),
+            shift,
+            limit,
+            mss: 536,
+            unacked: 0,
+            acked: Seq(0),
+            fin: false,
+            shut: false,
+            answered: Instant::ORIGIN,
+            queue: ByteQueue::new(),
+        }
+    }
+
+    /// The peer's SYN arrived.
+    pub(crate) fn start(&mut self, irs: Seq) {
+        self.irs = irs;
+        self.nxt = irs + 1;
+        self.edge = self.nxt;
+        self.acked = self.nxt;
+    }
+
+    /// RCV.WND: how much of what was offered is left.
+    pub(crate) fn window(&self) -> u32 {
+        if self.nxt.is_before(self.edge) { self.edge.since(self.nxt) } else { 0 }
+    }
+
+    /// Whether some of a segment lies in the window (RFC 9293 section 3.10.7.4, table 6; a segment
+    /// that begins before the window and ends in it or beyond is accepted for its middle).
+    pub(crate) fn accepts(&self, seq: Seq, len: u32) -> bool {
+        let window = self.window();
+        match (len, window) {
+            (0, 0) => seq == self.nxt,
+            (0, _) => seq.is_within(self.nxt, window),
+            // Nothing fits, but what it acknowledges counts (the RFC's "special allowance").
+            (_, 0) => seq == self.nxt,
+            _ => seq.is_before(self.edge) && self.nxt.is_before(seq + len),
+        }
+    }
+
+    /// How much may be offered now, in bytes from `nxt` on, counted in true bytes.
+    fn space(&self, other_held: u32) -> u32 {
+        self.limit.saturating_sub(self.queue.held() + other_held)
+    }
+
+    /// Whether the window would grow by so much that the peer should know: by two segments or half
+    /// of all (RFC 9293 section 3.8.6.2.2).
+    pub(crate) fn owes_update(&self, other_held: u32) -> bool {
+        let step = (self.limit / 2).min(2 * u32::from(self.mss));
+        self.space(other_held) >= self.window().saturating_add(step)
+    }
+
+    /// The window field of a segment that leaves now; moves the edge. `scaled` is false on a SYN.
+    pub(crate) fn offer(&mut self, scaled: bool, other_held: u32) -> u16 {
+        let shift = if scaled { self.shift } else { 0 };
+        let (old, space) = (self.window(), self.space(other_held));
+        let step = (self.limit / 2).min(u32::from(self.mss));
+        let wanted = if space >= old.saturating_add(step) { space } else { old };
+        // Rounded up: what was offered is never taken back.
+        let field = u16::try_from(wanted.div_ceil(1 << shift)).unwrap_or(u16::MAX);
+        let edge = self.nxt + (u32::from(field) << shift);
+        self.edge = self.edge.later(edge);
+        field
+    }
+
+    /// An acknowledgment of all that arrived leaves.
+    pub(crate) fn acknowledged(&mut self) {
+        self.unacked = 0;
+        self.acked = self.nxt;
+    }
+
+    /// Whether so much more in true bytes may be kept at all.
+    pub(crate) fn has_room(&self, held: u32, other_held: u32) -> bool {
+        let now = u64::from(self.queue.held()) + u64::from(other_held) + u64::from(held);
+        now <= 2 * u64::from(self.limit) + u64::from(held)
+    }
+}
+
+/// The shift with which windows of `limit` bytes can be named (RFC 7323 section 2.3: 14 at most).
+pub(crate) const fn shift_for(limit: u32) -> u8 {
+    let mut shift = 0;
+    while shift < 14 && (limit >> shift) > u16::MAX as u32 {
+        shift += 1;
+    }
+    shift
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rcv(limit: u32) -> Rcv {
+        let mut rcv = Rcv::new(limit, shift_for(limit));
+        rcv.start(Seq(u32::MAX - 2));
+        rcv
+    }
+
+    #[test]
+    fn windows_are_named_with_the_smallest_shift_that_can() {
+        for (limit, shift) in [(0, 0), (65_535, 0), (65_536, 1), (1 << 20, 5), (u32::MAX, 14)] {
+            assert_eq!(shift_for(limit), shift, "{limit}");
+        }
+    }
+
+    #[test]
+    fn an_offered_edge_is_never_taken_back() {
+        let mut rcv = rcv(1 << 20);
+        rcv.offer(true, 0);
+        let edge = rcv.edge;
+        for step in [1_u32, 7, 1000, 100_000] {
+            rcv.nxt += step;
+            rcv.offer(true, 900_000);
+            assert_eq!(rcv.edge.later(edge), rcv.edge, "after {step}");
+            assert!(rcv.edge.since(edge) < 1 << rcv.shift);
+        }
+    }
+
+    #[test]
+    fn the_table_of_acceptable_segments_is_the_rfcs() {
+        let mut rcv = rcv(1000);
+        let nxt = rcv.nxt;
+        assert!(rcv.accepts(nxt, 0) && rcv.accepts(nxt, 1) && !rcv.accepts(nxt + 1, 0));
+        rcv.offer(true, 0);
+        assert_eq!(rcv.window(), 1000);
+        assert!(rcv.accepts(nxt + 999, 0) && !rcv.accepts(nxt + 1000, 0));
+        assert!(!rcv.accepts(nxt - 1, 0) && !rcv.accepts(nxt - 1, 1));
+        assert!(rcv.accepts(nxt - 1, 2) && rcv.accepts(nxt + 999, 50));
+        assert!(rcv.accepts(nxt - 5, 5000) && !rcv.accepts(nxt + 1000, 1));
+    }
+}

@@ -1,0 +1,340 @@
+//! What applications ask of the set: open, listen, accept, read, write, close.
+//!
+//! Called by `stack` for its applications, with the addresses that its routes chose. Nothing waits;
+//! what cannot be done now says so. Reading: RFC 9293 section 3.9.1.
+
+use core::net::{IpAddr, SocketAddr};
+
+use floodwall_base::limits::TCP_ORPHAN_MAX;
+use floodwall_base::{Counter, Endpoint, FlowKey, IfIndex, Seq};
+use floodwall_packet::PacketBuf;
+
+use crate::connection::{Connection, Handshake, Start};
+use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
+use crate::id::{ConnectionId, Gone, ListenerId};
+use crate::output::PROTOCOL;
+use crate::port;
+use crate::settings::Settings;
+use crate::state::State;
+use crate::tcp::{Lend, Tcp};
+
+/// Between whom a connection is to be opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// Our address, and a port or 0 for any.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// The link of link-local addresses; the default otherwise.
+    pub zone: IfIndex,
+    /// Bytes of the largest packet that the way there carries.
+    pub mtu: u32,
+}
+
+impl Tcp {
+    /// Opens a connection: its SYN is ready to leave. Port 0 picks one whose answers come home.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn connect(
+        &mut self,
+        lend: &mut Lend<'_>,
+        ends: &Ends,
+        settings: &Settings,
+        owner: u32,
+    ) -> Result<ConnectionId, OpenError> {
+        let (local, remote) = (ends.local.ip().to_canonical(), ends.remote.ip().to_canonical());
+        let impossible = |addr: IpAddr| addr.is_unspecified() || addr.is_multicast();
+        let same = local == remote && ends.local.port() == ends.remote.port();
+        if local.is_ipv4() != remote.is_ipv4()
+            || impossible(local)
+            || impossible(remote)
+            || ends.remote.port() == 0
+            || same
+        {
+            return Err(OpenError::InvalidAddress);
+        }
+        if !self.has_place() {
+            return Err(OpenError::TooMany);
+        }
+        let mut flow = FlowKey {
+            local: Endpoint::new(local, ends.local.port()),
+            remote: Endpoint::new(remote, ends.remote.port()),
+            zone: ends.zone,
+            protocol: PROTOCOL,
+        };
+        flow.local.port = self.local_port(lend, flow)?;
+        let start = self.start(lend, flow, ends.mtu, settings);
+        let connection = Connection::open(&start);
+        lend.counters.count(Counter::TcpActiveOpens);
+        match self.place(connection, owner, None) {
+            Ok(index) => Ok(self.id(index)),
+            Err(_) => Err(OpenError::TooMany),
+        }
+    }
+
+    /// The port asked for, if its four-tuple is free, or a free one.
+    fn local_port(&self, lend: &mut Lend<'_>, flow: FlowKey) -> Result<u16, OpenError> {
+        let with = |port| FlowKey { local: Endpoint { port, ..flow.local }, ..flow };
+        if flow.local.port != 0 {
+            let free = self.find(&flow).is_none();
+            return free.then_some(flow.local.port).ok_or(OpenError::InUse);
+        }
+        let comes_home = |port| match &self.steering {
+            None => true,
+            Some((steering, worker)) => {
+                let local = SocketAddr::new(flow.local.ip(), port);
+                let remote = SocketAddr::new(flow.remote.ip(), flow.remote.port);
+                steering.flow(local, remote, PROTOCOL) == *worker
+            }
+        };
+        let suits = |port| {
+            comes_home(port)
+                && with(port).local != flow.remote
+                && self.find(&with(port)).is_none()
+                && !self.listeners.holds(flow.local, port)
+        };
+        port::pick(&self.config.ephemeral, &mut lend.random.secret, suits).ok_or(OpenError::NoPort)
+    }
+
+    pub(crate) fn start<'a>(
+        &self,
+        lend: &Lend<'_>,
+        flow: FlowKey,
+        mtu: u32,
+        settings: &'a Settings,
+    ) -> Start<'a> {
+        let family = crate::connection::family(&flow);
+        Start {
+            flow,
+            iss: crate::isn::IsnSecret::new(self.isn).isn(&flow, lend.now),
+            clock_offset: crate::isn::flow_hash(&self.clock, &flow) as u32,
+            path_mss: crate::mss::announced_mss(family, crate::mss::floored_mtu(family, mtu)).0,
+            settings,
+            now: lend.now,
+        }
+    }
+
+    /// Listens at an address and port: the unspecified address of a family means all of it, that of
+    /// IPv6 both families. At most `backlog` connections wait to be accepted.
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub fn listen(
+        &mut self,
+        local: SocketAddr,
+        zone: IfIndex,
+        settings: &Settings,
+        backlog: usize,
+        owner: u32,
+    ) -> Result<ListenerId, ListenError> {
+        let backlog = backlog.clamp(1, self.config.backlog_max);
+        self.listeners.open(local, zone, settings, backlog, owner)
+    }
+
+    /// Takes the connection that waits longest.
+    ///
+    /// # Errors
+    /// The listener is gone. `Ok(None)` where nobody waits.
+    pub fn accept(&mut self, listener: ListenerId) -> Result<Option<ConnectionId>, Gone> {
+        let Some(index) = self.listeners.accept(listener)? else { return Ok(None) };
+        if let Some(place) = self.places.get_mut(index as usize) {
+            place.listener = None;
+        }
+        self.settle(index);
+        Ok(Some(self.id(index)))
+    }
+
+    /// Ends a listener. Who waits to be accepted is reset.
+    ///
+    /// # Errors
+    /// It is gone already.
+    pub fn unlisten(&mut self, lend: &Lend<'_>, listener: ListenerId) -> Result<(), Gone> {
+        while let Some(index) = self.listeners.accept(listener)? {
+            if let Some(connection) = self.at_mut(index) {
+                connection.release(true, TCP_ORPHAN_MAX, lend.now);
+            }
+            self.settle(index);
+        }
+        self.listeners.close(listener)
+    }
+
+    /// A proven handshake becomes a connection in the accept queue.
+    pub(crate) fn establish(
+        &mut self,
+        lend: &mut Lend<'_>,
+        listener: u32,
+        flow: FlowKey,
+        mtu: u32,
+        shake: &Handshake,
+    ) -> Option<u32> {
+        let (settings, owner) = self.listeners.of_new(listener)?;
+        let settings = settings.clone();
+        let start = Start { iss: shake.iss, ..self.start(lend, flow, mtu, &settings) };
+        let connection = Connection::proven(&start, shake);
+        let index = self.place(connection, owner, Some(listener)).ok()?;
+        self.listeners.enqueue(listener, index);
+        lend.counters.count(Counter::TcpPassiveOpens);
+        Some(index)
+    }
+
+    /// Writes what fits; how many bytes were taken.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn send(
+        &mut self,
+        lend: &mut Lend<'_>,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) -> Result<usize, SendError> {
+        let sent = self.named_mut(id)?.send(&lend.cx(), bytes);
+        self.settle(id.index);
+        sent
+    }
+
+    /// Copies what was received into `out`; 0 where the peer has no more.
+    ///
+    /// # Errors
+    /// See [`RecvError`].
+    pub fn recv(&mut self, id: ConnectionId, out: &mut [u8]) -> Result<usize, RecvError> {
+        let read = self.named_mut(id)?.recv(out);
+        self.settle(id.index);
+        read
+    }
+
+    /// Hands out the oldest chunk that was received, without a copy; `None` is the peer's end.
+    ///
+    /// # Errors
+    /// See [`RecvError`].
+    pub fn recv_chunk(&mut self, id: ConnectionId) -> Result<Option<PacketBuf>, RecvError> {
+        let connection = self.named_mut(id)?;
+        let chunk = match connection.rcv.queue.pop() {
+            Some(chunk) => {
+                connection.note_read();
+                Ok(Some(chunk))
+            }
+            None => connection.nothing_to_read().map(|_| None),
+        };
+        self.settle(id.index);
+        chunk
+    }
+
+    /// Copies what was received from `offset` on, and leaves it where it is.
+    ///
+    /// # Errors
+    /// See [`RecvError`].
+    pub fn peek(
+        &mut self,
+        id: ConnectionId,
+        offset: u32,
+        out: &mut [u8],
+    ) -> Result<usize, RecvError> {
+        let connection = self.named_mut(id)?;
+        match connection.rcv.queue.peek(offset, out) {
+            0 if !out.is_empty() => connection.nothing_to_read(),
+            n => Ok(n),
+        }
+    }
+
+    /// Bytes that wait to be read.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn readable(&self, id: ConnectionId) -> Result<usize, Gone> {
+        Ok(self.named(id)?.rcv.queue.len() as usize)
+    }
+
+    /// Bytes that were written and are not acknowledged.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn unacknowledged(&self, id: ConnectionId) -> Result<usize, Gone> {
+        let snd = &self.named(id)?.snd;
+        Ok((snd.outstanding() + snd.unsent()) as usize)
+    }
+
+    /// There is no more to send: FIN behind the data. Reading goes on.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn shutdown_write(&mut self, id: ConnectionId) -> Result<(), Gone> {
+        self.named_mut(id)?.shutdown_write();
+        self.settle(id.index);
+        Ok(())
+    }
+
+    /// Lets go of a connection: what was written still leaves, then FIN; where something is unread,
+    /// a reset instead. The id means nothing afterwards.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn close(&mut self, lend: &Lend<'_>, id: ConnectionId) -> Result<(), Gone> {
+        self.named_mut(id)?.release(false, TCP_ORPHAN_MAX, lend.now);
+        self.forget(id)
+    }
+
+    /// Lets go of a connection at once, with a reset (linger time zero).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn abort(&mut self, lend: &Lend<'_>, id: ConnectionId) -> Result<(), Gone> {
+        self.named_mut(id)?.release(true, TCP_ORPHAN_MAX, lend.now);
+        self.forget(id)
+    }
+
+    /// The application's name for it is worth nothing from here on.
+    fn forget(&mut self, id: ConnectionId) -> Result<(), Gone> {
+        if let Some(place) = self.places.get_mut(id.index()) {
+            place.generation = place.generation.wrapping_add(1);
+        }
+        self.unready(id.index);
+        self.settle(id.index);
+        Ok(())
+    }
+
+    /// The state.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn state(&self, id: ConnectionId) -> Result<State, Gone> {
+        Ok(self.named(id)?.state())
+    }
+
+    /// Both ends, ours first.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn ends(&self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), Gone> {
+        let flow = &self.named(id)?.flow;
+        let end = |end: Endpoint| SocketAddr::new(end.ip(), end.port);
+        Ok((end(flow.local), end(flow.remote)))
+    }
+
+    /// Takes the error that the connection ended with, as `SO_ERROR` does.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn take_error(&mut self, id: ConnectionId) -> Result<Option<ConnectionError>, Gone> {
+        Ok(self.named_mut(id)?.error.take())
+    }
+
+    /// Whether small segments leave at once (Nagle's algorithm off).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_nodelay(&mut self, id: ConnectionId, nodelay: bool) -> Result<(), Gone> {
+        self.named_mut(id)?.nodelay = nodelay;
+        self.settle(id.index);
+        Ok(())
+    }
+
+    /// The next sequence numbers, ours and the peer's: for tests and for `show`.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn sequence(&self, id: ConnectionId) -> Result<(Seq, Seq), Gone> {
+        let connection = self.named(id)?;
+        Ok((connection.snd.nxt, connection.rcv.nxt))
+    }
+}

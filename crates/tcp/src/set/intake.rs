@@ -1,0 +1,175 @@
+//! A validated IP payload becomes a segment of a connection, a handshake's, or dies here.
+//!
+//! Called by `stack` once the network layer has checked its header. The order makes refusal cheap:
+//! lengths, then the table, then the checksum, which touches the payload, then the options.
+
+use core::net::IpAddr;
+
+use floodwall_base::{Counter, DropReason, Endpoint, FlowKey, IfIndex};
+use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
+use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpHeader, header_len};
+
+use crate::input::Outcome;
+use crate::output::{PROTOCOL, pseudo_header, reset_packet};
+use crate::segment::{Reset, Segment};
+use crate::tcp::{Lend, Tcp};
+
+/// What the network layer knows of an arrived segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Input {
+    /// The sender.
+    pub src_addr: IpAddr,
+    /// The final destination, of the same family: an address of ours, or a group.
+    pub dst_addr: IpAddr,
+    /// Where it arrived.
+    pub iface: IfIndex,
+    /// Where the TCP header starts, from the packet's first byte now.
+    pub l4: usize,
+    /// Bytes that the IP packet carries from there on.
+    pub len: usize,
+    /// The destination is a group or a broadcast address, or the frame's was.
+    pub group: bool,
+    /// The network header says: congestion experienced (RFC 3168).
+    pub congestion: bool,
+}
+
+/// What became of a segment.
+#[derive(Debug)]
+pub enum Verdict {
+    /// A connection took it.
+    Taken,
+    /// It died, for a reason that the caller counts.
+    Dropped(DropReason),
+    /// It belongs to nothing: the caller counts the reason, and may answer with the reset, as often
+    /// as it allows itself ([`Tcp::reset`]).
+    Refused(Reset, DropReason),
+}
+
+impl Tcp {
+    /// Takes one segment.
+    pub fn input(
+        &mut self,
+        lend: &mut Lend<'_>,
+        input: &Input,
+        packet: PacketBuf,
+        access: &mut AccessCounters,
+    ) -> Verdict {
+        lend.counters.count(Counter::TcpInSegs);
+        match self.take(lend, input, packet, access) {
+            Ok(verdict) => verdict,
+            Err(reason) => {
+                lend.counters.count(Counter::TcpInErrs);
+                if reason == DropReason::TcpChecksum {
+                    lend.counters.count(Counter::TcpInCsumErrors);
+                }
+                Verdict::Dropped(reason)
+            }
+        }
+    }
+
+    /// The errors are those of malformed segments.
+    fn take(
+        &mut self,
+        lend: &mut Lend<'_>,
+        input: &Input,
+        mut packet: PacketBuf,
+        access: &mut AccessCounters,
+    ) -> Result<Verdict, DropReason> {
+        let mut scratch = [0; HEADER_LEN_MAX];
+        let header = read_header(input, &packet, &mut scratch, access)?;
+        // To a group, or to nobody who could answer (row 7 of the bar).
+        if input.group || header.src_port() == 0 || header.dst_port() == 0 {
+            return Ok(Verdict::Dropped(DropReason::TcpMalformed));
+        }
+        let flow = flow_of(input, header.src_port(), header.dst_port());
+        if flow.local == flow.remote {
+            return Ok(Verdict::Dropped(DropReason::TcpMalformed));
+        }
+        if !verifies(input, &flow, &packet) {
+            return Err(DropReason::TcpChecksum);
+        }
+        let from = input.l4 + header.header_len();
+        let len = input.len - header.header_len();
+        let mut segment =
+            Segment::of(&header, len as u32).map_err(|_| DropReason::TcpMalformed)?;
+        segment.congestion = input.congestion;
+        packet.trim_front(from);
+        packet.truncate(len);
+        Ok(self.segment(lend, flow, segment, packet))
+    }
+
+    /// To whom it belongs.
+    fn segment(
+        &mut self,
+        lend: &mut Lend<'_>,
+        flow: FlowKey,
+        segment: Segment,
+        payload: PacketBuf,
+    ) -> Verdict {
+        let Some(index) = self.find(&flow) else {
+            return self.unclaimed(lend, flow, segment, payload);
+        };
+        let Some(connection) = self.at_mut(index) else {
+            return Verdict::Dropped(DropReason::TcpNoConnection);
+        };
+        let outcome = connection.input(&mut lend.cx(), segment, payload);
+        self.settle(index);
+        match outcome {
+            Outcome::Taken => Verdict::Taken,
+            Outcome::Dropped(reason) | Outcome::Reset(None, reason) => Verdict::Dropped(reason),
+            Outcome::Reset(Some(reset), reason) => Verdict::Refused(reset, reason),
+        }
+    }
+
+    /// The packet of a reset that [`Verdict::Refused`] asked for. `None` where the pool is empty.
+    #[must_use]
+    pub fn reset(&self, lend: &mut Lend<'_>, reset: &Reset) -> Option<PacketBuf> {
+        let packet = reset_packet(lend.pool, reset)?;
+        lend.counters.count(Counter::TcpOutSegs);
+        lend.counters.count(Counter::TcpOutRsts);
+        Some(packet)
+    }
+}
+
+/// The header, if its lengths are possible.
+fn read_header<'a>(
+    input: &Input,
+    packet: &'a PacketBuf,
+    scratch: &'a mut [u8; HEADER_LEN_MAX],
+    access: &mut AccessCounters,
+) -> Result<TcpHeader<'a>, DropReason> {
+    let available = input.len.min(packet.len().saturating_sub(input.l4));
+    if available < input.len {
+        return Err(DropReason::TcpMalformed);
+    }
+    let mut first = [0; HEADER_LEN];
+    let fixed = packet.header_array(input.l4, &mut first, access).ok_or(DropReason::TcpMalformed)?;
+    let len = header_len(fixed).filter(|len| *len <= available).ok_or(DropReason::TcpMalformed)?;
+    let bytes =
+        packet.header(input.l4, len, scratch, access).ok_or(DropReason::TcpMalformed)?;
+    TcpHeader::parse(bytes, available).map_err(|_| DropReason::TcpMalformed)
+}
+
+/// The flow as we see it. The interface counts for link-local ends only.
+pub(crate) fn flow_of(input: &Input, src_port: u16, dst_port: u16) -> FlowKey {
+    let link_local = |addr: IpAddr| match addr {
+        IpAddr::V4(addr) => addr.is_link_local(),
+        IpAddr::V6(addr) => addr.is_unicast_link_local(),
+    };
+    let zoned = link_local(input.src_addr) || link_local(input.dst_addr);
+    FlowKey {
+        local: Endpoint::new(input.dst_addr, dst_port),
+        remote: Endpoint::new(input.src_addr, src_port),
+        zone: if zoned { input.iface } else { IfIndex::default() },
+        protocol: PROTOCOL,
+    }
+}
+
+/// Whether the checksum is right, where nobody has verified it before.
+fn verifies(input: &Input, flow: &FlowKey, packet: &PacketBuf) -> bool {
+    if packet.checksum_state() != ChecksumState::Unverified {
+        return true;
+    }
+    pseudo_header(flow, input.len as u32)
+        .is_some_and(|pseudo| pseudo.add(packet.sum(input.l4, input.len)).verifies())
+}

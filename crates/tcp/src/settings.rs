@@ -1,0 +1,88 @@
+//! What may be set: of a whole set of connections, and of one connection.
+//!
+//! Plain values with defaults; the reasons of the bounds stand in `base/limits.rs`. Invariant:
+//! whatever stands here, nothing panics: values are clamped where they are used.
+
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+use floodwall_base::limits;
+
+/// Settings of one connection; a listener's connections begin with the listener's.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// True bytes that may wait to be read: what the window is opened for at most.
+    pub receive_bytes: u32,
+    /// True bytes that may wait to be acknowledged.
+    pub send_bytes: u32,
+    /// Small segments leave at once although others are not acknowledged (Nagle's algorithm off).
+    pub nodelay: bool,
+    /// After so long a silence the peer is asked whether it lives (RFC 9293 section 3.8.4).
+    pub keepalive: Option<Keepalive>,
+    /// How long data may stay unacknowledged (RFC 5482); `None` leaves it to the retransmissions.
+    pub user_timeout: Option<Duration>,
+    /// The hop limit or time to live of what is sent, where the interface's is not wanted.
+    pub hop_limit: Option<u8>,
+    /// Ask the peer for congestion marks (RFC 3168).
+    pub ecn: bool,
+}
+
+/// How a silent peer is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keepalive {
+    /// After how long a silence.
+    pub idle: Duration,
+    /// How long after each question.
+    pub interval: Duration,
+    /// How many questions without an answer end the connection.
+    pub count: u8,
+}
+
+impl Default for Keepalive {
+    /// Linux's: two hours, 75 seconds, nine questions (RFC 9293 section 3.8.4: MUST-28).
+    fn default() -> Self {
+        let (idle, interval) = (Duration::from_secs(7200), Duration::from_secs(75));
+        Self { idle, interval, count: 9 }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            receive_bytes: limits::TCP_RECEIVE_BYTES as u32,
+            send_bytes: limits::TCP_SEND_BYTES as u32,
+            nodelay: false,
+            keepalive: None,
+            user_timeout: None,
+            hop_limit: None,
+            ecn: false,
+        }
+    }
+}
+
+/// Settings of a whole set.
+#[derive(Clone, Debug)]
+pub struct TcpConfig {
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Listeners at a time.
+    pub listeners_max: usize,
+    /// Connections that wait to be accepted, of one listener, at most.
+    pub backlog_max: usize,
+    /// Ports for connections that do not ask for one.
+    pub ephemeral: RangeInclusive<u16>,
+    /// How long TIME-WAIT lasts: twice the longest life of a segment.
+    pub time_wait: Duration,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            connections_max: limits::TCP_CONNECTIONS_MAX,
+            listeners_max: limits::TCP_LISTENERS_MAX,
+            backlog_max: limits::TCP_BACKLOG_MAX,
+            ephemeral: 32_768..=60_999,
+            time_wait: limits::TCP_TIME_WAIT,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The send half: what the application wrote and the peer has not acknowledged, and how much of it
+//! the peer's window lets go.
+//!
+//! Called by the connection's handlers. SND of RFC 9293 section 3.3.1, and the bytes: written into
+//! reference-counted chunks once, borrowed by segments, dropped when acknowledged (decision B8).
+//! Invariants: `una <= nxt`, both moved forward only; `sent` holds exactly the bytes between them,
+//! `unsent` those behind; a FIN is sent behind the last byte and never before. Not here: what was
+//! lost and the congestion window (`flight.rs`), and when a segment leaves (`output.rs`).
+//!
+//! # Under flood
+//! Only the application fills it, up to its `send_bytes` in true bytes, out of the preallocated
+//! pool; a peer that never acknowledges keeps it filled until the connection is given up
+//! (`timer.rs`). An ACK costs a look at each chunk that it frees.
+
+use floodwall_base::Seq;
+use floodwall_packet::{PacketBuf, Pool};
+
+use crate::queue::ByteQueue;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Snd {
+    /// The initial sequence number: that of the SYN.
+    pub(crate) iss: Seq,
+    /// The oldest number that is not acknowledged.
+    pub(crate) una: Seq,
+    /// The next number to be sent.
+    pub(crate) nxt: Seq,
+    /// The peer's window, from `una` on.
+    pub(crate) wnd: u32,
+    /// The largest window that the peer ever offered.
+    pub(crate) wnd_max: u32,
+    /// The segment that the window was taken from: its sequence number and acknowledgment.
+    pub(crate) wl1: Seq,
+    pub(crate) wl2: Seq,
+    /// How the peer scales its windows (RFC 7323 section 2).
+    pub(crate) shift: u8,
+    /// The application has no more to send.
+    pub(crate) fin: bool,
+    /// The FIN was sent, and is counted in `nxt`.
+    pub(crate) fin_sent: bool,
+    /// Sent and not acknowledged.
+    sent: ByteQueue,
+    /// Not sent yet.
+    unsent: ByteQueue,
+}
+
+impl Snd {
+    pub(crate) const fn new(iss: Seq) -> Self {
+        Self {
+            iss,
+            una: iss,
+            nxt: iss,
+            wnd: 0,
+            wnd_max: 0,
+            wl1: Seq(0),
+            wl2: Seq(0),
+            shift: 0,
+            fin: false,
+            fin_sent: false,
+            sent: ByteQueue::new(),
+            unsent: ByteQueue::new(),
+        }
+    }
+
+    /// Whether our SYN is still unacknowledged.
+    pub(crate) fn syn_outstanding(&self) -> bool {
+        self.una == self.iss && self.nxt != self.iss
+    }
+
+    /// Bytes that were not sent yet.
+    pub(crate) const fn unsent(&self) -> u32 {
+        self.unsent.len()
+    }
+
+    /// Bytes of data that are sent and not acknowledged.
+    pub(crate) const fn outstanding(&self) -> u32 {
+        self.sent.len()
+    }
+
+    /// Whether the FIN was acknowledged.
+    pub(crate) fn fin_acked(&self) -> bool {
+        self.fin_sent && self.una == self.nxt
+    }
+
+    /// True bytes that wait here.
+    pub(crate) const fn held(&self) -> u32 {
+        self.sent.held() + self.unsent.held()
+    }
+
+    /// Takes from `bytes` what fits into `limit` true bytes; what was taken.
+    pub(crate) fn write(&mut self, bytes: &[u8], chunk: usize, limit: u32, pool: &Pool) -> usize {
+        let room = limit.saturating_sub(self.sent.held());
+        self.unsent.write(bytes, chunk, room, pool)
+    }
+
+    /// How many more bytes the peer's window takes.
+    pub(crate) fn usable(&self) -> u32 {
+        let edge = self.una + self.wnd;
+        if self.nxt.is_before(edge) { edge.since(self.nxt) } else { 0 }
+    }
+
+    /// Borrows the next `len` unsent bytes for a segment, or fewer (those of one chunk), and counts
+    /// them as sent.
+    pub(crate) fn take(&mut self, len: u32, pool: &Pool) -> Option<PacketBuf> {
+        let mut packet = self.unsent.lend(len, &mut self.sent, pool)?;
+        while (packet.len() as u32) < len && !self.unsent.is_empty() {
+            let left = len - packet.len() as u32;
+            // What could not be joined stays sent all the same: it is taken back by its number.
+            let Some(more) = self.unsent.lend(left, &mut self.sent, pool) else { break };
+            let more_len = more.len() as u32;
+            if packet.append(more).is_err() {
+                self.sent.give_back(more_len, &mut self.unsent);
+                break;
+            }
+        }
+        self.nxt += packet.len() as u32;
+        Some(packet)
+    }
+
+    /// Borrows bytes that were sent before, from `seq` on.
+    pub(crate) fn again(&self, seq: Seq, len: u32, pool: &Pool) -> Option<PacketBuf> {
+        self.sent.share(seq.since(self.una), len, pool)
+    }
+
+    /// Whether a segment that ends at `end` empties what there is to send.
+    pub(crate) fn is_last(&self, end: Seq) -> bool {
+        self.unsent.is_empty() && end == self.data_end()
+    }
+
+    /// The sequence number behind the last byte that was sent: the FIN's, once there is no more.
+    pub(crate) fn data_end(&self) -> Seq {
+        if self.fin_sent { self.nxt - 1 } else { self.nxt }
+    }
+
+    /// Moves `una` on; the number of bytes of data that were newly acknowledged.
+    pub(crate) fn acknowledge(&mut self, ack: Seq) -> u32 {
+        let syn = u32::from(self.syn_outstanding());
+        let bytes = ack.since(self.una).saturating_sub(syn).min(self.sent.len());
+        self.sent.consume(bytes);
+        self.una = ack;
+        bytes
+    }
+
+    /// Takes the window of an acceptable segment, if it is not older than the last that was taken
+    /// (RFC 9293 section 3.10.7.4); whether it grew.
+    pub(crate) fn update_window(&mut self, seq: Seq, ack: Seq, window: u32) -> bool {
+        let newer = self.wl1.is_before(seq) || self.wl1 == seq && self.wl2.is_at_most(ack);
+        if !newer {
+            return false;
+        }
+        let before = self.una + self.wnd;
+        (self.wl1, self.wl2) = (seq, ack);
+        self.wnd = window;
+        self.wnd_max = self.wnd_max.max(window);
+        before.is_before(self.una + window)
+    }
+
+    /// Forgets all bytes.
+    pub(crate) fn clear(&mut self) {
+        self.sent.clear();
+        self.unsent.clear();
+    }
+}

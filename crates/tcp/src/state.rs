@@ -1,0 +1,235 @@
+//! The states of a connection and the steps between them: RFC 9293 section 3.3.2, as a table.
+//!
+//! Called by everything that changes a connection's state; nothing else writes one. Invariant: a
+//! step that is not in [`TABLE`] does not happen ([`State::after`] says `None`). Half-open passive
+//! connections are records of `syncache`, not connections: LISTEN is a listener's, and a passive
+//! connection begins as ESTABLISHED, by the proof that its handshake ended. TIME-WAIT may outlive
+//! its connection as a record (`time_wait.rs`).
+
+use core::fmt;
+
+/// A state of RFC 9293 section 3.3.2.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum State {
+    /// No connection.
+    #[default]
+    Closed,
+    /// Waiting for anybody's SYN.
+    Listen,
+    /// A SYN was sent.
+    SynSent,
+    /// A SYN was sent and one received (simultaneous open).
+    SynReceived,
+    /// Open, both ways.
+    Established,
+    /// We have closed; our FIN is not acknowledged.
+    FinWait1,
+    /// We have closed, and the peer knows; it may still send.
+    FinWait2,
+    /// The peer has closed; we may still send.
+    CloseWait,
+    /// Both have closed at once; our FIN is not acknowledged.
+    Closing,
+    /// The peer closed first, then we; our FIN is not acknowledged.
+    LastAck,
+    /// Both have closed; what is still on its way dies out.
+    TimeWait,
+}
+
+/// What moves a connection from one state to another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Step {
+    /// The application connects: SYN.
+    Open,
+    /// The application listens.
+    Listen,
+    /// A SYN without an acknowledgment arrived: SYN, ACK.
+    Syn,
+    /// A SYN that acknowledges ours arrived: ACK.
+    SynAck,
+    /// Our SYN was acknowledged; for a listener, by one whose handshake is proven.
+    SynAcked,
+    /// The application has no more to send: FIN, behind the data.
+    Close,
+    /// The peer's FIN arrived, in order.
+    Fin,
+    /// Our FIN was acknowledged.
+    FinAcked,
+    /// Twice the longest life of a segment has passed.
+    Quiet,
+    /// Reset, by either side, or given up.
+    Abort,
+}
+
+impl State {
+    /// Every state, in the order of a connection's life.
+    pub const ALL: [Self; 11] = [
+        Self::Closed,
+        Self::Listen,
+        Self::SynSent,
+        Self::SynReceived,
+        Self::Established,
+        Self::FinWait1,
+        Self::FinWait2,
+        Self::CloseWait,
+        Self::Closing,
+        Self::LastAck,
+        Self::TimeWait,
+    ];
+
+    /// The state after a step, where the step exists.
+    #[must_use]
+    pub const fn after(self, step: Step) -> Option<Self> {
+        use State as S;
+        use Step as E;
+        Some(match (self, step) {
+            (S::Closed, E::Open) => S::SynSent,
+            (S::Closed, E::Listen) => S::Listen,
+            (S::Listen, E::SynAcked) => S::Established,
+            (S::Listen, E::Close) => S::Closed,
+            (S::SynSent, E::Syn) => S::SynReceived,
+            (S::SynSent, E::SynAck) => S::Established,
+            (S::SynSent, E::Close) => S::Closed,
+            (S::SynReceived, E::SynAcked) => S::Established,
+            (S::SynReceived | S::Established, E::Close) => S::FinWait1,
+            (S::SynReceived | S::Established, E::Fin) => S::CloseWait,
+            (S::FinWait1, E::Fin) => S::Closing,
+            (S::FinWait1, E::FinAcked) => S::FinWait2,
+            (S::FinWait2, E::Fin) => S::TimeWait,
+            (S::CloseWait, E::Close) => S::LastAck,
+            (S::Closing, E::FinAcked) => S::TimeWait,
+            (S::LastAck, E::FinAcked) => S::Closed,
+            (S::TimeWait, E::Quiet) => S::Closed,
+            (S::Closed | S::Listen, E::Abort) => return None,
+            (_, E::Abort) => S::Closed,
+            _ => return None,
+        })
+    }
+
+    /// Whether both sides have agreed on sequence numbers (RFC 9293 section 3.10.7.4: all states
+    /// from ESTABLISHED on).
+    #[must_use]
+    pub const fn is_synchronized(self) -> bool {
+        !matches!(self, Self::Closed | Self::Listen | Self::SynSent | Self::SynReceived)
+    }
+
+    /// Whether data and a FIN of the peer are still awaited.
+    #[must_use]
+    pub const fn hears(self) -> bool {
+        matches!(self, Self::SynReceived | Self::Established | Self::FinWait1 | Self::FinWait2)
+    }
+
+    /// Whether the application may add data to be sent. In SYN-SENT too: it leaves after the
+    /// handshake (RFC 9293 section 3.10.2).
+    #[must_use]
+    pub const fn takes_data(self) -> bool {
+        matches!(self, Self::SynSent | Self::SynReceived | Self::Established | Self::CloseWait)
+    }
+
+    /// Whether data may be on its way to the peer, or its FIN.
+    #[must_use]
+    pub const fn sends(self) -> bool {
+        matches!(
+            self,
+            Self::Established | Self::CloseWait | Self::FinWait1 | Self::Closing | Self::LastAck
+        )
+    }
+
+    /// The RFC's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "CLOSED",
+            Self::Listen => "LISTEN",
+            Self::SynSent => "SYN-SENT",
+            Self::SynReceived => "SYN-RECEIVED",
+            Self::Established => "ESTABLISHED",
+            Self::FinWait1 => "FIN-WAIT-1",
+            Self::FinWait2 => "FIN-WAIT-2",
+            Self::CloseWait => "CLOSE-WAIT",
+            Self::Closing => "CLOSING",
+            Self::LastAck => "LAST-ACK",
+            Self::TimeWait => "TIME-WAIT",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: [Step; 10] = [
+        Step::Open,
+        Step::Listen,
+        Step::Syn,
+        Step::SynAck,
+        Step::SynAcked,
+        Step::Close,
+        Step::Fin,
+        Step::FinAcked,
+        Step::Quiet,
+        Step::Abort,
+    ];
+
+    /// To be changed only together with the sentence of the RFC that asks for it.
+    const PRINTED: &str = "\
+CLOSED       Open     SYN-SENT
+CLOSED       Listen   LISTEN
+LISTEN       SynAcked ESTABLISHED
+LISTEN       Close    CLOSED
+SYN-SENT     Syn      SYN-RECEIVED
+SYN-SENT     SynAck   ESTABLISHED
+SYN-SENT     Close    CLOSED
+SYN-SENT     Abort    CLOSED
+SYN-RECEIVED SynAcked ESTABLISHED
+SYN-RECEIVED Close    FIN-WAIT-1
+SYN-RECEIVED Fin      CLOSE-WAIT
+SYN-RECEIVED Abort    CLOSED
+ESTABLISHED  Close    FIN-WAIT-1
+ESTABLISHED  Fin      CLOSE-WAIT
+ESTABLISHED  Abort    CLOSED
+FIN-WAIT-1   Fin      CLOSING
+FIN-WAIT-1   FinAcked FIN-WAIT-2
+FIN-WAIT-1   Abort    CLOSED
+FIN-WAIT-2   Fin      TIME-WAIT
+FIN-WAIT-2   Abort    CLOSED
+CLOSE-WAIT   Close    LAST-ACK
+CLOSE-WAIT   Abort    CLOSED
+CLOSING      FinAcked TIME-WAIT
+CLOSING      Abort    CLOSED
+LAST-ACK     FinAcked CLOSED
+LAST-ACK     Abort    CLOSED
+TIME-WAIT    Quiet    CLOSED
+TIME-WAIT    Abort    CLOSED
+";
+
+    #[test]
+    fn the_table_of_steps_is_the_one_that_is_written_down() {
+        let mut printed = String::new();
+        for from in State::ALL {
+            for step in STEPS {
+                if let Some(to) = from.after(step) {
+                    printed += &format!("{from:<12} {:<8} {to}\n", format!("{step:?}"));
+                }
+            }
+        }
+        assert_eq!(printed, PRINTED);
+    }
+
+    #[test]
+    fn every_state_can_be_reached_and_left() {
+        let steps = || State::ALL.into_iter().flat_map(|s| STEPS.map(|e| (s, s.after(e))));
+        for state in State::ALL {
+            assert!(steps().any(|(from, to)| from != state && to == Some(state)), "{state}");
+            assert!(steps().any(|(from, to)| from == state && to.is_some()), "{state}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! `Tcp`: all connections and listeners of one shard.
+//!
+//! Called by `stack`: segments come in by [`Tcp::input`] (`set/intake.rs`), leave by
+//! [`Tcp::transmit`], timers ring in [`Tcp::work`]; applications use `set/calls.rs`. Invariants: a
+//! place is in the demultiplexer exactly as long as it has a connection that is not over; after
+//! every call each connection that wants to send is on the list of those, each that has news on its
+//! owner's, and the wheel knows a moment not later than its deadline. Nothing is allocated after
+//! construction but within the capacities that were reserved then.
+//!
+//! # Under flood
+//! Strangers reach [`Tcp::input`]: one hash, one chain, one pass over the bytes of a segment that
+//! belongs to somebody. Places are taken by proven handshakes (bounded by the accept queues) and by
+//! our own applications, up to `TCP_CONNECTIONS_MAX`; a full table refuses the newcomer.
+
+use core::net::IpAddr;
+
+use floodwall_base::limits::WORK_UNITS;
+use floodwall_base::{
+    Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, Randomness, Steering, TimerWheel,
+    Units, WorkerId,
+};
+use floodwall_packet::{PacketBuf, Pool};
+
+use crate::connection::{Connection, Cx};
+use crate::demux::Demux;
+use crate::events::Events;
+use crate::id::{ConnectionId, Gone};
+use crate::listener::Listeners;
+use crate::settings::TcpConfig;
+
+/// Owners of connections that can be told apart: applications of one shard.
+pub const OWNERS_MAX: usize = 64;
+
+/// What one call lends.
+pub struct Lend<'a> {
+    /// The round's time.
+    pub now: Instant,
+    /// Where packets come from.
+    pub pool: &'a Pool,
+    /// The shard's randomness.
+    pub random: &'a mut Randomness,
+    /// The shard's counters.
+    pub counters: &'a mut Counters,
+}
+
+impl Lend<'_> {
+    pub(crate) fn cx(&mut self) -> Cx<'_> {
+        Cx { now: self.now, pool: self.pool, random: self.random, counters: self.counters }
+    }
+}
+
+/// A segment that is to leave.
+#[derive(Debug)]
+pub struct Transmit {
+    /// Begins with the TCP header; checksum complete; layers not yet set for a network header.
+    pub packet: PacketBuf,
+    /// The address that it leaves from.
+    pub src_addr: IpAddr,
+    /// Where to.
+    pub dst_addr: IpAddr,
+    /// The link of link-local ends.
+    pub zone: IfIndex,
+    /// The hop limit that the connection asks for.
+    pub hop_limit: Option<u8>,
+}
+
+/// A place for one connection.
+pub(crate) struct Place {
+    pub(crate) generation: u32,
+    /// Who is told of events.
+    pub(crate) owner: u32,
+    /// Which listener it came from, while nobody has accepted it.
+    pub(crate) listener: Option<u32>,
+    /// What the wheel knows.
+    armed: Instant,
+    pub(crate) connection: Option<Connection>,
+}
+
+/// See the file's head.
+pub struct Tcp {
+    pub(crate) config: TcpConfig,
+    pub(crate) places: Vec<Place>,
+    free: Vec<u32>,
+    pub(crate) demux: Demux,
+    wheel: TimerWheel,
+    /// Those that want to send: list 0.
+    dirty: IndexLists,
+    /// Those with events, by owner.
+    ready: IndexLists,
+    pub(crate) listeners: Listeners,
+    pub(crate) isn: HashKey,
+    pub(crate) clock: HashKey,
+    pub(crate) steering: Option<(Steering, WorkerId)>,
+}
+
+/// The only list of `dirty`.
+const DIRTY: u32 = 0;
+
+impl Tcp {
+    /// An empty set. Takes the tables' memory now; the places' as they are used, within what is
+    /// reserved.
+    #[must_use]
+    pub fn new(config: TcpConfig, now: Instant, random: &mut Randomness) -> Self {
+        let max = config.connections_max;
+        Self {
+            places: Vec::with_capacity(max),
+            free: Vec::with_capacity(max),
+            demux: Demux::new(max, random.secret.hash_key()),
+            wheel: TimerWheel::new(max, now),
+            dirty: IndexLists::new(max, 1),
+            ready: IndexLists::new(max, OWNERS_MAX),
+            listeners: Listeners::new(config.listeners_max, max),
+            isn: random.secret.hash_key(),
+            clock: random.secret.hash_key(),
+            steering: None,
+            config,
+        }
+    }
+
+    /// Names the shard: active opens choose ports whose answers come home to it.
+    pub fn steer(&mut self, steering: Steering, worker: WorkerId) {
+        self.steering = Some((steering, worker));
+    }
+
+    /// How many connections there are, TIME-WAIT included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.demux.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of one connection's state, idle, buffers apart.
+    #[must_use]
+    pub const fn connection_bytes() -> usize {
+        size_of::<Place>()
+    }
+
+    pub(crate) fn find(&self, flow: &FlowKey) -> Option<u32> {
+        self.demux.find(flow, |place| {
+            self.at(place).is_some_and(|connection| connection.flow == *flow)
+        })
+    }
+
+    pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
+        self.places.get(index as usize)?.connection.as_ref()
+    }
+
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Connection> {
+        self.places.get_mut(index as usize)?.connection.as_mut()
+    }
+
+    pub(crate) fn named(&self, id: ConnectionId) -> Result<&Connection, Gone> {
+        let place = self.places.get(id.index()).filter(|p| p.generation == id.generation);
+        place.and_then(|place| place.connection.as_ref()).ok_or(Gone)
+    }
+
+    pub(crate) fn named_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Gone> {
+        let place = self.places.get_mut(id.index()).filter(|p| p.generation == id.generation);
+        place.and_then(|place| place.connection.as_mut()).ok_or(Gone)
+    }
+
+    pub(crate) fn id(&self, index: u32) -> ConnectionId {
+        let generation = self.places.get(index as usize).map_or(0, |place| place.generation);
+        ConnectionId { index, generation }
+    }
+
+    /// Whether one more connection has a place.
+    pub(crate) fn has_place(&self) -> bool {
+        !self.free.is_empty() || self.places.len() < self.config.connections_max
+    }
+
+    /// Puts a connection into a place; gives it back where there is none.
+    pub(crate) fn place(
+        &mut self,
+        connection: Connection,
+        owner: u32,
+        listener: Option<u32>,
+    ) -> Result<u32, Box<Connection>> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.places.len() < self.config.connections_max => {
+                self.places.push(Place {
+                    generation: 0,
+                    owner: 0,
+                    listener: None,
+                    armed: Instant::FAR,
+                    connection: None,
+                });
+                self.places.len() as u32 - 1
+            }
+            None => return Err(Box::new(connection)),
+        };
+        self.demux.enter(&connection.flow, index);
+        if let Some(place) = self.places.get_mut(index as usize) {
+            place.owner = owner.min(OWNERS_MAX as u32 - 1);
+            place.listener = listener;
+            place.connection = Some(connection);
+        }
+        self.settle(index);
+        Ok(index)
+    }
+
+    /// Restores the invariants of one place after something happened to its connection.
+    pub(crate) fn settle(&mut self, index: u32) {
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        let Some(connection) = &mut place.connection else { return };
+        if connection.is_over() {
+            return self.vacate(index);
+        }
+        if connection.wants_output() {
+            if !self.dirty.is_linked(index) {
+                self.dirty.push_back(DIRTY, index);
+            }
+        } else {
+            self.dirty.unlink(index);
+        }
+        let next = connection.timers.next();
+        if next < place.armed {
+            place.armed = next;
+            self.wheel.insert(index, next);
+        }
+        if !connection.events.is_empty() && place.listener.is_none() && !connection.released {
+            let owner = place.owner;
+            if !self.ready.is_linked(index) {
+                self.ready.push_back(owner, index);
+            }
+        }
+    }
+
+    /// Frees a place.
+    fn vacate(&mut self, index: u32) {
+        self.demux.leave(index);
+        self.wheel.cancel(index);
+        self.dirty.unlink(index);
+        self.ready.unlink(index);
+        if let Some(place) = self.places.get_mut(index as usize) {
+            place.connection = None;
+            place.listener = None;
+            place.armed = Instant::FAR;
+            place.generation = place.generation.wrapping_add(1);
+            self.free.push(index);
+        }
+    }
+
+    /// The next segment that is to leave, each connection in its turn; `None` where there is none.
+    /// To be asked until then after every call that may change a connection.
+    pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
+        while let Some(index) = self.dirty.first(DIRTY) {
+            self.dirty.unlink(index);
+            let Some(connection) = self.at_mut(index) else { continue };
+            let packet = connection.output(&mut lend.cx());
+            let (flow, hop_limit) = (connection.flow, connection.hop_limit);
+            let starved = packet.is_none();
+            self.settle(index);
+            if starved {
+                self.dirty.unlink(index);
+                continue;
+            }
+            let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
+            return packet
+                .map(|packet| Transmit { packet, src_addr, dst_addr, zone: flow.zone, hop_limit });
+        }
+        None
+    }
+
+    /// Whether [`Tcp::transmit`] has something.
+    #[must_use]
+    pub fn wants_transmit(&self) -> bool {
+        !self.dirty.is_empty(DIRTY)
+    }
+
+    /// Lets timers ring, with at most `units` of work; what was spent.
+    pub fn work(&mut self, lend: &mut Lend<'_>, units: Units) -> Units {
+        let mut left = Units(units.0.min(WORK_UNITS));
+        let granted = left;
+        while let Some(index) = self.wheel.pop_due(lend.now, &mut left) {
+            if let Some(place) = self.places.get_mut(index as usize) {
+                place.armed = Instant::FAR;
+                if let Some(connection) = &mut place.connection {
+                    connection.ring(&mut lend.cx());
+                }
+            }
+            self.settle(index);
+        }
+        granted.minus(left)
+    }
+
+    /// When [`Tcp::work`] has something at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.wheel.deadline()
+    }
+
+    /// A connection of this owner for which something has become possible.
+    pub fn next_event(&mut self, owner: u32) -> Option<(ConnectionId, Events)> {
+        while let Some(index) = self.ready.pop_front(owner.min(OWNERS_MAX as u32 - 1)) {
+            let id = self.id(index);
+            if let Some(connection) = self.at_mut(index) {
+                let events = connection.events.take();
+                if !events.is_empty() {
+                    return Some((id, events));
+                }
+            }
+        }
+        None
+    }
+}

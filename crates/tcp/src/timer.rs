@@ -1,0 +1,75 @@
+//! One deadline per connection, out of all that may have to happen.
+//!
+//! Called by the connection's handlers; the set's wheel knows only the earliest. Invariant: a timer
+//! that is not set is at [`Instant::FAR`]. Timers reclaim memory and repair losses; whether a
+//! segment is right is never decided here.
+
+use floodwall_base::Instant;
+
+/// What may have to happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Timer {
+    /// Something was lost or is to be probed (RFC 6298, RFC 8985).
+    Retransmit,
+    /// An acknowledgment is owed (RFC 9293 section 3.8.6.3).
+    DelayedAck,
+    /// The peer's window is too small (RFC 9293 section 3.8.6.1).
+    Persist,
+    /// The peer is silent (RFC 9293 section 3.8.4).
+    Keepalive,
+    /// FIN-WAIT-2 without an owner, or TIME-WAIT, ends.
+    Close,
+}
+
+const COUNT: usize = 5;
+
+/// All timers of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timers([Instant; COUNT]);
+
+impl Timers {
+    pub(crate) const NONE: Self = Self([Instant::FAR; COUNT]);
+
+    const ALL: [Timer; COUNT] =
+        [Timer::Retransmit, Timer::DelayedAck, Timer::Persist, Timer::Keepalive, Timer::Close];
+
+    #[inline]
+    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
+        if let Some(slot) = self.0.get_mut(timer as usize) {
+            *slot = at;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, timer: Timer) {
+        self.set(timer, Instant::FAR);
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, timer: Timer) -> Instant {
+        self.0.get(timer as usize).copied().unwrap_or(Instant::FAR)
+    }
+
+    #[inline]
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.at(timer) != Instant::FAR
+    }
+
+    /// The earliest.
+    #[inline]
+    pub(crate) fn next(&self) -> Instant {
+        self.0.iter().copied().fold(Instant::FAR, Instant::min)
+    }
+
+    /// Takes one that is due.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
+        let due = Self::ALL.into_iter().find(|timer| self.at(*timer) <= now)?;
+        self.clear(due);
+        Some(due)
+    }
+
+    pub(crate) fn clear_all(&mut self) {
+        *self = Self::NONE;
+    }
+}
