@@ -258,3 +258,24 @@ pub const TCP_RECORDS_FLOW: usize = 4096;
 pub const TCP_RECORDS_RESERVE_PART: usize = 8;
 /// Records that the SACK blocks of one ACK may visit.
 pub const TCP_SACK_STEPS: u32 = 256;
+/// TCP connections of one shard, TIME-WAIT apart.
+pub const TCP_CONNECTIONS_MAX: usize = 65_536;
+/// TCP listeners of one shard.
+pub const TCP_LISTENERS_MAX: usize = 256;
+/// Connections that may wait to be accepted of one listener, whatever it asks for: Linux's
+/// `somaxconn`.
+pub const TCP_BACKLOG_MAX: usize = 4096;
+/// True bytes that may wait to be read of one TCP connection.
+pub const TCP_RECEIVE_BYTES: usize = 262_144;
+/// True bytes that may wait to be acknowledged of one TCP connection.
+pub const TCP_SEND_BYTES: usize = 262_144;
+/// How long TIME-WAIT lasts: Linux's `TCP_TIMEWAIT_LEN`.
+pub const TCP_TIME_WAIT: Duration = Duration::from_secs(60);
+/// How long a SYN is sent again (RFC 9293 section 3.8.3: three minutes at least).
+pub const TCP_OPEN_PATIENCE: Duration = Duration::from_secs(180);
+/// How long nothing may be acknowledged, nor a window opened, before a connection is given up:
+/// what Linux's 15 retransmissions take.
+pub const TCP_STALL_PATIENCE: Duration = Duration::from_secs(924);
+/// The same where no application owns the connection any more, and how long such a one waits for
+/// the peer's FIN.
+pub const TCP_ORPHAN_PATIENCE: Duration = Duration::from_secs(60);

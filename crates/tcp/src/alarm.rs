@@ -6,13 +6,13 @@
 //!
 //! # Under flood
 //! A peer that vanishes or never opens its window holds a connection and its buffers for
-//! `TCP_STALL_MAX`, without an owner for `TCP_ORPHAN_MAX`; then it is reset (RFC 6429 lets a host
+//! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_PATIENCE`; then it is reset (RFC 6429 lets a host
 //! do so; it must not be kept by probes that are answered for ever).
 
 use core::time::Duration;
 
 use floodwall_base::limits::{
-    TCP_ORPHAN_MAX, TCP_STALL_MAX, TCP_SYN_RETRIES_TIME,
+    TCP_ORPHAN_PATIENCE, TCP_STALL_PATIENCE, TCP_OPEN_PATIENCE,
 };
 use floodwall_base::Counter;
 
@@ -41,9 +41,9 @@ impl Connection {
     /// How long nothing may move before the connection is given up.
     fn patience(&self) -> Duration {
         let usual = match self.state() {
-            State::SynSent | State::SynReceived => TCP_SYN_RETRIES_TIME,
-            _ if self.released => TCP_ORPHAN_MAX,
-            _ => TCP_STALL_MAX,
+            State::SynSent | State::SynReceived => TCP_OPEN_PATIENCE,
+            _ if self.released => TCP_ORPHAN_PATIENCE,
+            _ => TCP_STALL_PATIENCE,
         };
         self.user_timeout.map_or(usual, |timeout| timeout.min(usual))
     }
@@ -65,7 +65,7 @@ impl Connection {
             return;
         }
         self.flight.timed_out(self.snd.una, self.snd.nxt, self.mss());
-        cx.counters.count(Counter::TcpTimeouts);
+        cx.counters.count(Counter::TcpExtTCPTimeouts);
         if self.snd.syn_outstanding() || self.snd.nxt == self.snd.iss {
             self.due.add(Due::SYN);
         }

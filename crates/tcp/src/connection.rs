@@ -7,17 +7,21 @@
 
 use core::time::Duration;
 
-use floodwall_base::{Counters, FlowKey, Instant, Randomness, Seq};
+use floodwall_base::{Counters, Family, FlowKey, Instant, Randomness, Seq};
 use floodwall_packet::Pool;
 
+use crate::challenge::ChallengeLimit;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::Events;
 use crate::flight::Flight;
+use crate::mss::default_mss;
 use crate::rcv::{Rcv, shift_for};
+use crate::reassembly::{Reassembly, Runs};
 use crate::settings::{Keepalive, Settings};
 use crate::snd::Snd;
 use crate::state::{State, Step};
 use crate::timer::{Timer, Timers};
+use crate::timestamps::{Recent, TimestampClock};
 
 /// What one call lends to a connection.
 pub(crate) struct Cx<'a> {
@@ -25,6 +29,7 @@ pub(crate) struct Cx<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) random: &'a mut Randomness,
     pub(crate) counters: &'a mut Counters,
+    pub(crate) runs: &'a mut Runs,
 }
 
 /// What is to leave: a set of bits.
@@ -90,11 +95,16 @@ pub(crate) struct Connection {
     pub(crate) flight: Flight,
     pub(crate) timers: Timers,
     pub(crate) send_limit: u32,
-    /// What is added to our clock (RFC 7323 section 5.4: no uptime is told).
-    pub(crate) clock_offset: u32,
-    /// The newest timestamp of the peer (TS.Recent), and when it came.
-    pub(crate) ts_recent: u32,
-    pub(crate) ts_recent_at: Instant,
+    /// Our clock as this peer sees it (RFC 7323 section 5.4: no uptime is told).
+    pub(crate) clock: TimestampClock,
+    /// The newest timestamp of the peer (TS.Recent).
+    pub(crate) recent: Recent,
+    /// What arrived before its turn.
+    pub(crate) ahead: Reassembly,
+    /// The peer's FIN, where it arrived before its turn.
+    pub(crate) fin_ahead: Option<Seq>,
+    /// How often what changes nothing may still be answered.
+    pub(crate) challenges: ChallengeLimit,
     /// When the peer was heard last.
     pub(crate) heard: Instant,
     /// Since when nothing that was sent was acknowledged, nor the window opened.
@@ -108,7 +118,7 @@ pub(crate) struct Connection {
 pub(crate) struct Start<'a> {
     pub(crate) flow: FlowKey,
     pub(crate) iss: Seq,
-    pub(crate) clock_offset: u32,
+    pub(crate) clock: TimestampClock,
     /// The largest payload that the way to the peer carries.
     pub(crate) path_mss: u16,
     pub(crate) settings: &'a Settings,
@@ -134,8 +144,6 @@ pub struct Handshake {
     pub sack: bool,
     /// Both send timestamps: the client's newest.
     pub timestamp: Option<u32>,
-    /// What was added to our clock in the timestamps so far.
-    pub clock_offset: u32,
 }
 
 impl Connection {
@@ -150,7 +158,7 @@ impl Connection {
             released: false,
             nodelay: settings.nodelay,
             agreed: Agreed {
-                peer_mss: default_mss(&start.flow),
+                peer_mss: default_mss(family(&start.flow)).0,
                 path_mss: mss,
                 timestamps: false,
                 sack: false,
@@ -164,9 +172,11 @@ impl Connection {
             flight: Flight::new(u32::from(mss)),
             timers: Timers::NONE,
             send_limit: settings.send_bytes,
-            clock_offset: start.clock_offset,
-            ts_recent: 0,
-            ts_recent_at: *now,
+            clock: start.clock,
+            recent: Recent::default(),
+            ahead: Reassembly::new(),
+            fin_ahead: None,
+            challenges: ChallengeLimit::new(),
             heard: *now,
             stalled: *now,
             probes: 0,
@@ -194,7 +204,7 @@ impl Connection {
         connection.agreed.peer_mss = clamp_mss(shake.mss);
         connection.agreed.sack = shake.sack;
         connection.agreed.timestamps = shake.timestamp.is_some();
-        connection.ts_recent = shake.timestamp.unwrap_or(0);
+        connection.recent = shake.timestamp.map_or(Recent::default(), |value| Recent::new(value, start.now));
         connection.agreed.scaled = shake.window_scale.is_some();
         connection.rcv.shift = shake.window_scale.map_or(0, |_| shake.our_window_scale.min(14));
         connection.snd.shift = shake.window_scale.unwrap_or(0).min(14);
@@ -222,11 +232,6 @@ impl Connection {
     pub(crate) fn mss(&self) -> u32 {
         let options = if self.agreed.timestamps { 12 } else { 0 };
         u32::from(self.agreed.peer_mss.min(self.agreed.path_mss)).saturating_sub(options).max(1)
-    }
-
-    /// Our clock as the peer sees it, in milliseconds.
-    pub(crate) fn clock(&self, now: Instant) -> u32 {
-        ((now.as_nanos() / 1_000_000) as u32).wrapping_add(self.clock_offset)
     }
 
     /// Whether nothing more will happen: the place may be freed.
@@ -317,7 +322,7 @@ impl Connection {
 
     /// The window may have grown enough to be told.
     pub(crate) fn note_read(&mut self) {
-        if self.state.hears() && self.state != State::SynReceived && self.rcv.owes_update(0) {
+        if self.state.hears() && self.state != State::SynReceived && self.rcv.owes_update(self.ahead.held()) {
             self.due.add(Due::ACK);
         }
     }
@@ -327,12 +332,9 @@ impl Connection {
         if self.snd.fin || matches!(self.state, State::Closed | State::TimeWait) {
             return;
         }
-        if self.state == State::SynSent {
-            self.step(Step::Close);
-            return self.finish();
-        }
+        // The FIN leaves behind the data, where the connection is still to be opened too: the state
+        // changes as it does (see `output.rs`).
         self.snd.fin = true;
-        // The FIN leaves behind the data: the state changes as it does (see `output.rs`).
     }
 
     /// The application lets go. With unread data, or `reset`, the peer is told by a reset (RFC 2525
@@ -345,6 +347,11 @@ impl Connection {
         if reset || !self.rcv.queue.is_empty() {
             return self.abort(ConnectionError::Aborted);
         }
+        if self.state == State::SynSent {
+            // Nothing of it is known to anybody (RFC 9293 section 3.10.4).
+            self.step(Step::Close);
+            return self.finish();
+        }
         self.rcv.shut = true;
         self.shutdown_write();
         if self.state == State::FinWait2 {
@@ -353,9 +360,9 @@ impl Connection {
     }
 }
 
-/// The peer's MSS where it says nothing (RFC 9293 section 3.7.1).
-pub(crate) fn default_mss(flow: &FlowKey) -> u16 {
-    if flow.remote.ip().is_ipv4() { 536 } else { 1220 }
+/// The family of a flow's ends.
+pub(crate) fn family(flow: &FlowKey) -> Family {
+    if flow.remote.ip().is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 /// A peer's MSS, not below what makes sense (row 18 of the bar).

@@ -40,6 +40,11 @@ impl Flight {
         }
     }
 
+    /// Takes over what was measured before the segment size was known.
+    pub(crate) fn inherit(&mut self, before: Self) {
+        *self = Self { window: self.window, ..before };
+    }
+
     pub(crate) fn timeout(&self) -> Duration {
         let base = self.srtt.map_or(Duration::from_secs(1), |srtt| srtt + 4 * self.var);
         base.max(RTO_MIN).saturating_mul(1 << self.backoff.min(10)).min(RTO_MAX)

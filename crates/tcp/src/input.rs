@@ -15,7 +15,7 @@ mod text;
 use core::time::Duration;
 
 use floodwall_base::limits::TCP_TIME_WAIT;
-use floodwall_base::{DropReason, Instant};
+use floodwall_base::{Counter, DropReason, Instant};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::tcp::TcpFlags;
 
@@ -33,8 +33,8 @@ const ANSWER_EVERY: Duration = Duration::from_millis(500);
 pub(crate) enum Outcome {
     /// It was for this connection.
     Taken,
-    /// It is not acceptable, and owed a reset.
-    Reset(Option<Reset>),
+    /// It is not acceptable, and owed a reset, unless it is one.
+    Reset(Option<Reset>, DropReason),
     /// It was not acceptable.
     Dropped(DropReason),
 }
@@ -44,7 +44,7 @@ impl Connection {
     pub(crate) fn input(&mut self, cx: &mut Cx<'_>, segment: Segment, payload: PacketBuf) -> Outcome {
         match self.state() {
             State::Closed | State::Listen => {
-                Outcome::Reset(Reset::answer(self.flow, &segment))
+                Outcome::Reset(Reset::answer(self.flow, &segment), DropReason::TcpNoConnection)
             }
             State::SynSent => self.input_syn_sent(cx, segment, payload),
             _ => self.input_synchronized(cx, segment, payload),
@@ -104,10 +104,7 @@ impl Connection {
         let Some(timestamps) = segment.options.timestamps else {
             return Some(Outcome::Dropped(DropReason::TcpTimestamp));
         };
-        let age = (timestamps.value.wrapping_sub(self.ts_recent)) as i32;
-        // After 24 days of silence the peer's clock may have wrapped (section 5.5).
-        let stale = cx.now - self.ts_recent_at > Duration::from_secs(24 * 86_400);
-        if age >= 0 || stale {
+        if !self.recent.is_old(timestamps.value, cx.now) {
             return None;
         }
         self.answer(cx, segment);
@@ -119,10 +116,8 @@ impl Connection {
     fn note_timestamp(&mut self, segment: &Segment, now: Instant) {
         if let Some(timestamps) = segment.options.timestamps
             && self.agreed.timestamps
-            && segment.seq.is_at_most(self.rcv.acked)
         {
-            self.ts_recent = timestamps.value;
-            self.ts_recent_at = now;
+            self.recent.update(timestamps.value, segment.seq, self.rcv.acked, now);
         }
     }
 
@@ -154,7 +149,8 @@ impl Connection {
 
     /// Asks the peer whether it meant it (RFC 5961), as often as the connection may (section 7).
     fn challenge(&mut self, cx: &mut Cx<'_>, reason: DropReason) -> Outcome {
-        if self.may_challenge(cx) {
+        if self.challenges.allow(cx.now, &mut cx.random.secret) {
+            cx.counters.count(Counter::TcpExtTCPChallengeACK);
             self.due.add(Due::ACK);
         }
         Outcome::Dropped(reason)

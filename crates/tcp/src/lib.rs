@@ -8,6 +8,27 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod alarm;
+mod connection;
+mod demux;
+mod error;
+mod events;
+mod flight;
+mod id;
+mod input;
+mod listener;
+mod output;
+mod port;
+mod queue;
+mod rcv;
+mod segment;
+mod set;
+mod settings;
+mod snd;
+mod state;
+mod tcp;
+mod timer;
+
 pub mod challenge;
 pub mod congestion;
 pub mod isn;
@@ -21,3 +42,16 @@ pub mod rtt;
 pub mod scoreboard;
 pub mod time_wait;
 pub mod timestamps;
+
+pub use connection::Handshake;
+pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
+pub use events::Events;
+pub use id::{ConnectionId, Gone, ListenerId};
+pub use segment::{Reset, Segment};
+pub use set::{Ends, Input, Verdict};
+pub use settings::{Keepalive, Settings, TcpConfig};
+pub use state::{State, Step};
+pub use tcp::{Lend, OWNERS_MAX, Tcp, Transmit};
+
+#[cfg(test)]
+mod tests;

@@ -117,15 +117,18 @@ impl Connection {
     }
 
     fn timestamps(&self, cx: &Cx<'_>) -> Timestamps {
-        Timestamps { value: self.clock(cx.now), echo: self.ts_recent }
+        Timestamps { value: self.clock.value(cx.now), echo: self.recent.echo() }
     }
 
     /// The options of a segment behind the handshake.
-    fn options(&self, cx: &Cx<'_>) -> TcpOptionSet {
-        TcpOptionSet {
-            timestamps: self.agreed.timestamps.then(|| self.timestamps(cx)),
-            ..TcpOptionSet::NONE
+    fn options(&mut self, cx: &Cx<'_>) -> TcpOptionSet {
+        let timestamps = self.agreed.timestamps.then(|| self.timestamps(cx));
+        let mut options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
+        if self.agreed.sack {
+            let most = if timestamps.is_some() { 3 } else { 4 };
+            options.sack = self.ahead.sack_blocks(cx.runs, most);
         }
+        options
     }
 
     /// What has to be sent again.
@@ -240,7 +243,7 @@ impl Connection {
             flags = flags | TcpFlags::PSH;
         }
         let options = self.options(cx);
-        let window = self.rcv.offer(self.agreed.scaled, 0);
+        let window = self.rcv.offer(self.agreed.scaled, self.ahead.held());
         let packet = self.build(cx, seq, flags, window, &options, payload)?;
         self.acknowledged();
         Ok(packet)
@@ -249,7 +252,7 @@ impl Connection {
     /// A segment without text.
     fn plain(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
         let options = self.options(cx);
-        let window = self.rcv.offer(self.agreed.scaled, 0);
+        let window = self.rcv.offer(self.agreed.scaled, self.ahead.held());
         let packet = self.build(cx, seq, TcpFlags::ACK, window, &options, None)?;
         self.acknowledged();
         Ok(packet)
@@ -295,7 +298,7 @@ impl Connection {
 }
 
 /// A packet that begins with this header, before a borrowed payload.
-fn assemble(
+pub(crate) fn assemble(
     pool: &Pool,
     flow: &FlowKey,
     fields: &TcpFields,

@@ -14,19 +14,22 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::limits::WORK_UNITS;
+use floodwall_base::limits::{TCP_RUNS, WORK_UNITS};
 use floodwall_base::{
     Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, Randomness, Steering, TimerWheel,
     Units, WorkerId,
 };
 use floodwall_packet::{PacketBuf, Pool};
 
-use crate::connection::{Connection, Cx};
+use crate::connection::{Connection, Cx, Handshake};
 use crate::demux::Demux;
 use crate::events::Events;
 use crate::id::{ConnectionId, Gone};
+use crate::isn::IsnSecret;
 use crate::listener::Listeners;
+use crate::reassembly::Runs;
 use crate::settings::TcpConfig;
+use crate::state::State;
 
 /// Owners of connections that can be told apart: applications of one shard.
 pub const OWNERS_MAX: usize = 64;
@@ -44,8 +47,9 @@ pub struct Lend<'a> {
 }
 
 impl Lend<'_> {
-    pub(crate) fn cx(&mut self) -> Cx<'_> {
-        Cx { now: self.now, pool: self.pool, random: self.random, counters: self.counters }
+    pub(crate) fn cx<'b>(&'b mut self, runs: &'b mut Runs) -> Cx<'b> {
+        let Self { now, pool, random, counters } = self;
+        Cx { now: *now, pool, random, counters, runs }
     }
 }
 
@@ -62,6 +66,14 @@ pub struct Transmit {
     pub zone: IfIndex,
     /// The hop limit that the connection asks for.
     pub hop_limit: Option<u8>,
+}
+
+impl Transmit {
+    /// A packet of this flow.
+    pub(crate) fn of(packet: PacketBuf, flow: &FlowKey) -> Self {
+        let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
+        Self { packet, src_addr, dst_addr, zone: flow.zone, hop_limit: None }
+    }
 }
 
 /// A place for one connection.
@@ -88,7 +100,9 @@ pub struct Tcp {
     /// Those with events, by owner.
     ready: IndexLists,
     pub(crate) listeners: Listeners,
-    pub(crate) isn: HashKey,
+    pub(crate) half_open: Vec<(FlowKey, Handshake)>,
+    pub(crate) isn: IsnSecret,
+    runs: Runs,
     pub(crate) clock: HashKey,
     pub(crate) steering: Option<(Steering, WorkerId)>,
 }
@@ -110,7 +124,9 @@ impl Tcp {
             dirty: IndexLists::new(max, 1),
             ready: IndexLists::new(max, OWNERS_MAX),
             listeners: Listeners::new(config.listeners_max, max),
-            isn: random.secret.hash_key(),
+            half_open: Vec::new(),
+            isn: IsnSecret::new(random.secret.hash_key()),
+            runs: Runs::new(TCP_RUNS),
             clock: random.secret.hash_key(),
             steering: None,
             config,
@@ -164,6 +180,16 @@ impl Tcp {
         place.and_then(|place| place.connection.as_mut()).ok_or(Gone)
     }
 
+    /// A connection and what it is lent.
+    pub(crate) fn with<'b>(
+        &'b mut self,
+        index: u32,
+        lend: &'b mut Lend<'_>,
+    ) -> Option<(&'b mut Connection, Cx<'b>)> {
+        let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
+        Some((connection, lend.cx(&mut self.runs)))
+    }
+
     pub(crate) fn id(&self, index: u32) -> ConnectionId {
         let generation = self.places.get(index as usize).map_or(0, |place| place.generation);
         ConnectionId { index, generation }
@@ -209,6 +235,9 @@ impl Tcp {
     pub(crate) fn settle(&mut self, index: u32) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
+        if connection.state() == State::Closed {
+            connection.ahead.clear(&mut self.runs);
+        }
         if connection.is_over() {
             return self.vacate(index);
         }
@@ -252,8 +281,8 @@ impl Tcp {
     pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
         while let Some(index) = self.dirty.first(DIRTY) {
             self.dirty.unlink(index);
-            let Some(connection) = self.at_mut(index) else { continue };
-            let packet = connection.output(&mut lend.cx());
+            let Some((connection, mut cx)) = self.with(index, lend) else { continue };
+            let packet = connection.output(&mut cx);
             let (flow, hop_limit) = (connection.flow, connection.hop_limit);
             let starved = packet.is_none();
             self.settle(index);
@@ -261,11 +290,15 @@ impl Tcp {
                 self.dirty.unlink(index);
                 continue;
             }
-            let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
             return packet
-                .map(|packet| Transmit { packet, src_addr, dst_addr, zone: flow.zone, hop_limit });
+                .map(|packet| Transmit { hop_limit, ..Transmit::of(packet, &flow) });
         }
         None
+    }
+
+    /// Its owner is not told of it any more.
+    pub(crate) fn unready(&mut self, index: u32) {
+        self.ready.unlink(index);
     }
 
     /// Whether [`Tcp::transmit`] has something.
@@ -281,9 +314,9 @@ impl Tcp {
         while let Some(index) = self.wheel.pop_due(lend.now, &mut left) {
             if let Some(place) = self.places.get_mut(index as usize) {
                 place.armed = Instant::FAR;
-                if let Some(connection) = &mut place.connection {
-                    connection.ring(&mut lend.cx());
-                }
+            }
+            if let Some((connection, mut cx)) = self.with(index, lend) {
+                connection.ring(&mut cx);
             }
             self.settle(index);
         }

@@ -2,7 +2,7 @@
 //! 5961 section 5.
 
 use floodwall_base::limits::TCP_TIME_WAIT;
-use floodwall_base::{DropReason, Seq};
+use floodwall_base::DropReason;
 use floodwall_wire::tcp::TcpFlags;
 
 use super::Outcome;
@@ -17,7 +17,7 @@ impl Connection {
     pub(super) fn on_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
         if self.state() == State::SynReceived {
             if !self.snd.una.is_before(segment.ack) || !segment.ack.is_at_most(self.snd.nxt) {
-                return Some(Outcome::Reset(Reset::answer(self.flow, segment)));
+                return Some(Outcome::Reset(Reset::answer(self.flow, segment), DropReason::TcpAckInvalid));
             }
             self.step(Step::SynAcked);
             self.snd.acknowledge(segment.ack);
@@ -126,12 +126,11 @@ impl Connection {
         self.events.add(Events::ENDED);
     }
 
-    /// An acknowledgment in a segment outside of the window is not looked at, but what it repeats
-    /// may be a sign that ours was lost.
+    /// Data that came before is reported (RFC 2883 section 4).
     pub(super) fn note_duplicate(&mut self, segment: &Segment) {
-        let _: Seq = segment.seq;
-        if segment.len > 0 {
-            self.due.add(Due::ACK);
+        let end = segment.seq + segment.len;
+        if self.agreed.sack && segment.len > 0 && end.is_at_most(self.rcv.nxt) {
+            self.ahead.note_duplicate(segment.seq, end);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::flight::Flight;
 use crate::segment::{Reset, Segment};
 use crate::state::Step;
 use crate::timer::Timer;
+use crate::timestamps::Recent;
 
 impl Connection {
     pub(super) fn input_syn_sent(
@@ -24,7 +25,7 @@ impl Connection {
         // First: ACK. What does not acknowledge our SYN is of another life.
         let acceptable = self.snd.una.is_before(segment.ack) && segment.ack.is_at_most(self.snd.nxt);
         if has_ack && !acceptable {
-            return Outcome::Reset(Reset::answer(self.flow, &segment));
+            return Outcome::Reset(Reset::answer(self.flow, &segment), DropReason::TcpAckInvalid);
         }
         // Second: RST, believed only of who has seen our SYN (RFC 5961 section 3.2).
         if segment.has(TcpFlags::RST) {
@@ -87,8 +88,7 @@ impl Connection {
         self.agreed.sack = options.sack_permitted;
         self.agreed.timestamps = options.timestamps.is_some();
         if let Some(timestamps) = options.timestamps {
-            self.ts_recent = timestamps.value;
-            self.ts_recent_at = cx.now;
+            self.recent = Recent::new(timestamps.value, cx.now);
         }
         // Scaled both ways or not at all (RFC 7323 section 2.2).
         self.agreed.scaled = options.window_scale.is_some();
@@ -97,7 +97,8 @@ impl Connection {
             self.rcv.shift = 0;
         }
         // The congestion window of a connection counts in segments of the agreed size.
-        let timed = core::mem::replace(&mut self.flight, Flight::new(self.mss()));
+        let fresh = Flight::new(self.mss());
+        let timed = core::mem::replace(&mut self.flight, fresh);
         self.flight.inherit(timed);
     }
 }

@@ -10,6 +10,7 @@ use super::Outcome;
 use crate::connection::{Connection, Cx, Due};
 use crate::error::ConnectionError;
 use crate::events::Events;
+use crate::reassembly::Insertion;
 use crate::segment::Segment;
 use crate::state::{State, Step};
 use crate::timer::Timer;
@@ -46,13 +47,18 @@ impl Connection {
             return self.out_of_order(cx, segment, payload);
         }
         if segment.len > 0 {
-            if !self.rcv.has_room(payload.held_size(), 0) {
+            if !self.rcv.has_room(payload.held_size(), self.ahead.held()) {
                 self.due.add(Due::ACK);
                 return Outcome::Dropped(DropReason::TcpReceiveFull);
             }
             self.take_in_order(payload);
         }
-        let fin = segment.has(TcpFlags::FIN);
+        if !self.ahead.is_empty() && self.take_ready(cx) {
+            // A hole was filled: told at once (RFC 5681 section 4.2).
+            self.due.add(Due::ACK);
+        }
+        let fin = segment.has(TcpFlags::FIN) && segment.seq + segment.len == self.rcv.nxt
+            || self.fin_ahead == Some(self.rcv.nxt);
         self.owe_ack(cx, segment.len, fin);
         if fin {
             self.on_fin(cx);
@@ -64,6 +70,9 @@ impl Connection {
     fn trim(&mut self, segment: &mut Segment, payload: &mut PacketBuf) {
         if segment.seq.is_before(self.rcv.nxt) {
             let old = self.rcv.nxt.since(segment.seq).min(segment.len);
+            if old > 0 {
+                self.ahead.note_duplicate(segment.seq, segment.seq + old);
+            }
             payload.trim_front(old as usize);
             segment.len -= old;
             segment.seq += old;
@@ -105,10 +114,32 @@ impl Connection {
     }
 
     /// A hole before it: told at once (RFC 5681 section 4.2).
-    fn out_of_order(&mut self, _cx: &mut Cx<'_>, _segment: Segment, payload: PacketBuf) -> Outcome {
-        drop(payload);
+    fn out_of_order(&mut self, cx: &mut Cx<'_>, segment: Segment, payload: PacketBuf) -> Outcome {
         self.due.add(Due::ACK);
-        Outcome::Dropped(DropReason::TcpReceiveFull)
+        if segment.has(TcpFlags::FIN) {
+            self.fin_ahead = Some(segment.seq + segment.len);
+        }
+        if segment.len == 0 {
+            return Outcome::Taken;
+        }
+        let room = (2 * self.rcv.limit).saturating_sub(self.rcv.queue.held());
+        match self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, room) {
+            Insertion::Kept | Insertion::Duplicate => Outcome::Taken,
+            Insertion::NoRoom | Insertion::TooManyRuns => {
+                Outcome::Dropped(DropReason::TcpReceiveFull)
+            }
+        }
+    }
+
+    /// What waited for the segment that just came is in order now; true where it was something.
+    fn take_ready(&mut self, cx: &mut Cx<'_>) -> bool {
+        let (mut ready, next) = self.ahead.take_ready(cx.runs, self.rcv.nxt);
+        let found = !ready.is_empty();
+        while let Some(packet) = ready.pop_front() {
+            self.take_in_order(packet);
+        }
+        debug_assert_eq!(self.rcv.nxt, next);
+        found
     }
 
     /// The peer has no more.

@@ -5,7 +5,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use floodwall_base::limits::TCP_ORPHAN_MAX;
+use floodwall_base::limits::TCP_ORPHAN_PATIENCE;
 use floodwall_base::{Counter, Endpoint, FlowKey, IfIndex, Seq};
 use floodwall_packet::PacketBuf;
 
@@ -107,8 +107,8 @@ impl Tcp {
         let family = crate::connection::family(&flow);
         Start {
             flow,
-            iss: crate::isn::IsnSecret::new(self.isn).isn(&flow, lend.now),
-            clock_offset: crate::isn::flow_hash(&self.clock, &flow) as u32,
+            iss: self.isn.isn(&flow, lend.now),
+            clock: crate::timestamps::TimestampClock::of(&self.clock, &flow),
             path_mss: crate::mss::announced_mss(family, crate::mss::floored_mtu(family, mtu)).0,
             settings,
             now: lend.now,
@@ -152,7 +152,7 @@ impl Tcp {
     pub fn unlisten(&mut self, lend: &Lend<'_>, listener: ListenerId) -> Result<(), Gone> {
         while let Some(index) = self.listeners.accept(listener)? {
             if let Some(connection) = self.at_mut(index) {
-                connection.release(true, TCP_ORPHAN_MAX, lend.now);
+                connection.release(true, TCP_ORPHAN_PATIENCE, lend.now);
             }
             self.settle(index);
         }
@@ -188,7 +188,9 @@ impl Tcp {
         id: ConnectionId,
         bytes: &[u8],
     ) -> Result<usize, SendError> {
-        let sent = self.named_mut(id)?.send(&lend.cx(), bytes);
+        self.named(id)?;
+        let (connection, cx) = self.with(id.index, lend).ok_or(Gone)?;
+        let sent = connection.send(&cx, bytes);
         self.settle(id.index);
         sent
     }
@@ -270,7 +272,7 @@ impl Tcp {
     /// # Errors
     /// The connection is gone.
     pub fn close(&mut self, lend: &Lend<'_>, id: ConnectionId) -> Result<(), Gone> {
-        self.named_mut(id)?.release(false, TCP_ORPHAN_MAX, lend.now);
+        self.named_mut(id)?.release(false, TCP_ORPHAN_PATIENCE, lend.now);
         self.forget(id)
     }
 
@@ -279,7 +281,7 @@ impl Tcp {
     /// # Errors
     /// The connection is gone.
     pub fn abort(&mut self, lend: &Lend<'_>, id: ConnectionId) -> Result<(), Gone> {
-        self.named_mut(id)?.release(true, TCP_ORPHAN_MAX, lend.now);
+        self.named_mut(id)?.release(true, TCP_ORPHAN_PATIENCE, lend.now);
         self.forget(id)
     }
 

@@ -12,7 +12,7 @@ use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpHeader, header_len};
 use crate::input::Outcome;
 use crate::output::{PROTOCOL, pseudo_header, reset_packet};
 use crate::segment::{Reset, Segment};
-use crate::tcp::{Lend, Tcp};
+use crate::tcp::{Lend, Tcp, Transmit};
 
 /// What the network layer knows of an arrived segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,8 @@ pub struct Input {
 pub enum Verdict {
     /// A connection took it.
     Taken,
+    /// It is owed this answer, which is to be sent.
+    Answered(Transmit),
     /// It died, for a reason that the caller counts.
     Dropped(DropReason),
     /// It belongs to nothing: the caller counts the reason, and may answer with the reset, as often
@@ -95,24 +97,25 @@ impl Tcp {
         segment.congestion = input.congestion;
         packet.trim_front(from);
         packet.truncate(len);
-        Ok(self.segment(lend, flow, segment, packet))
+        Ok(self.segment(lend, flow, input.iface, segment, packet))
     }
 
     /// To whom it belongs.
-    fn segment(
+    pub(super) fn segment(
         &mut self,
         lend: &mut Lend<'_>,
         flow: FlowKey,
+        iface: IfIndex,
         segment: Segment,
         payload: PacketBuf,
     ) -> Verdict {
         let Some(index) = self.find(&flow) else {
-            return self.unclaimed(lend, flow, segment, payload);
+            return self.unclaimed(lend, flow, iface, segment, payload);
         };
-        let Some(connection) = self.at_mut(index) else {
+        let Some((connection, mut cx)) = self.with(index, lend) else {
             return Verdict::Dropped(DropReason::TcpNoConnection);
         };
-        let outcome = connection.input(&mut lend.cx(), segment, payload);
+        let outcome = connection.input(&mut cx, segment, payload);
         self.settle(index);
         match outcome {
             Outcome::Taken => Verdict::Taken,

@@ -1,0 +1,6 @@
+//! The engine against itself, over an in-memory cable with virtual time.
+
+mod cable;
+
+mod sim;
+mod slice;

@@ -1,0 +1,234 @@
+//! Two sets of connections and a cable between them that may lose, repeat, delay and spoil.
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use floodwall_base::{Counters, IfIndex, Instant, PublicRandom, Randomness, Units};
+use floodwall_packet::{AccessCounters, Pool, PoolConfig, Region};
+use floodwall_wire::tcp::TcpHeader;
+
+use crate::{ConnectionId, Ends, Input, Lend, ListenerId, Settings, Tcp, TcpConfig, Verdict};
+
+/// What the cable does to a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Weather {
+    pub(super) delay: Duration,
+    pub(super) jitter: Duration,
+    pub(super) loss: f64,
+    pub(super) twice: f64,
+    pub(super) spoil: f64,
+}
+
+/// One host.
+pub(super) struct Host {
+    pub(super) tcp: Tcp,
+    pub(super) pool: Pool,
+    pub(super) random: Randomness,
+    pub(super) counters: Counters,
+    pub(super) addrs: [IpAddr; 2],
+}
+
+/// A segment on the cable.
+#[derive(Clone, Debug)]
+pub(super) struct Flying {
+    pub(super) to: usize,
+    pub(super) src_addr: IpAddr,
+    pub(super) dst_addr: IpAddr,
+    pub(super) bytes: Vec<u8>,
+}
+
+pub(super) struct Cable {
+    pub(super) hosts: [Host; 2],
+    pub(super) now: Instant,
+    pub(super) weather: Weather,
+    pub(super) chance: PublicRandom,
+    flying: BTreeMap<(Instant, u64), Flying>,
+    count: u64,
+    /// Segments that were put on the cable, from each side.
+    pub(super) sent: [u64; 2],
+    /// What hosts sent, if somebody wants to see.
+    pub(super) seen: Option<Vec<(usize, Vec<u8>)>>,
+    /// Resets that were sent because nobody knew the segment.
+    pub(super) refused: u64,
+}
+
+impl Host {
+    pub(super) fn new(seed: u64, number: u8, config: TcpConfig, now: Instant) -> Self {
+        let pool = PoolConfig { frames: 4096, small: 4096, references: 8192, ..Default::default() };
+        let mut random = Randomness::from_number(seed);
+        let tcp = Tcp::new(config, now, &mut random);
+        let v6 = format!("fd00::{number}").parse().unwrap();
+        Self {
+            tcp,
+            pool: Region::new(&pool).unwrap().attach().unwrap(),
+            random,
+            counters: Counters::default(),
+            addrs: [IpAddr::from([10, 0, 0, number]), v6],
+        }
+    }
+
+    pub(super) fn lend(&mut self, now: Instant) -> (&mut Tcp, Lend<'_>) {
+        let Self { tcp, pool, random, counters, .. } = self;
+        (tcp, Lend { now, pool, random, counters })
+    }
+}
+
+pub(super) fn small() -> TcpConfig {
+    TcpConfig { connections_max: 64, listeners_max: 8, ..TcpConfig::default() }
+}
+
+impl Cable {
+    pub(super) fn new(seed: u64) -> Self {
+        Self::starting_at(seed, Instant::from_nanos(1_000_000_000))
+    }
+
+    pub(super) fn starting_at(seed: u64, now: Instant) -> Self {
+        let hosts = [1, 2].map(|n| Host::new(seed * 2 + u64::from(n), n, small(), now));
+        Self {
+            hosts,
+            now,
+            weather: Weather { delay: Duration::from_millis(5), ..Weather::default() },
+            chance: PublicRandom::new(seed),
+            flying: BTreeMap::new(),
+            count: 0,
+            sent: [0; 2],
+            seen: None,
+            refused: 0,
+        }
+    }
+
+    pub(super) fn listen(&mut self, host: usize, port: u16, settings: &Settings) -> ListenerId {
+        let any = SocketAddr::new("::".parse().unwrap(), port);
+        self.hosts[host].tcp.listen(any, IfIndex::default(), settings, 16, 0).unwrap()
+    }
+
+    /// Opens from host 0 to host 1.
+    pub(super) fn connect(&mut self, v6: bool, port: u16, settings: &Settings) -> ConnectionId {
+        let [from, to] = [0, 1].map(|host| self.hosts[host].addrs[usize::from(v6)]);
+        let ends = Ends {
+            local: SocketAddr::new(from, 0),
+            remote: SocketAddr::new(to, port),
+            zone: IfIndex::default(),
+            mtu: 1500,
+        };
+        let now = self.now;
+        let (tcp, mut lend) = self.hosts[0].lend(now);
+        tcp.connect(&mut lend, &ends, settings, 0).unwrap()
+    }
+
+    pub(super) fn write(&mut self, host: usize, id: ConnectionId, bytes: &[u8]) -> usize {
+        let now = self.now;
+        let (tcp, mut lend) = self.hosts[host].lend(now);
+        tcp.send(&mut lend, id, bytes).unwrap_or(0)
+    }
+
+    pub(super) fn close(&mut self, host: usize, id: ConnectionId) {
+        let now = self.now;
+        let (tcp, lend) = self.hosts[host].lend(now);
+        tcp.close(&lend, id).unwrap();
+    }
+
+    /// Puts a segment on the cable as the weather has it.
+    pub(super) fn fly(&mut self, flying: Flying) {
+        self.sent[1 - flying.to] += 1;
+        if let Some(seen) = &mut self.seen {
+            seen.push((1 - flying.to, flying.bytes.clone()));
+        }
+        let Weather { delay, jitter, loss, twice, spoil } = self.weather;
+        let copies = 1 + usize::from(self.chance.chance(twice));
+        for _ in 0..copies {
+            if self.chance.chance(loss) {
+                continue;
+            }
+            let mut flying = flying.clone();
+            if self.chance.chance(spoil) {
+                let at = self.chance.below(flying.bytes.len() as u64) as usize;
+                flying.bytes[at] ^= 1 << self.chance.below(8);
+            }
+            let late = Duration::from_nanos(self.chance.below(jitter.as_nanos() as u64 + 1));
+            self.count += 1;
+            self.flying.insert((self.now + delay + late, self.count), flying);
+        }
+    }
+
+    /// Everything that wants to leave goes onto the cable.
+    pub(super) fn flush(&mut self) {
+        for host in 0..2 {
+            loop {
+                let now = self.now;
+                let (tcp, mut lend) = self.hosts[host].lend(now);
+                let Some(out) = tcp.transmit(&mut lend) else { break };
+                self.launch(host, out);
+            }
+        }
+    }
+
+    fn launch(&mut self, from: usize, out: crate::Transmit) {
+        let bytes: Vec<u8> = out.packet.chunks().flatten().copied().collect();
+        let crate::Transmit { src_addr, dst_addr, .. } = out;
+        self.fly(Flying { to: 1 - from, src_addr, dst_addr, bytes });
+    }
+
+    pub(super) fn deliver(&mut self, flying: &Flying) {
+        let now = self.now;
+        let (tcp, mut lend) = self.hosts[flying.to].lend(now);
+        let Some(packet) = lend.pool.packet_from(&flying.bytes) else { return };
+        let input = Input {
+            src_addr: flying.src_addr,
+            dst_addr: flying.dst_addr,
+            iface: IfIndex(1),
+            l4: 0,
+            len: flying.bytes.len(),
+            group: false,
+            congestion: false,
+        };
+        let verdict = tcp.input(&mut lend, &input, packet, &mut AccessCounters::default());
+        match verdict {
+            Verdict::Answered(out) => self.launch(flying.to, out),
+            Verdict::Refused(reset, _) => {
+                let packet = tcp.reset(&mut lend, &reset).unwrap();
+                self.refused += 1;
+                let bytes = packet.chunks().flatten().copied().collect();
+                let (src_addr, dst_addr) = (flying.dst_addr, flying.src_addr);
+                self.fly(Flying { to: 1 - flying.to, src_addr, dst_addr, bytes });
+            }
+            Verdict::Taken | Verdict::Dropped(_) => {}
+        }
+    }
+
+    /// Lets the next thing happen, at its time; false where nothing will before `until`.
+    pub(super) fn step(&mut self, until: Instant) -> bool {
+        self.flush();
+        let arrives = self.flying.first_key_value().map(|((at, _), _)| *at);
+        let rings = self.hosts.iter().filter_map(|host| host.tcp.deadline()).min();
+        let Some(next) = arrives.into_iter().chain(rings).min().filter(|next| *next <= until)
+        else {
+            self.now = self.now.max(until);
+            return false;
+        };
+        self.now = self.now.max(next);
+        while let Some(entry) = self.flying.first_entry().filter(|e| e.key().0 <= self.now) {
+            let flying = entry.remove();
+            self.deliver(&flying);
+            self.flush();
+        }
+        for host in 0..2 {
+            let now = self.now;
+            let (tcp, mut lend) = self.hosts[host].lend(now);
+            tcp.work(&mut lend, Units(64));
+        }
+        self.flush();
+        true
+    }
+
+    pub(super) fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.step(until) {}
+    }
+
+    /// What a segment that was seen says.
+    pub(super) fn header(bytes: &[u8]) -> TcpHeader<'_> {
+        TcpHeader::parse(bytes, bytes.len()).unwrap()
+    }
+}

@@ -1,0 +1,75 @@
+//! Connect, exchange, close: the plain life of a connection, in both families.
+
+use core::time::Duration;
+
+use super::cable::Cable;
+use crate::{RecvError, Settings, State};
+
+/// Reads all that there is; true at the peer's end.
+fn drain(cable: &mut Cable, host: usize, id: crate::ConnectionId, into: &mut Vec<u8>) -> bool {
+    let mut buffer = [0; 4096];
+    loop {
+        match cable.hosts[host].tcp.recv(id, &mut buffer) {
+            Ok(0) => return true,
+            Ok(n) => into.extend_from_slice(&buffer[..n]),
+            Err(RecvError::WouldBlock) => return false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn streams_cross_both_ways_and_connections_close_in_order_in_both_families() {
+    for v6 in [false, true] {
+        let mut cable = Cable::new(1);
+        let settings = Settings::default();
+        let listener = cable.listen(1, 80, &settings);
+        let client = cable.connect(v6, 80, &settings);
+        cable.run(Duration::from_millis(100));
+        assert_eq!(cable.hosts[0].tcp.state(client), Ok(State::Established));
+        let server = cable.hosts[1].tcp.accept(listener).unwrap().unwrap();
+        assert_eq!(cable.hosts[1].tcp.state(server), Ok(State::Established));
+
+        let streams: [Vec<u8>; 2] =
+            [17, 91].map(|m| (0..300_000_u32).map(|n| (n * m >> 4) as u8).collect());
+        let (mut written, mut read) = ([0; 2], [vec![], vec![]]);
+        let ids = [client, server];
+        for _ in 0..10_000 {
+            for host in 0..2 {
+                let rest = &streams[host][written[host]..];
+                if !rest.is_empty() {
+                    written[host] += cable.write(host, ids[host], &rest[..rest.len().min(9000)]);
+                }
+                drain(&mut cable, host, ids[host], &mut read[1 - host]);
+            }
+            if read[0].len() == streams[0].len() && read[1].len() == streams[1].len() {
+                break;
+            }
+            cable.run(Duration::from_millis(1));
+        }
+        assert!(read[0] == streams[0] && read[1] == streams[1], "{:?}", read.map(|r| r.len()));
+
+        cable.hosts[0].tcp.shutdown_write(client).unwrap();
+        cable.run(Duration::from_millis(100));
+        assert_eq!(cable.hosts[0].tcp.state(client), Ok(State::FinWait2));
+        assert_eq!(cable.hosts[1].tcp.state(server), Ok(State::CloseWait));
+        assert!(drain(&mut cable, 1, server, &mut vec![]));
+        // Half-closed, the other way still works.
+        assert_eq!(cable.write(1, server, b"last words"), 10);
+        cable.run(Duration::from_millis(100));
+        let mut last = vec![];
+        assert!(!drain(&mut cable, 0, client, &mut last));
+        assert_eq!(last, b"last words");
+        cable.close(1, server);
+        cable.run(Duration::from_millis(100));
+        assert!(drain(&mut cable, 0, client, &mut last));
+        cable.close(0, client);
+        assert!(cable.hosts[1].tcp.is_empty());
+        cable.run(Duration::from_secs(61));
+        assert!(cable.hosts[0].tcp.is_empty(), "TIME-WAIT is over");
+        for host in &cable.hosts {
+            let free = host.pool.available();
+            assert_eq!((free.frames, free.small, free.references), (4096, 4096, 8192));
+        }
+    }
+}
