@@ -103,6 +103,7 @@ drop_reasons! {
     TcpMalformed = "The TCP header or one of its options is impossible.",
     TcpChecksum = "The TCP checksum is wrong.",
     TcpNoConnection = "The TCP segment belongs to no connection and no listener.",
+    TcpHandshakeRefused = "There is no room for the TCP handshake, or no time for its proof.",
     TcpOutOfWindow = "The TCP segment lies outside of the window, or asks for what it may not.",
     TcpTimestamp = "The TCP segment's timestamp is old, or missing though agreed on.",
     TcpNoAck = "The TCP segment acknowledges nothing, where every segment must.",

@@ -260,8 +260,6 @@ pub const TCP_RECORDS_RESERVE_PART: usize = 8;
 pub const TCP_SACK_STEPS: u32 = 256;
 /// TCP connections of one shard, TIME-WAIT apart.
 pub const TCP_CONNECTIONS_MAX: usize = 65_536;
-/// TCP listeners of one shard.
-pub const TCP_LISTENERS_MAX: usize = 256;
 /// Connections that may wait to be accepted of one listener, whatever it asks for: Linux's
 /// `somaxconn`.
 pub const TCP_BACKLOG_MAX: usize = 4096;

@@ -6,18 +6,17 @@
 //!
 //! # Under flood
 //! A peer that vanishes or never opens its window holds a connection and its buffers for
-//! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_PATIENCE`; then it is reset (RFC 6429 lets a host
-//! do so; it must not be kept by probes that are answered for ever).
+//! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_PATIENCE`; then it is reset (RFC 6429
+//! lets a host do so; it must not be kept by probes that are answered for ever).
 
 use core::time::Duration;
 
-use floodwall_base::limits::{
-    TCP_ORPHAN_PATIENCE, TCP_STALL_PATIENCE, TCP_OPEN_PATIENCE,
-};
 use floodwall_base::Counter;
+use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_STALL_PATIENCE};
 
 use crate::connection::{Connection, Cx, Due};
 use crate::error::ConnectionError;
+use crate::recovery::Expired;
 use crate::state::{State, Step};
 use crate::timer::Timer;
 
@@ -34,6 +33,8 @@ impl Connection {
                 Timer::Persist => self.on_persist(cx),
                 Timer::Keepalive => self.on_keepalive(cx),
                 Timer::Close => self.on_close_timer(),
+                // Asking again is all that there is to it.
+                Timer::Retry => {}
             }
         }
     }
@@ -57,29 +58,42 @@ impl Connection {
         true
     }
 
+    /// Something in flight may be lost: the sender says what (RFC 8985, RFC 6298).
     fn on_retransmit(&mut self, cx: &mut Cx<'_>) {
-        if self.snd.una == self.snd.nxt && self.snd.nxt != self.snd.iss {
-            return;
+        if !self.state().is_synchronized() {
+            return self.on_syn_timeout(cx);
         }
+        let agreement = self.agreement();
+        match self.recovery.on_timer(cx.records, &agreement, cx.now) {
+            Expired::Nothing | Expired::Lost => {}
+            Expired::Probe { start, len } => self.probe = Some((start, len)),
+            Expired::Timeout => {
+                cx.counters.count(Counter::TcpExtTCPTimeouts);
+                self.probe = None;
+                let _ = self.is_hopeless(cx);
+            }
+        }
+    }
+
+    /// Nobody answers our SYN, or our answer to one.
+    fn on_syn_timeout(&mut self, cx: &mut Cx<'_>) {
         if self.is_hopeless(cx) {
             return;
         }
-        self.flight.timed_out(self.snd.una, self.snd.nxt, self.mss());
         cx.counters.count(Counter::TcpExtTCPTimeouts);
-        if self.snd.syn_outstanding() || self.snd.nxt == self.snd.iss {
-            self.due.add(Due::SYN);
-        }
-        self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
+        self.recovery.rtt_mut().back_off();
+        self.due.add(Due::SYN);
+        self.timers.set(Timer::Retransmit, cx.now + self.rto());
     }
 
     /// After how long the peer is asked for its window (RFC 9293 section 3.8.6.1).
     pub(crate) fn persist_delay(&self) -> Duration {
-        let doubled = self.flight.timeout().saturating_mul(1 << self.probes.min(10));
+        let doubled = self.rto().saturating_mul(1 << self.probes.min(10));
         doubled.min(PERSIST_MAX)
     }
 
     fn on_persist(&mut self, cx: &mut Cx<'_>) {
-        if self.snd.unsent() == 0 || self.snd.una != self.snd.nxt || self.is_hopeless(cx) {
+        if self.snd.una != self.snd.nxt || self.is_hopeless(cx) {
             return;
         }
         if self.probes == 0 {

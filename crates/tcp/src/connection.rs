@@ -9,17 +9,21 @@ use core::time::Duration;
 
 use floodwall_base::{Counters, Family, FlowKey, Instant, Randomness, Seq};
 use floodwall_packet::Pool;
+use floodwall_syncache::Proven;
 
 use crate::challenge::ChallengeLimit;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::Events;
-use crate::flight::Flight;
 use crate::mss::default_mss;
 use crate::rcv::{Rcv, shift_for};
 use crate::reassembly::{Reassembly, Runs};
+use crate::records::Records;
+use crate::recovery::{Agreement, Recovery};
+use crate::rtt::RttConfig;
 use crate::settings::{Keepalive, Settings};
 use crate::snd::Snd;
 use crate::state::{State, Step};
+use crate::time_wait::TimeWait;
 use crate::timer::{Timer, Timers};
 use crate::timestamps::{Recent, TimestampClock};
 
@@ -30,6 +34,19 @@ pub(crate) struct Cx<'a> {
     pub(crate) random: &'a mut Randomness,
     pub(crate) counters: &'a mut Counters,
     pub(crate) runs: &'a mut Runs,
+    pub(crate) records: &'a mut Records,
+}
+
+/// Bounds of the retransmission timeout.
+const RTT: RttConfig = RttConfig {
+    initial: Duration::from_secs(1),
+    min: Duration::from_millis(200),
+    max: Duration::from_secs(120),
+};
+
+/// Bounds of the retransmission timeout.
+pub(crate) const fn rto_config() -> RttConfig {
+    RTT
 }
 
 /// What is to leave: a set of bits.
@@ -92,7 +109,11 @@ pub(crate) struct Connection {
     pub(crate) error: Option<ConnectionError>,
     pub(crate) snd: Snd,
     pub(crate) rcv: Rcv,
-    pub(crate) flight: Flight,
+    pub(crate) recovery: Recovery,
+    /// A tail loss probe is to leave: what to repeat where there is nothing new (RFC 8985).
+    pub(crate) probe: Option<(Seq, u32)>,
+    /// When our SYN left first.
+    pub(crate) syn_sent: Instant,
     pub(crate) timers: Timers,
     pub(crate) send_limit: u32,
     /// Our clock as this peer sees it (RFC 7323 section 5.4: no uptime is told).
@@ -125,25 +146,31 @@ pub(crate) struct Start<'a> {
     pub(crate) now: Instant,
 }
 
-/// A handshake that a client has proven to have completed (decision E22).
+/// What a proven handshake agreed on (decision E22).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Handshake {
-    /// Our initial sequence number.
-    pub iss: Seq,
-    /// The client's.
-    pub irs: Seq,
-    /// The client's MSS option.
-    pub mss: u16,
-    /// How the client scales its windows; `None` where nobody does.
-    pub window_scale: Option<u8>,
-    /// How we said that we scale ours.
-    pub our_window_scale: u8,
-    /// The window that we offered with the SYN-ACK, in bytes.
-    pub our_window: u16,
-    /// Both understand selective acknowledgments.
-    pub sack: bool,
-    /// Both send timestamps: the client's newest.
-    pub timestamp: Option<u32>,
+pub(crate) struct Handshake {
+    irs: Seq,
+    mss: u16,
+    /// How the client scales its windows, and how we do.
+    window_scale: Option<(u8, u8)>,
+    sack: bool,
+    /// The client's newest timestamp, where both send them.
+    timestamp: Option<u32>,
+    ecn: bool,
+}
+
+impl Handshake {
+    /// The one that was proven.
+    pub(crate) fn of(proven: &Proven) -> Self {
+        Self {
+            irs: proven.irs(),
+            mss: proven.mss().0,
+            window_scale: proven.window_scale(),
+            sack: proven.sack(),
+            timestamp: proven.timestamps().map(|timestamps| timestamps.recent),
+            ecn: proven.ecn(),
+        }
+    }
 }
 
 impl Connection {
@@ -169,7 +196,9 @@ impl Connection {
             error: None,
             snd: Snd::new(start.iss),
             rcv: Rcv::new(settings.receive_bytes, shift_for(settings.receive_bytes)),
-            flight: Flight::new(u32::from(mss)),
+            recovery: Recovery::new(start.iss + 1, u32::from(mss), settings.algorithm, *now),
+            probe: None,
+            syn_sent: *now,
             timers: Timers::NONE,
             send_limit: settings.send_bytes,
             clock: start.clock,
@@ -197,20 +226,26 @@ impl Connection {
     pub(crate) fn proven(start: &Start<'_>, shake: &Handshake) -> Self {
         let mut connection = Self::new(start, State::Listen);
         connection.step(Step::SynAcked);
-        connection.snd.una = shake.iss + 1;
-        connection.snd.nxt = shake.iss + 1;
+        connection.snd.una = start.iss + 1;
+        connection.snd.nxt = start.iss + 1;
         connection.rcv.start(shake.irs);
-        connection.rcv.edge = connection.rcv.nxt + u32::from(shake.our_window);
-        connection.agreed.peer_mss = clamp_mss(shake.mss);
-        connection.agreed.sack = shake.sack;
-        connection.agreed.timestamps = shake.timestamp.is_some();
-        connection.recent = shake.timestamp.map_or(Recent::default(), |value| Recent::new(value, start.now));
-        connection.agreed.scaled = shake.window_scale.is_some();
-        connection.rcv.shift = shake.window_scale.map_or(0, |_| shake.our_window_scale.min(14));
-        connection.snd.shift = shake.window_scale.unwrap_or(0).min(14);
+        connection.agreed = Agreed {
+            peer_mss: clamp_mss(shake.mss),
+            sack: shake.sack,
+            timestamps: shake.timestamp.is_some(),
+            scaled: shake.window_scale.is_some(),
+            ..connection.agreed
+        };
+        let _ = shake.ecn;
+        let recent = shake.timestamp.map(|value| Recent::new(value, start.now));
+        connection.recent = recent.unwrap_or_default();
+        let (theirs, ours) = shake.window_scale.unwrap_or((0, 0));
+        (connection.snd.shift, connection.rcv.shift) = (theirs.min(14), ours.min(14));
+        // What the SYN-ACK offered.
+        connection.rcv.edge = connection.rcv.nxt + connection.syn_window();
         // The first acceptable segment brings the window.
-        (connection.snd.wl1, connection.snd.wl2) = (shake.irs, shake.iss);
-        connection.flight = Flight::new(connection.mss());
+        (connection.snd.wl1, connection.snd.wl2) = (shake.irs, start.iss);
+        connection.restart_recovery(start.now);
         connection.arm_keepalive();
         connection
     }
@@ -227,6 +262,44 @@ impl Connection {
         }
     }
 
+    /// The sender begins with the segment size that was agreed on, and what was measured so far.
+    pub(crate) fn restart_recovery(&mut self, now: Instant) {
+        let algorithm = self.recovery.controller().algorithm();
+        let fresh = Recovery::new(self.snd.iss + 1, self.mss(), algorithm, now);
+        let before = core::mem::replace(&mut self.recovery, fresh);
+        *self.recovery.rtt_mut() = before.rtt().clone();
+    }
+
+    /// What stays behind of a closed connection.
+    pub(crate) fn time_wait(&self) -> TimeWait {
+        TimeWait {
+            snd_nxt: self.snd.nxt,
+            rcv_nxt: self.rcv.nxt,
+            window: u16::try_from(self.rcv.window() >> self.rcv.shift).unwrap_or(u16::MAX),
+            timestamps: self.agreed.timestamps.then_some((self.clock, self.recent)),
+            challenges: self.challenges,
+        }
+    }
+
+    /// What the sender must know of the handshake.
+    pub(crate) const fn agreement(&self) -> Agreement {
+        Agreement { sack: self.agreed.sack, rtt: RTT }
+    }
+
+    /// The timeout in force.
+    pub(crate) fn rto(&self) -> Duration {
+        self.recovery.rtt().rto(&RTT)
+    }
+
+    /// The one timer of what is in flight; that of a SYN is set where it leaves.
+    pub(crate) fn arm_retransmit(&mut self) {
+        if !self.state.is_synchronized() {
+            return;
+        }
+        let at = self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| at);
+        self.timers.set(Timer::Retransmit, at);
+    }
+
     /// Payload bytes of a full segment: what peer and path take, less the options of every segment
     /// (RFC 6691).
     pub(crate) fn mss(&self) -> u32 {
@@ -240,8 +313,8 @@ impl Connection {
     }
 
     /// Whether something may be to leave.
-    pub(crate) fn wants_output(&self) -> bool {
-        self.due != Due::default() || self.has_news()
+    pub(crate) fn wants_output(&self, records: &Records) -> bool {
+        self.due != Due::default() || self.has_news(records)
     }
 
     /// Ends at once. What was received stays to be read.
@@ -322,7 +395,10 @@ impl Connection {
 
     /// The window may have grown enough to be told.
     pub(crate) fn note_read(&mut self) {
-        if self.state.hears() && self.state != State::SynReceived && self.rcv.owes_update(self.ahead.held()) {
+        if self.state.hears()
+            && self.state != State::SynReceived
+            && self.rcv.owes_update(self.ahead.held())
+        {
             self.due.add(Due::ACK);
         }
     }

@@ -84,7 +84,8 @@ impl Demux {
         let hash = self.hash(flow);
         let next = self.head(hash);
         let at = hash as usize & (self.heads.len() - 1);
-        if let (Some(link), Some(head)) = (self.links.get_mut(place as usize), self.heads.get_mut(at))
+        if let (Some(link), Some(head)) =
+            (self.links.get_mut(place as usize), self.heads.get_mut(at))
         {
             *link = Link { hash, next };
             *head = place;

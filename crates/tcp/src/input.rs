@@ -41,7 +41,12 @@ pub(crate) enum Outcome {
 
 impl Connection {
     /// Takes one segment. `payload` has its bytes and nothing else.
-    pub(crate) fn input(&mut self, cx: &mut Cx<'_>, segment: Segment, payload: PacketBuf) -> Outcome {
+    pub(crate) fn input(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: Segment,
+        payload: PacketBuf,
+    ) -> Outcome {
         match self.state() {
             State::Closed | State::Listen => {
                 Outcome::Reset(Reset::answer(self.flow, &segment), DropReason::TcpNoConnection)
@@ -85,10 +90,10 @@ impl Connection {
         if !segment.has(TcpFlags::ACK) {
             return Outcome::Dropped(DropReason::TcpNoAck);
         }
-        self.note_timestamp(&segment, cx.now);
         if let Some(outcome) = self.on_ack(cx, &segment) {
             return outcome;
         }
+        self.note_timestamp(&segment, cx.now);
         self.heard = cx.now;
         self.arm_keepalive();
         // Sixth: URG is ignored. Seventh: the text; eighth: FIN.

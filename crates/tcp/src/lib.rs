@@ -13,7 +13,6 @@ mod connection;
 mod demux;
 mod error;
 mod events;
-mod flight;
 mod id;
 mod input;
 mod listener;
@@ -43,7 +42,6 @@ pub mod scoreboard;
 pub mod time_wait;
 pub mod timestamps;
 
-pub use connection::Handshake;
 pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 pub use events::Events;
 pub use id::{ConnectionId, Gone, ListenerId};

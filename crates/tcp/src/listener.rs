@@ -3,7 +3,7 @@
 //! Called by `tcp.rs`. A segment without a connection is judged by `set/handshake.rs`, which asks
 //! here whose port it is. Invariants: of several listeners that fit, the one bound to the address
 //! wins over the one bound to all of its family, and that over the one of both; a connection is in
-//! one accept queue at most, and the count of each is the length of its list.
+//! one accept queue at most; how many may wait is counted by `syncache`, which lets no more by.
 //!
 //! # Under flood
 //! Accept queues fill with proven connections only, up to each listener's backlog
@@ -13,6 +13,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::{Endpoint, FlowKey, IfIndex, IndexLists};
+use floodwall_syncache::ListenerId as HalfId;
 
 use crate::error::ListenError;
 use crate::id::{Gone, ListenerId};
@@ -28,8 +29,8 @@ struct Listener {
     any: Any,
     zone: IfIndex,
     settings: Settings,
-    backlog: usize,
-    waiting: usize,
+    /// Its half-open connections.
+    half: HalfId,
     owner: u32,
     next: u16,
 }
@@ -85,30 +86,27 @@ impl Listeners {
         })
     }
 
+    /// Whether one may listen there.
+    pub(crate) fn may_open(&self, local: SocketAddr, zone: IfIndex) -> Result<(), ListenError> {
+        let (local, any) = extent(local);
+        if local.ip().is_multicast() || local.port == 0 {
+            return Err(ListenError::InvalidAddress);
+        }
+        let taken = |(_, other): (u16, &Listener)| {
+            other.any == any && other.local == local && other.zone == zone
+        };
+        if self.on_port(local.port).any(taken) { Err(ListenError::InUse) } else { Ok(()) }
+    }
+
     pub(crate) fn open(
         &mut self,
         local: SocketAddr,
         zone: IfIndex,
         settings: &Settings,
-        backlog: usize,
+        half: HalfId,
         owner: u32,
     ) -> Result<ListenerId, ListenError> {
-        let addr = local.ip().to_canonical();
-        if addr.is_multicast() || local.port() == 0 {
-            return Err(ListenError::InvalidAddress);
-        }
-        let any = match local.ip() {
-            IpAddr::V6(v6) if v6.is_unspecified() => Any::Both,
-            _ if addr.is_unspecified() => Any::Family,
-            _ => Any::Address,
-        };
-        let local = Endpoint::new(addr, local.port());
-        let taken = |(_, other): (u16, &Listener)| {
-            other.any == any && other.local == local && other.zone == zone
-        };
-        if self.on_port(local.port).any(taken) {
-            return Err(ListenError::InUse);
-        }
+        let (local, any) = extent(local);
         let free = self.listeners.iter().position(|(_, listener)| listener.is_none());
         let index = match free {
             Some(index) => index,
@@ -122,14 +120,13 @@ impl Listeners {
         let next = core::mem::replace(head, index as u16);
         let (generation, slot) = self.listeners.get_mut(index).ok_or(ListenError::TooMany)?;
         let settings = settings.clone();
-        *slot =
-            Some(Listener { local, any, zone, settings, backlog, waiting: 0, owner, next });
+        *slot = Some(Listener { local, any, zone, settings, half, owner, next });
         Ok(ListenerId { index: index as u32, generation: *generation })
     }
 
     /// Ends a listener; its queue is empty already.
-    pub(crate) fn close(&mut self, id: ListenerId) -> Result<(), Gone> {
-        let port = self.named(id)?.local.port;
+    pub(crate) fn close(&mut self, id: ListenerId) -> Result<HalfId, Gone> {
+        let (port, half) = (self.named(id)?.local.port, self.named(id)?.half);
         let index = id.index as u16;
         let after = self.named(id)?.next;
         let before = self.on_port(port).find(|(_, listener)| listener.next == index);
@@ -149,7 +146,7 @@ impl Listeners {
             *listener = None;
             *generation = generation.wrapping_add(1);
         }
-        Ok(())
+        Ok(half)
     }
 
     /// Whose segment it is.
@@ -179,32 +176,28 @@ impl Listeners {
         Some((&listener.settings, listener.owner))
     }
 
-    /// Whether one more may wait.
-    pub(crate) fn has_room(&self, index: u32) -> bool {
-        u16::try_from(index)
-            .ok()
-            .and_then(|index| self.get(index))
-            .is_some_and(|listener| listener.waiting < listener.backlog)
+    /// Whose half-open connections are a listener's.
+    pub(crate) fn half(&self, index: u32) -> Option<HalfId> {
+        self.get(u16::try_from(index).ok()?).map(|listener| listener.half)
     }
 
     pub(crate) fn enqueue(&mut self, index: u32, connection: u32) {
-        if let Some((_, Some(listener))) = self.listeners.get_mut(index as usize) {
-            listener.waiting += 1;
-            self.queues.push_back(index, connection);
-        }
+        self.queues.push_back(index, connection);
     }
 
     pub(crate) fn accept(&mut self, id: ListenerId) -> Result<Option<u32>, Gone> {
         self.named(id)?;
-        let found = self.queues.pop_front(id.index);
-        if found.is_some() {
-            self.named(id)?.waiting -= 1;
-        }
-        Ok(found)
+        Ok(self.queues.pop_front(id.index))
     }
+}
 
-    /// How many wait to be accepted.
-    pub(crate) fn waiting(&self, index: u32) -> usize {
-        u16::try_from(index).ok().and_then(|i| self.get(i)).map_or(0, |listener| listener.waiting)
-    }
+/// The end that is listened at, IPv4 mapped, and how much else with it.
+fn extent(local: SocketAddr) -> (Endpoint, Any) {
+    let addr = local.ip().to_canonical();
+    let any = match local.ip() {
+        IpAddr::V6(v6) if v6.is_unspecified() => Any::Both,
+        _ if addr.is_unspecified() => Any::Family,
+        _ => Any::Address,
+    };
+    (Endpoint::new(addr, local.port()), any)
 }

@@ -6,7 +6,7 @@
 //! arrived; payload is borrowed from the send half, never copied; the checksum is complete.
 //! Reading: RFC 9293 sections 3.7 (segmentation) and 3.8.6.2.1 (when to send), RFC 5681.
 
-use floodwall_base::{Counter, Seq};
+use floodwall_base::{Counter, Instant, Seq};
 use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, TcpFields, TcpFlags};
@@ -18,6 +18,7 @@ use core::time::Duration;
 use floodwall_base::FlowKey;
 
 use crate::connection::{Connection, Cx, Due};
+use crate::records::Records;
 use crate::segment::Reset;
 use crate::state::{State, Step};
 use crate::timer::Timer;
@@ -37,8 +38,7 @@ impl Connection {
             Ok(packet) => packet,
             Err(NoBuffer) => {
                 // Nothing is lost: the timer asks again.
-                let again = cx.now + RETRY;
-                self.timers.set(Timer::Retransmit, self.timers.at(Timer::Retransmit).min(again));
+                self.timers.set(Timer::Retry, cx.now + RETRY);
                 None
             }
         }
@@ -103,11 +103,9 @@ impl Connection {
         self.due.remove(Due::ACK);
         if self.snd.nxt == self.snd.iss {
             self.snd.nxt = self.snd.iss + 1;
-            self.flight.sent(self.snd.nxt, cx.now);
-        } else {
-            self.flight.sent_again(self.snd.nxt);
+            self.syn_sent = cx.now;
         }
-        self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
+        self.timers.set(Timer::Retransmit, cx.now + self.rto());
         Ok(Some(packet))
     }
 
@@ -131,98 +129,143 @@ impl Connection {
         options
     }
 
-    /// What has to be sent again.
+    /// What has to be sent again, as far as congestion allows.
     fn lost(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
-        let Some((from, to)) = self.flight.lost() else { return Ok(None) };
-        let from = from.later(self.snd.una);
-        let data_end = self.snd.data_end();
-        let len = if from.is_before(data_end) { data_end.since(from) } else { 0 };
-        let len = len.min(to.since(from)).min(self.mss());
-        let payload = match len {
-            0 => None,
-            len => Some(self.snd.again(from, len, cx.pool).ok_or(NoBuffer)?),
-        };
-        let end = from + payload.as_ref().map_or(0, |payload| payload.len() as u32);
-        let fin = self.snd.fin_sent && end == data_end;
-        if payload.is_none() && !fin {
-            self.flight.sent_again(to);
+        if let Some((start, len)) = self.probe {
+            return self.tail_probe(cx, start, len);
+        }
+        if self.recovery.allowance() == 0 {
             return Ok(None);
         }
-        let packet = self.text(cx, from, payload, fin)?;
-        self.flight.sent_again(end + u32::from(fin));
-        self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
-        cx.counters.count(Counter::TcpRetransSegs);
-        Ok(Some(packet))
+        let Some((from, len)) = self.recovery.next_lost(cx.records) else { return Ok(None) };
+        self.again(cx, from, len).map(Some)
     }
 
-    /// Whether new data or a FIN may leave.
-    pub(crate) fn has_news(&self) -> bool {
-        self.flight.lost().is_some() || self.may_send() > 0 || self.may_finish()
+    /// A tail loss probe: something new, or the last segment again (RFC 8985 section 7.3).
+    fn tail_probe(
+        &mut self,
+        cx: &mut Cx<'_>,
+        start: Seq,
+        len: u32,
+    ) -> Result<Option<PacketBuf>, NoBuffer> {
+        let fits = self.snd.unsent().min(self.snd.usable()).min(self.mss());
+        let is_new = fits > 0 && self.recovery.board().can_record(cx.records);
+        let packet = match is_new {
+            true => self.fresh(cx, fits)?,
+            false => Some(self.again(cx, start.later(self.snd.una), len)?),
+        };
+        self.recovery.on_probe_sent(!is_new, cx.now);
+        self.probe = None;
+        Ok(packet)
+    }
+
+    /// Sends again what was sent before, one segment of it.
+    fn again(&mut self, cx: &mut Cx<'_>, from: Seq, len: u32) -> Result<PacketBuf, NoBuffer> {
+        let data_end = self.snd.data_end();
+        let data = if from.is_before(data_end) { data_end.since(from) } else { 0 };
+        let data = data.min(len).min(self.mss());
+        let payload = match data {
+            0 => None,
+            data => Some(self.snd.again(from, data, cx.pool).ok_or(NoBuffer)?),
+        };
+        let data = payload.as_ref().map_or(0, |payload| payload.len() as u32);
+        let fin = self.snd.fin_sent && from + data == data_end;
+        let packet = self.text(cx, from, payload, fin)?;
+        self.recovery.on_retransmitted(cx.records, from, data + u32::from(fin), cx.now);
+        cx.counters.count(Counter::TcpRetransSegs);
+        Ok(packet)
+    }
+
+    /// Whether something may leave that is more than an acknowledgment.
+    pub(crate) fn has_news(&self, records: &Records) -> bool {
+        let again = || self.recovery.allowance() > 0 && self.recovery.next_lost(records).is_some();
+        self.state().is_synchronized()
+            && self.state() != State::TimeWait
+            && (self.probe.is_some()
+                || again()
+                || self.may_send(records) > 0
+                || self.may_finish(records))
     }
 
     /// How many new bytes may leave now (RFC 9293 section 3.8.6.2.1, RFC 1122's form of Nagle's
     /// algorithm).
-    fn may_send(&self) -> u32 {
-        if !matches!(self.state(), State::Established | State::CloseWait) {
+    fn may_send(&self, records: &Records) -> u32 {
+        let waits = self.snd.unsent();
+        if waits == 0
+            || !matches!(self.state(), State::Established | State::CloseWait)
+            || !self.recovery.board().can_record(records)
+        {
             return 0;
         }
-        let in_flight = self.snd.nxt.since(self.snd.una);
-        let congestion = self.flight.window().saturating_sub(in_flight);
-        let waits = self.snd.unsent();
-        let fits = waits.min(self.snd.usable()).min(congestion);
+        let usable = self.snd.usable();
+        let fits = waits.min(usable).min(self.recovery.allowance());
         let mss = self.mss();
-        let all = fits == waits;
+        let quiet = self.snd.una == self.snd.nxt;
         let worth = fits >= mss
-            || all && (self.nodelay || self.snd.fin || in_flight == 0)
-            || fits >= self.snd.wnd_max / 2 && fits == self.snd.usable().min(waits)
+            || fits == waits && (self.nodelay || self.snd.fin || quiet)
+            || fits == usable && fits > 0 && fits >= self.snd.wnd_max / 2
             || self.due.has(Due::FORCE);
         if worth { fits.min(mss) } else { 0 }
     }
 
     /// Whether the FIN may leave: behind the last byte (RFC 9293 section 3.10.4).
-    fn may_finish(&self) -> bool {
+    fn may_finish(&self, records: &Records) -> bool {
         self.snd.fin
             && !self.snd.fin_sent
             && self.snd.unsent() == 0
             && matches!(self.state(), State::Established | State::CloseWait)
+            && self.recovery.board().can_record(records)
     }
 
     fn news(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
-        let len = self.may_send();
+        let agreement = self.agreement();
+        if self.snd.unsent() > 0 {
+            self.recovery.before_sending(&agreement, cx.now);
+        }
+        let len = self.may_send(cx.records);
+        if len == 0 && !self.may_finish(cx.records) {
+            self.due.remove(Due::FORCE);
+            return Ok(None);
+        }
+        self.fresh(cx, len)
+    }
+
+    /// Sends `len` new bytes, or fewer, and the FIN where it is its turn.
+    fn fresh(&mut self, cx: &mut Cx<'_>, len: u32) -> Result<Option<PacketBuf>, NoBuffer> {
+        if self.snd.una == self.snd.nxt {
+            self.stalled = cx.now;
+        }
         let payload = match len {
             0 => None,
             len => Some(self.snd.take(len, cx.pool).ok_or(NoBuffer)?),
         };
         self.due.remove(Due::FORCE);
-        let fin = self.may_finish();
-        if payload.is_none() && !fin {
-            self.mind_the_window(cx);
-            return Ok(None);
-        }
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
         let seq = self.snd.nxt - len;
+        let fin = self.may_finish(cx.records);
         if fin {
             self.snd.fin_sent = true;
             self.snd.nxt += 1;
             self.step(Step::Close);
         }
-        // From here on it counts as sent, whether the header finds memory or not: the timer would
-        // send it again.
-        if !self.timers.is_set(Timer::Retransmit) {
-            self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
-            self.stalled = cx.now;
-        }
-        self.timers.clear(Timer::Persist);
-        self.flight.sent(self.snd.nxt, cx.now);
-        let packet = self.text(cx, seq, payload, fin)?;
-        Ok(Some(packet))
+        // It counts as sent, whether its header finds memory or not: the timer sends it again.
+        let agreement = self.agreement();
+        let sent = self.recovery.on_sent(cx.records, len + u32::from(fin), &agreement, cx.now);
+        debug_assert!(sent, "there was room for a record");
+        self.text(cx, seq, payload, fin).map(Some)
     }
 
-    /// Data waits, nothing is in flight, and the peer's window is too small: somebody must ask.
-    fn mind_the_window(&mut self, cx: &Cx<'_>) {
-        let stuck = self.snd.unsent() > 0 && self.snd.una == self.snd.nxt;
-        if stuck && !self.timers.is_set(Timer::Persist) {
-            self.timers.set(Timer::Persist, cx.now + self.persist_delay());
+    /// Data waits, nothing is in flight, and the peer's window is too small (or the news that it
+    /// grew was lost): somebody must ask.
+    pub(crate) fn mind_the_window(&mut self, now: Instant) {
+        let waits = self.snd.unsent() > 0 || self.snd.fin && !self.snd.fin_sent;
+        let stuck = waits
+            && self.snd.una == self.snd.nxt
+            && matches!(self.state(), State::Established | State::CloseWait);
+        if !stuck {
+            self.timers.clear(Timer::Persist);
+        } else if !self.timers.is_set(Timer::Persist) {
+            self.timers.set(Timer::Persist, now + self.persist_delay());
         }
     }
 

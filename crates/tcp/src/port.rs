@@ -2,9 +2,9 @@
 //!
 //! Each is drawn anew from secret randomness (RFC 6056 section 3.3.2, algorithm 2), so that ports
 //! towards one peer say nothing of ports towards another, and must suit the caller: its four-tuple
-//! is free, and its answers come home to this worker (decision D16). Where chance fails, a walk from
-//! a random start finds what is left (section 3.3.1). Invariant: `None` means that no port of the
-//! range suits.
+//! is free, and its answers come home to this worker (decision D16). Where chance fails, a walk
+//! from a random start finds what is left (section 3.3.1). Invariant: `None` means that no port of
+//! the range suits.
 
 use core::ops::RangeInclusive;
 

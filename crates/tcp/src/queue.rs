@@ -41,11 +41,6 @@ impl ByteQueue {
         self.held
     }
 
-    /// Chunks that wait.
-    pub(crate) fn chunks(&self) -> usize {
-        self.list.len() + usize::from(self.newest.is_some())
-    }
-
     /// Appends a chunk; nothing where it has no bytes.
     pub(crate) fn push(&mut self, chunk: PacketBuf) {
         if chunk.is_empty() {
@@ -75,7 +70,13 @@ impl ByteQueue {
     }
 
     /// Copies as much of `bytes` as `room` true bytes and the pool allow; what was taken.
-    pub(crate) fn write(&mut self, bytes: &[u8], chunk_len: usize, room: u32, pool: &Pool) -> usize {
+    pub(crate) fn write(
+        &mut self,
+        bytes: &[u8],
+        chunk_len: usize,
+        room: u32,
+        pool: &Pool,
+    ) -> usize {
         let mut taken = self.fill_newest(bytes, chunk_len);
         while let Some(left) = bytes.get(taken..).filter(|left| !left.is_empty()) {
             if self.held >= room {

@@ -8,6 +8,8 @@ use core::time::Duration;
 
 use floodwall_base::limits;
 
+use crate::congestion::Algorithm;
+
 /// Settings of one connection; a listener's connections begin with the listener's.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -23,6 +25,8 @@ pub struct Settings {
     pub user_timeout: Option<Duration>,
     /// The hop limit or time to live of what is sent, where the interface's is not wanted.
     pub hop_limit: Option<u8>,
+    /// Who says how much may be in flight.
+    pub algorithm: Algorithm,
     /// Ask the peer for congestion marks (RFC 3168).
     pub ecn: bool,
 }
@@ -55,6 +59,7 @@ impl Default for Settings {
             keepalive: None,
             user_timeout: None,
             hop_limit: None,
+            algorithm: Algorithm::default(),
             ecn: false,
         }
     }
@@ -71,6 +76,8 @@ pub struct TcpConfig {
     pub backlog_max: usize,
     /// Ports for connections that do not ask for one.
     pub ephemeral: RangeInclusive<u16>,
+    /// Records of connections in TIME-WAIT at a time.
+    pub time_waits_max: usize,
     /// How long TIME-WAIT lasts: twice the longest life of a segment.
     pub time_wait: Duration,
 }
@@ -79,9 +86,10 @@ impl Default for TcpConfig {
     fn default() -> Self {
         Self {
             connections_max: limits::TCP_CONNECTIONS_MAX,
-            listeners_max: limits::TCP_LISTENERS_MAX,
+            listeners_max: limits::LISTENERS_MAX,
             backlog_max: limits::TCP_BACKLOG_MAX,
             ephemeral: 32_768..=60_999,
+            time_waits_max: limits::TCP_TIME_WAITS,
             time_wait: limits::TCP_TIME_WAIT,
         }
     }

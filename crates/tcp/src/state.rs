@@ -82,28 +82,27 @@ impl State {
     /// The state after a step, where the step exists.
     #[must_use]
     pub const fn after(self, step: Step) -> Option<Self> {
-        use State as S;
         use Step as E;
         Some(match (self, step) {
-            (S::Closed, E::Open) => S::SynSent,
-            (S::Closed, E::Listen) => S::Listen,
-            (S::Listen, E::SynAcked) => S::Established,
-            (S::Listen, E::Close) => S::Closed,
-            (S::SynSent, E::Syn) => S::SynReceived,
-            (S::SynSent, E::SynAck) => S::Established,
-            (S::SynSent, E::Close) => S::Closed,
-            (S::SynReceived, E::SynAcked) => S::Established,
-            (S::SynReceived | S::Established, E::Close) => S::FinWait1,
-            (S::SynReceived | S::Established, E::Fin) => S::CloseWait,
-            (S::FinWait1, E::Fin) => S::Closing,
-            (S::FinWait1, E::FinAcked) => S::FinWait2,
-            (S::FinWait2, E::Fin) => S::TimeWait,
-            (S::CloseWait, E::Close) => S::LastAck,
-            (S::Closing, E::FinAcked) => S::TimeWait,
-            (S::LastAck, E::FinAcked) => S::Closed,
-            (S::TimeWait, E::Quiet) => S::Closed,
-            (S::Closed | S::Listen, E::Abort) => return None,
-            (_, E::Abort) => S::Closed,
+            (Self::Closed, E::Open) => Self::SynSent,
+            (Self::Closed, E::Listen) => Self::Listen,
+            (Self::Listen, E::SynAcked) => Self::Established,
+            (Self::Listen, E::Close) => Self::Closed,
+            (Self::SynSent, E::Syn) => Self::SynReceived,
+            (Self::SynSent, E::SynAck) => Self::Established,
+            (Self::SynSent, E::Close) => Self::Closed,
+            (Self::SynReceived, E::SynAcked) => Self::Established,
+            (Self::SynReceived | Self::Established, E::Close) => Self::FinWait1,
+            (Self::SynReceived | Self::Established, E::Fin) => Self::CloseWait,
+            (Self::FinWait1, E::Fin) => Self::Closing,
+            (Self::FinWait1, E::FinAcked) => Self::FinWait2,
+            (Self::FinWait2, E::Fin) => Self::TimeWait,
+            (Self::CloseWait, E::Close) => Self::LastAck,
+            (Self::Closing, E::FinAcked) => Self::TimeWait,
+            (Self::LastAck, E::FinAcked) => Self::Closed,
+            (Self::TimeWait, E::Quiet) => Self::Closed,
+            (Self::Closed | Self::Listen, E::Abort) => return None,
+            (_, E::Abort) => Self::Closed,
             _ => return None,
         })
     }

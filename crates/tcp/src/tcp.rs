@@ -14,22 +14,25 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::limits::{TCP_RUNS, WORK_UNITS};
+use floodwall_base::limits::{TCP_RECORDS, TCP_RUNS, WORK_UNITS};
 use floodwall_base::{
     Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, Randomness, Steering, TimerWheel,
     Units, WorkerId,
 };
 use floodwall_packet::{PacketBuf, Pool};
+use floodwall_syncache::{AcceptSlot, CacheSettings, Epoch, HalfOpen, Moment, Secret, SynCache};
 
-use crate::connection::{Connection, Cx, Handshake};
+use crate::connection::{Connection, Cx};
 use crate::demux::Demux;
 use crate::events::Events;
 use crate::id::{ConnectionId, Gone};
 use crate::isn::IsnSecret;
 use crate::listener::Listeners;
 use crate::reassembly::Runs;
+use crate::records::Records;
 use crate::settings::TcpConfig;
 use crate::state::State;
+use crate::time_wait::TimeWaits;
 
 /// Owners of connections that can be told apart: applications of one shard.
 pub const OWNERS_MAX: usize = 64;
@@ -38,6 +41,8 @@ pub const OWNERS_MAX: usize = 64;
 pub struct Lend<'a> {
     /// The round's time.
     pub now: Instant,
+    /// The wall clock's period, for cookies.
+    pub epoch: Epoch,
     /// Where packets come from.
     pub pool: &'a Pool,
     /// The shard's randomness.
@@ -47,9 +52,13 @@ pub struct Lend<'a> {
 }
 
 impl Lend<'_> {
-    pub(crate) fn cx<'b>(&'b mut self, runs: &'b mut Runs) -> Cx<'b> {
-        let Self { now, pool, random, counters } = self;
-        Cx { now: *now, pool, random, counters, runs }
+    pub(crate) const fn moment(&self) -> Moment {
+        Moment::new(self.now, self.epoch)
+    }
+
+    pub(crate) fn cx<'b>(&'b mut self, runs: &'b mut Runs, records: &'b mut Records) -> Cx<'b> {
+        let Self { now, pool, random, counters, .. } = self;
+        Cx { now: *now, pool, random, counters, runs, records }
     }
 }
 
@@ -82,14 +91,14 @@ pub(crate) struct Place {
     /// Who is told of events.
     pub(crate) owner: u32,
     /// Which listener it came from, while nobody has accepted it.
-    pub(crate) listener: Option<u32>,
+    pub(crate) slot: Option<(u32, AcceptSlot)>,
     /// What the wheel knows.
     armed: Instant,
     pub(crate) connection: Option<Connection>,
 }
 
 /// See the file's head.
-pub struct Tcp {
+pub struct Tcp<H = SynCache> {
     pub(crate) config: TcpConfig,
     pub(crate) places: Vec<Place>,
     free: Vec<u32>,
@@ -100,9 +109,11 @@ pub struct Tcp {
     /// Those with events, by owner.
     ready: IndexLists,
     pub(crate) listeners: Listeners,
-    pub(crate) half_open: Vec<(FlowKey, Handshake)>,
+    pub(crate) half_open: H,
+    pub(crate) time_waits: TimeWaits,
     pub(crate) isn: IsnSecret,
     runs: Runs,
+    records: Records,
     pub(crate) clock: HashKey,
     pub(crate) steering: Option<(Steering, WorkerId)>,
 }
@@ -111,10 +122,20 @@ pub struct Tcp {
 const DIRTY: u32 = 0;
 
 impl Tcp {
+    /// An empty set with a SYN cache of its own, whose cookies nobody else's instance shares.
+    #[must_use]
+    pub fn new(config: TcpConfig, at: Moment, random: &mut Randomness) -> Self {
+        let secret = Secret::random(&mut random.secret);
+        let cache = SynCache::new(CacheSettings::default(), secret, &mut random.secret, at);
+        Self::with(config, cache, at.now, random)
+    }
+}
+
+impl<H: HalfOpen> Tcp<H> {
     /// An empty set. Takes the tables' memory now; the places' as they are used, within what is
     /// reserved.
     #[must_use]
-    pub fn new(config: TcpConfig, now: Instant, random: &mut Randomness) -> Self {
+    pub fn with(config: TcpConfig, half_open: H, now: Instant, random: &mut Randomness) -> Self {
         let max = config.connections_max;
         Self {
             places: Vec::with_capacity(max),
@@ -124,9 +145,15 @@ impl Tcp {
             dirty: IndexLists::new(max, 1),
             ready: IndexLists::new(max, OWNERS_MAX),
             listeners: Listeners::new(config.listeners_max, max),
-            half_open: Vec::new(),
+            half_open,
+            time_waits: TimeWaits::new(
+                config.time_waits_max,
+                config.time_wait,
+                random.secret.hash_key(),
+            ),
             isn: IsnSecret::new(random.secret.hash_key()),
             runs: Runs::new(TCP_RUNS),
+            records: Records::new(TCP_RECORDS),
             clock: random.secret.hash_key(),
             steering: None,
             config,
@@ -141,7 +168,7 @@ impl Tcp {
     /// How many connections there are, TIME-WAIT included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.demux.len()
+        self.demux.len() + self.time_waits.len()
     }
 
     /// Whether there is none.
@@ -157,9 +184,8 @@ impl Tcp {
     }
 
     pub(crate) fn find(&self, flow: &FlowKey) -> Option<u32> {
-        self.demux.find(flow, |place| {
-            self.at(place).is_some_and(|connection| connection.flow == *flow)
-        })
+        self.demux
+            .find(flow, |place| self.at(place).is_some_and(|connection| connection.flow == *flow))
     }
 
     pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
@@ -181,13 +207,13 @@ impl Tcp {
     }
 
     /// A connection and what it is lent.
-    pub(crate) fn with<'b>(
+    pub(crate) fn lent<'b>(
         &'b mut self,
         index: u32,
         lend: &'b mut Lend<'_>,
     ) -> Option<(&'b mut Connection, Cx<'b>)> {
         let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
-        Some((connection, lend.cx(&mut self.runs)))
+        Some((connection, lend.cx(&mut self.runs, &mut self.records)))
     }
 
     pub(crate) fn id(&self, index: u32) -> ConnectionId {
@@ -205,7 +231,8 @@ impl Tcp {
         &mut self,
         connection: Connection,
         owner: u32,
-        listener: Option<u32>,
+        slot: Option<(u32, AcceptSlot)>,
+        now: Instant,
     ) -> Result<u32, Box<Connection>> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -213,7 +240,7 @@ impl Tcp {
                 self.places.push(Place {
                     generation: 0,
                     owner: 0,
-                    listener: None,
+                    slot: None,
                     armed: Instant::FAR,
                     connection: None,
                 });
@@ -224,41 +251,59 @@ impl Tcp {
         self.demux.enter(&connection.flow, index);
         if let Some(place) = self.places.get_mut(index as usize) {
             place.owner = owner.min(OWNERS_MAX as u32 - 1);
-            place.listener = listener;
+            place.slot = slot;
             place.connection = Some(connection);
         }
-        self.settle(index);
+        self.settle(index, now);
         Ok(index)
     }
 
     /// Restores the invariants of one place after something happened to its connection.
-    pub(crate) fn settle(&mut self, index: u32) {
+    pub(crate) fn settle(&mut self, index: u32, now: Instant) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         if connection.state() == State::Closed {
             connection.ahead.clear(&mut self.runs);
+            connection.recovery.clear(&mut self.records);
         }
         if connection.is_over() {
             return self.vacate(index);
         }
-        if connection.wants_output() {
+        let wants_output = connection.wants_output(&self.records);
+        if connection.state() == State::TimeWait && connection.released && !wants_output {
+            return self.shrink(index, now);
+        }
+        if wants_output {
             if !self.dirty.is_linked(index) {
                 self.dirty.push_back(DIRTY, index);
             }
         } else {
             self.dirty.unlink(index);
         }
+        connection.arm_retransmit();
+        if !wants_output {
+            connection.mind_the_window(now);
+        }
         let next = connection.timers.next();
         if next < place.armed {
             place.armed = next;
             self.wheel.insert(index, next);
         }
-        if !connection.events.is_empty() && place.listener.is_none() && !connection.released {
+        if !connection.events.is_empty() && place.slot.is_none() && !connection.released {
             let owner = place.owner;
             if !self.ready.is_linked(index) {
                 self.ready.push_back(owner, index);
             }
         }
+    }
+
+    /// TIME-WAIT needs no place: a record stays behind.
+    fn shrink(&mut self, index: u32, now: Instant) {
+        if let Some(connection) = self.at_mut(index) {
+            let (flow, record) = (connection.flow, connection.time_wait());
+            self.time_waits.insert(&flow, record, now);
+        }
+        self.vacate(index);
     }
 
     /// Frees a place.
@@ -269,7 +314,9 @@ impl Tcp {
         self.ready.unlink(index);
         if let Some(place) = self.places.get_mut(index as usize) {
             place.connection = None;
-            place.listener = None;
+            if let Some((_, slot)) = place.slot.take() {
+                self.half_open.accepted(slot);
+            }
             place.armed = Instant::FAR;
             place.generation = place.generation.wrapping_add(1);
             self.free.push(index);
@@ -281,17 +328,16 @@ impl Tcp {
     pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
         while let Some(index) = self.dirty.first(DIRTY) {
             self.dirty.unlink(index);
-            let Some((connection, mut cx)) = self.with(index, lend) else { continue };
+            let Some((connection, mut cx)) = self.lent(index, lend) else { continue };
             let packet = connection.output(&mut cx);
             let (flow, hop_limit) = (connection.flow, connection.hop_limit);
             let starved = packet.is_none();
-            self.settle(index);
+            self.settle(index, lend.now);
             if starved {
                 self.dirty.unlink(index);
                 continue;
             }
-            return packet
-                .map(|packet| Transmit { hop_limit, ..Transmit::of(packet, &flow) });
+            return packet.map(|packet| Transmit { hop_limit, ..Transmit::of(packet, &flow) });
         }
         None
     }
@@ -307,18 +353,28 @@ impl Tcp {
         !self.dirty.is_empty(DIRTY)
     }
 
-    /// Lets timers ring, with at most `units` of work; what was spent.
-    pub fn work(&mut self, lend: &mut Lend<'_>, units: Units) -> Units {
+    /// Lets timers ring, with at most `units` of work; what was spent. Answers to SYNs that nobody
+    /// acknowledged leave by `send`; what connections send is asked for as always.
+    pub fn work(
+        &mut self,
+        lend: &mut Lend<'_>,
+        units: Units,
+        send: &mut impl FnMut(Transmit),
+    ) -> Units {
         let mut left = Units(units.0.min(WORK_UNITS));
         let granted = left;
         while let Some(index) = self.wheel.pop_due(lend.now, &mut left) {
             if let Some(place) = self.places.get_mut(index as usize) {
                 place.armed = Instant::FAR;
             }
-            if let Some((connection, mut cx)) = self.with(index, lend) {
+            if let Some((connection, mut cx)) = self.lent(index, lend) {
                 connection.ring(&mut cx);
             }
-            self.settle(index);
+            self.settle(index, lend.now);
+        }
+        left = left.minus(Units(self.time_waits.expire(lend.now, left.0)));
+        if self.half_open.deadline() <= lend.now {
+            left = left.minus(self.resend(lend, left, send));
         }
         granted.minus(left)
     }
@@ -326,7 +382,8 @@ impl Tcp {
     /// When [`Tcp::work`] has something at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.wheel.deadline()
+        let all = [self.wheel.deadline(), self.time_waits.deadline(), self.resend_at()];
+        all.into_iter().flatten().min()
     }
 
     /// A connection of this owner for which something has become possible.

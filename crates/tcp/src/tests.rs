@@ -2,5 +2,7 @@
 
 mod cable;
 
+mod peer;
+mod rules;
 mod sim;
 mod slice;

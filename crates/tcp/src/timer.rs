@@ -20,9 +20,11 @@ pub(crate) enum Timer {
     Keepalive,
     /// FIN-WAIT-2 without an owner, or TIME-WAIT, ends.
     Close,
+    /// The pool had nothing for a segment that should leave.
+    Retry,
 }
 
-const COUNT: usize = 5;
+const COUNT: usize = 6;
 
 /// All timers of one connection.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +33,14 @@ pub(crate) struct Timers([Instant; COUNT]);
 impl Timers {
     pub(crate) const NONE: Self = Self([Instant::FAR; COUNT]);
 
-    const ALL: [Timer; COUNT] =
-        [Timer::Retransmit, Timer::DelayedAck, Timer::Persist, Timer::Keepalive, Timer::Close];
+    const ALL: [Timer; COUNT] = [
+        Timer::Retransmit,
+        Timer::DelayedAck,
+        Timer::Persist,
+        Timer::Keepalive,
+        Timer::Close,
+        Timer::Retry,
+    ];
 
     #[inline]
     pub(crate) fn set(&mut self, timer: Timer, at: Instant) {

@@ -1,13 +1,14 @@
 //! The acknowledgment of an acceptable segment: fifth check of RFC 9293 section 3.10.7.4, with RFC
 //! 5961 section 5.
 
-use floodwall_base::limits::TCP_TIME_WAIT;
 use floodwall_base::DropReason;
+use floodwall_base::limits::TCP_TIME_WAIT;
 use floodwall_wire::tcp::TcpFlags;
 
 use super::Outcome;
-use crate::connection::{Connection, Cx, Due};
+use crate::connection::{Connection, Cx};
 use crate::events::Events;
+use crate::recovery::AckSegment;
 use crate::segment::{Reset, Segment};
 use crate::state::{State, Step};
 use crate::timer::Timer;
@@ -17,12 +18,15 @@ impl Connection {
     pub(super) fn on_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
         if self.state() == State::SynReceived {
             if !self.snd.una.is_before(segment.ack) || !segment.ack.is_at_most(self.snd.nxt) {
-                return Some(Outcome::Reset(Reset::answer(self.flow, segment), DropReason::TcpAckInvalid));
+                return Some(Outcome::Reset(
+                    Reset::answer(self.flow, segment),
+                    DropReason::TcpAckInvalid,
+                ));
             }
             self.step(Step::SynAcked);
             self.snd.acknowledge(segment.ack);
             self.take_window(segment);
-            self.opened(cx, segment.ack);
+            self.opened(cx);
             return None;
         }
         // What acknowledges data that was never sent, or is older than any window (RFC 5961
@@ -33,10 +37,9 @@ impl Connection {
         if segment.ack.is_before(self.snd.una - self.snd.wnd_max.max(1)) {
             return Some(self.challenge(cx, DropReason::TcpAckInvalid));
         }
+        self.tell_recovery(cx, segment);
         if self.snd.una.is_before(segment.ack) {
             self.on_new_ack(cx, segment);
-        } else if self.is_duplicate(segment) {
-            self.flight.duplicate(self.snd.una, self.snd.nxt, self.mss());
         }
         if self.snd.una.is_at_most(segment.ack) {
             self.take_window(segment);
@@ -68,24 +71,34 @@ impl Connection {
         }
     }
 
+    /// The sender learns what arrived and what did not.
+    fn tell_recovery(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+        let echo = segment.options.timestamps.filter(|_| self.agreed.timestamps);
+        let is_duplicate = self.is_duplicate(segment);
+        let sack: &[_] = if self.agreed.sack { &segment.options.sack } else { &[] };
+        let told = AckSegment {
+            ack: segment.ack,
+            sack,
+            echoed_at: echo.and_then(|echo| self.clock.moment(echo.echo, cx.now)),
+            is_duplicate,
+            now: cx.now,
+        };
+        let agreement = self.agreement();
+        let _ = self.recovery.on_ack(cx.records, &told, &agreement);
+    }
+
     /// `una` moves.
     fn on_new_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
-        let before = self.snd.una;
         let had = self.snd.held();
         let bytes = self.snd.acknowledge(segment.ack);
-        let echo = segment.options.timestamps.filter(|_| self.agreed.timestamps);
-        self.flight.acked(segment.ack, bytes, self.mss(), cx.now);
-        let _ = (before, echo);
+        self.probe = None;
         self.stalled = cx.now;
         self.probes = 0;
-        if self.snd.una == self.snd.nxt {
-            self.timers.clear(Timer::Retransmit);
-        } else {
-            self.timers.set(Timer::Retransmit, cx.now + self.flight.timeout());
-        }
         // A third of the room is free again: worth a wake-up.
         let limit = self.send_limit;
-        if bytes > 0 && (had >= limit - limit / 3 && self.snd.held() < limit - limit / 3 || self.snd.held() == 0)
+        if bytes > 0
+            && (had >= limit - limit / 3 && self.snd.held() < limit - limit / 3
+                || self.snd.held() == 0)
         {
             self.events.add(Events::WRITABLE);
         }

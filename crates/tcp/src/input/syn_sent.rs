@@ -8,7 +8,6 @@ use super::Outcome;
 use crate::connection::{Connection, Cx, Due, clamp_mss};
 use crate::error::ConnectionError;
 use crate::events::Events;
-use crate::flight::Flight;
 use crate::segment::{Reset, Segment};
 use crate::state::Step;
 use crate::timer::Timer;
@@ -23,7 +22,8 @@ impl Connection {
     ) -> Outcome {
         let has_ack = segment.has(TcpFlags::ACK);
         // First: ACK. What does not acknowledge our SYN is of another life.
-        let acceptable = self.snd.una.is_before(segment.ack) && segment.ack.is_at_most(self.snd.nxt);
+        let acceptable =
+            self.snd.una.is_before(segment.ack) && segment.ack.is_at_most(self.snd.nxt);
         if has_ack && !acceptable {
             return Outcome::Reset(Reset::answer(self.flow, &segment), DropReason::TcpAckInvalid);
         }
@@ -55,7 +55,7 @@ impl Connection {
         (self.snd.wl1, self.snd.wl2) = (segment.seq, segment.ack);
         self.snd.wnd = u32::from(segment.window);
         self.snd.wnd_max = self.snd.wnd;
-        self.opened(cx, segment.ack);
+        self.opened(cx);
         self.due.add(Due::ACK);
         // What came with the SYN begins behind it.
         let mut rest = segment;
@@ -70,9 +70,15 @@ impl Connection {
     }
 
     /// The handshake is complete.
-    pub(super) fn opened(&mut self, cx: &mut Cx<'_>, ack: floodwall_base::Seq) {
+    pub(super) fn opened(&mut self, cx: &mut Cx<'_>) {
         self.timers.clear(Timer::Retransmit);
-        self.flight.acked(ack, 0, self.mss(), cx.now);
+        // The handshake gives the first sample, where the SYN was sent once (Karn; RFC 6298
+        // section 5.7).
+        if self.recovery.rtt().backoff() == 0 {
+            self.recovery.rtt_mut().sample(cx.now - self.syn_sent, 1, cx.now);
+        } else {
+            self.recovery.rtt_mut().syn_was_retransmitted();
+        }
         self.heard = cx.now;
         self.stalled = cx.now;
         self.arm_keepalive();
@@ -96,9 +102,6 @@ impl Connection {
         if !self.agreed.scaled {
             self.rcv.shift = 0;
         }
-        // The congestion window of a connection counts in segments of the agreed size.
-        let fresh = Flight::new(self.mss());
-        let timed = core::mem::replace(&mut self.flight, fresh);
-        self.flight.inherit(timed);
+        self.restart_recovery(cx.now);
     }
 }

@@ -51,13 +51,17 @@ impl Connection {
                 self.due.add(Due::ACK);
                 return Outcome::Dropped(DropReason::TcpReceiveFull);
             }
-            self.take_in_order(payload);
+            if self.ahead.is_empty() {
+                self.take_in_order(payload);
+            } else {
+                // A hole is filled: told at once (RFC 5681 section 4.2). Of bytes that wait already
+                // the first stay.
+                self.due.add(Due::ACK);
+                let _ = self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, u32::MAX);
+                self.take_ready(cx);
+            }
         }
-        if !self.ahead.is_empty() && self.take_ready(cx) {
-            // A hole was filled: told at once (RFC 5681 section 4.2).
-            self.due.add(Due::ACK);
-        }
-        let fin = segment.has(TcpFlags::FIN) && segment.seq + segment.len == self.rcv.nxt
+        let fin = (segment.has(TcpFlags::FIN) && segment.seq + segment.len == self.rcv.nxt)
             || self.fin_ahead == Some(self.rcv.nxt);
         self.owe_ack(cx, segment.len, fin);
         if fin {
@@ -78,11 +82,8 @@ impl Connection {
             segment.seq += old;
             self.due.add(Due::ACK);
         }
-        let room = if segment.seq.is_before(self.rcv.edge) {
-            self.rcv.edge.since(segment.seq)
-        } else {
-            0
-        };
+        let room =
+            if segment.seq.is_before(self.rcv.edge) { self.rcv.edge.since(segment.seq) } else { 0 };
         if segment.len > room {
             payload.truncate(room as usize);
             segment.len = room;
@@ -131,15 +132,13 @@ impl Connection {
         }
     }
 
-    /// What waited for the segment that just came is in order now; true where it was something.
-    fn take_ready(&mut self, cx: &mut Cx<'_>) -> bool {
+    /// What waited for the segment that just came is in order now.
+    fn take_ready(&mut self, cx: &mut Cx<'_>) {
         let (mut ready, next) = self.ahead.take_ready(cx.runs, self.rcv.nxt);
-        let found = !ready.is_empty();
         while let Some(packet) = ready.pop_front() {
             self.take_in_order(packet);
         }
         debug_assert_eq!(self.rcv.nxt, next);
-        found
     }
 
     /// The peer has no more.

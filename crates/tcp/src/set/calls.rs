@@ -6,14 +6,17 @@
 use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::limits::TCP_ORPHAN_PATIENCE;
-use floodwall_base::{Counter, Endpoint, FlowKey, IfIndex, Seq};
+use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
 use floodwall_packet::PacketBuf;
+use floodwall_syncache::{HalfOpen, ListenSettings};
 
-use crate::connection::{Connection, Handshake, Start};
+use crate::connection::{Connection, Start};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, Gone, ListenerId};
+use crate::mss::announced_mss;
 use crate::output::PROTOCOL;
 use crate::port;
+use crate::rcv::shift_for;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::tcp::{Lend, Tcp};
@@ -31,7 +34,7 @@ pub struct Ends {
     pub mtu: u32,
 }
 
-impl Tcp {
+impl<H: HalfOpen> Tcp<H> {
     /// Opens a connection: its SYN is ready to leave. Port 0 picks one whose answers come home.
     ///
     /// # Errors
@@ -67,7 +70,7 @@ impl Tcp {
         let start = self.start(lend, flow, ends.mtu, settings);
         let connection = Connection::open(&start);
         lend.counters.count(Counter::TcpActiveOpens);
-        match self.place(connection, owner, None) {
+        match self.place(connection, owner, None, lend.now) {
             Ok(index) => Ok(self.id(index)),
             Err(_) => Err(OpenError::TooMany),
         }
@@ -77,7 +80,7 @@ impl Tcp {
     fn local_port(&self, lend: &mut Lend<'_>, flow: FlowKey) -> Result<u16, OpenError> {
         let with = |port| FlowKey { local: Endpoint { port, ..flow.local }, ..flow };
         if flow.local.port != 0 {
-            let free = self.find(&flow).is_none();
+            let free = self.find(&flow).is_none() && self.time_waits.lookup(&flow).is_none();
             return free.then_some(flow.local.port).ok_or(OpenError::InUse);
         }
         let comes_home = |port| match &self.steering {
@@ -92,6 +95,7 @@ impl Tcp {
             comes_home(port)
                 && with(port).local != flow.remote
                 && self.find(&with(port)).is_none()
+                && self.time_waits.lookup(&with(port)).is_none()
                 && !self.listeners.holds(flow.local, port)
         };
         port::pick(&self.config.ephemeral, &mut lend.random.secret, suits).ok_or(OpenError::NoPort)
@@ -124,24 +128,44 @@ impl Tcp {
         &mut self,
         local: SocketAddr,
         zone: IfIndex,
+        mtu: u32,
         settings: &Settings,
         backlog: usize,
         owner: u32,
     ) -> Result<ListenerId, ListenError> {
+        self.listeners.may_open(local, zone)?;
         let backlog = backlog.clamp(1, self.config.backlog_max);
-        self.listeners.open(local, zone, settings, backlog, owner)
+        let mss = [Family::V4, Family::V6].map(|family| announced_mss(family, mtu).0);
+        let half = self.half_open.listen(ListenSettings {
+            window: u16::try_from(settings.receive_bytes).unwrap_or(u16::MAX),
+            window_scale: shift_for(settings.receive_bytes),
+            mss: (mss[0], mss[1]),
+            ecn: settings.ecn,
+            ..ListenSettings::new(backlog)
+        });
+        let half = half.ok_or(ListenError::TooMany)?;
+        let opened = self.listeners.open(local, zone, settings, half, owner);
+        if opened.is_err() {
+            self.half_open.unlisten(half);
+        }
+        opened
     }
 
     /// Takes the connection that waits longest.
     ///
     /// # Errors
     /// The listener is gone. `Ok(None)` where nobody waits.
-    pub fn accept(&mut self, listener: ListenerId) -> Result<Option<ConnectionId>, Gone> {
+    pub fn accept(
+        &mut self,
+        listener: ListenerId,
+        now: Instant,
+    ) -> Result<Option<ConnectionId>, Gone> {
         let Some(index) = self.listeners.accept(listener)? else { return Ok(None) };
-        if let Some(place) = self.places.get_mut(index as usize) {
-            place.listener = None;
+        let slot = self.places.get_mut(index as usize).and_then(|place| place.slot.take());
+        if let Some((_, slot)) = slot {
+            self.half_open.accepted(slot);
         }
-        self.settle(index);
+        self.settle(index, now);
         Ok(Some(self.id(index)))
     }
 
@@ -154,28 +178,11 @@ impl Tcp {
             if let Some(connection) = self.at_mut(index) {
                 connection.release(true, TCP_ORPHAN_PATIENCE, lend.now);
             }
-            self.settle(index);
+            self.settle(index, lend.now);
         }
-        self.listeners.close(listener)
-    }
-
-    /// A proven handshake becomes a connection in the accept queue.
-    pub(crate) fn establish(
-        &mut self,
-        lend: &mut Lend<'_>,
-        listener: u32,
-        flow: FlowKey,
-        mtu: u32,
-        shake: &Handshake,
-    ) -> Option<u32> {
-        let (settings, owner) = self.listeners.of_new(listener)?;
-        let settings = settings.clone();
-        let start = Start { iss: shake.iss, ..self.start(lend, flow, mtu, &settings) };
-        let connection = Connection::proven(&start, shake);
-        let index = self.place(connection, owner, Some(listener)).ok()?;
-        self.listeners.enqueue(listener, index);
-        lend.counters.count(Counter::TcpPassiveOpens);
-        Some(index)
+        let half = self.listeners.close(listener)?;
+        self.half_open.unlisten(half);
+        Ok(())
     }
 
     /// Writes what fits; how many bytes were taken.
@@ -189,9 +196,9 @@ impl Tcp {
         bytes: &[u8],
     ) -> Result<usize, SendError> {
         self.named(id)?;
-        let (connection, cx) = self.with(id.index, lend).ok_or(Gone)?;
+        let (connection, cx) = self.lent(id.index, lend).ok_or(Gone)?;
         let sent = connection.send(&cx, bytes);
-        self.settle(id.index);
+        self.settle(id.index, lend.now);
         sent
     }
 
@@ -199,9 +206,14 @@ impl Tcp {
     ///
     /// # Errors
     /// See [`RecvError`].
-    pub fn recv(&mut self, id: ConnectionId, out: &mut [u8]) -> Result<usize, RecvError> {
+    pub fn recv(
+        &mut self,
+        id: ConnectionId,
+        out: &mut [u8],
+        now: Instant,
+    ) -> Result<usize, RecvError> {
         let read = self.named_mut(id)?.recv(out);
-        self.settle(id.index);
+        self.settle(id.index, now);
         read
     }
 
@@ -209,7 +221,11 @@ impl Tcp {
     ///
     /// # Errors
     /// See [`RecvError`].
-    pub fn recv_chunk(&mut self, id: ConnectionId) -> Result<Option<PacketBuf>, RecvError> {
+    pub fn recv_chunk(
+        &mut self,
+        id: ConnectionId,
+        now: Instant,
+    ) -> Result<Option<PacketBuf>, RecvError> {
         let connection = self.named_mut(id)?;
         let chunk = match connection.rcv.queue.pop() {
             Some(chunk) => {
@@ -218,7 +234,7 @@ impl Tcp {
             }
             None => connection.nothing_to_read().map(|_| None),
         };
-        self.settle(id.index);
+        self.settle(id.index, now);
         chunk
     }
 
@@ -260,9 +276,9 @@ impl Tcp {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn shutdown_write(&mut self, id: ConnectionId) -> Result<(), Gone> {
+    pub fn shutdown_write(&mut self, id: ConnectionId, now: Instant) -> Result<(), Gone> {
         self.named_mut(id)?.shutdown_write();
-        self.settle(id.index);
+        self.settle(id.index, now);
         Ok(())
     }
 
@@ -273,7 +289,7 @@ impl Tcp {
     /// The connection is gone.
     pub fn close(&mut self, lend: &Lend<'_>, id: ConnectionId) -> Result<(), Gone> {
         self.named_mut(id)?.release(false, TCP_ORPHAN_PATIENCE, lend.now);
-        self.forget(id)
+        self.forget(id, lend.now)
     }
 
     /// Lets go of a connection at once, with a reset (linger time zero).
@@ -282,16 +298,16 @@ impl Tcp {
     /// The connection is gone.
     pub fn abort(&mut self, lend: &Lend<'_>, id: ConnectionId) -> Result<(), Gone> {
         self.named_mut(id)?.release(true, TCP_ORPHAN_PATIENCE, lend.now);
-        self.forget(id)
+        self.forget(id, lend.now)
     }
 
     /// The application's name for it is worth nothing from here on.
-    fn forget(&mut self, id: ConnectionId) -> Result<(), Gone> {
+    fn forget(&mut self, id: ConnectionId, now: Instant) -> Result<(), Gone> {
         if let Some(place) = self.places.get_mut(id.index()) {
             place.generation = place.generation.wrapping_add(1);
         }
         self.unready(id.index);
-        self.settle(id.index);
+        self.settle(id.index, now);
         Ok(())
     }
 
@@ -325,9 +341,14 @@ impl Tcp {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn set_nodelay(&mut self, id: ConnectionId, nodelay: bool) -> Result<(), Gone> {
+    pub fn set_nodelay(
+        &mut self,
+        id: ConnectionId,
+        nodelay: bool,
+        now: Instant,
+    ) -> Result<(), Gone> {
         self.named_mut(id)?.nodelay = nodelay;
-        self.settle(id.index);
+        self.settle(id.index, now);
         Ok(())
     }
 

@@ -1,42 +1,57 @@
-//! A segment that belongs to no connection: a handshake's, or nobody's.
+//! A segment that belongs to no connection: of one in TIME-WAIT, of a handshake, or nobody's.
 //!
 //! Called by `intake.rs`. What a listener is not concerned with is owed a reset (RFC 9293 section
-//! 3.10.7.1), unless it is one. Invariant: no connection is made but by a proof.
+//! 3.10.7.1), unless it is one. Invariant: no passive connection is made but out of a
+//! [`Proven`] of `syncache` (decision E22).
 
-use floodwall_base::{DropReason, FlowKey, IfIndex, Seq};
+use floodwall_base::{Counter, DropReason, FlowKey, IfIndex, Instant, Seq};
 use floodwall_packet::PacketBuf;
+use floodwall_syncache::{
+    Ack, Acked, HalfOpen, Options, Proven, SegmentKind, Syn, SynAck, SynRefusal,
+};
 use floodwall_wire::tcp::{TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use super::Verdict;
-use crate::connection::{Handshake, clamp_mss, family};
-use crate::mss::default_mss;
+use crate::connection::{Connection, Handshake, Start, rto_config};
 use crate::output::assemble;
-use crate::rcv::shift_for;
 use crate::segment::{Reset, Segment};
 use crate::tcp::{Lend, Tcp, Transmit};
+use crate::time_wait::{Arrived, TimeWait, Verdict as Waited};
 use crate::timestamps::TimestampClock;
 
-impl Tcp {
+impl<H: HalfOpen> Tcp<H> {
     pub(super) fn unclaimed(
         &mut self,
         lend: &mut Lend<'_>,
         flow: FlowKey,
-        iface: IfIndex,
+        (iface, mtu): (IfIndex, u32),
         segment: Segment,
         payload: PacketBuf,
     ) -> Verdict {
-        if let Some(listener) = self.listeners.lookup(&flow, iface) {
-            if segment.flags.0 & 0x17 == TcpFlags::SYN.0 {
-                return self.on_syn(lend, listener, flow, &segment);
-            }
-            if segment.has(TcpFlags::ACK) && !segment.flags.intersects(TcpFlags::SYN | TcpFlags::RST)
-                && self.on_proof(lend, listener, flow, &segment)
-            {
-                return self.segment(lend, flow, iface, segment, payload);
-            }
+        if !self.time_waits.is_empty()
+            && let Some(verdict) = self.in_time_wait(lend, &flow, &segment)
+        {
+            return verdict;
         }
-        refused(flow, &segment)
+        let Some(listener) = self.listeners.lookup(&flow, iface) else {
+            return refused(flow, &segment);
+        };
+        match SegmentKind::of(segment.flags.0) {
+            SegmentKind::Syn => self.on_syn(lend, listener, flow, &segment),
+            SegmentKind::Ack => match self.on_proof(lend, listener, flow, mtu, &segment) {
+                Ok(()) => self.segment(lend, flow, (iface, mtu), segment, payload),
+                Err(verdict) => verdict,
+            },
+            SegmentKind::Reset => {
+                // A challenge would have to be rationed over strangers, who could count by it
+                // (CVE-2016-5696); what is not exact is forgotten instead.
+                let _ = self.half_open.reset(&flow, segment.seq, lend.moment());
+                Verdict::Dropped(DropReason::TcpNoConnection)
+            }
+            SegmentKind::SynAck => refused(flow, &segment),
+            SegmentKind::Odd => Verdict::Dropped(DropReason::TcpNoConnection),
+        }
     }
 
     fn on_syn(
@@ -46,64 +61,139 @@ impl Tcp {
         flow: FlowKey,
         segment: &Segment,
     ) -> Verdict {
-        let Some((settings, _)) = self.listeners.of_new(listener) else {
-            return refused(flow, segment);
-        };
-        let limit = settings.receive_bytes;
+        let Some(half) = self.listeners.half(listener) else { return refused(flow, segment) };
         let options = &segment.options;
-        let shake = Handshake {
-            iss: self.isn.isn(&flow, lend.now),
-            irs: segment.seq,
-            mss: options.mss.map_or(default_mss(family(&flow)).0, clamp_mss),
-            window_scale: options.window_scale,
-            our_window_scale: shift_for(limit),
-            our_window: u16::try_from(limit).unwrap_or(u16::MAX),
-            sack: options.sack_permitted,
-            timestamp: options.timestamps.map(|timestamps| timestamps.value),
+        let syn = Syn {
+            flow,
+            seq: segment.seq,
+            window: segment.window,
+            options: Options {
+                mss: options.mss,
+                window_scale: options.window_scale,
+                sack: options.sack_permitted,
+                timestamp: options.timestamps.map(|timestamps| timestamps.value),
+                ecn: segment.has(TcpFlags::ECE | TcpFlags::CWR),
+            },
         };
-        self.half_open.retain(|(other, _)| *other != flow);
-        self.half_open.push((flow, shake));
-        let clock = TimestampClock::of(&self.clock, &flow).value(lend.now);
-        let answer = TcpOptionSet {
-            mss: Some(1460),
-            window_scale: shake.window_scale.map(|_| shake.our_window_scale),
-            sack_permitted: shake.sack,
-            timestamps: shake.timestamp.map(|echo| Timestamps { value: clock, echo }),
-            ..TcpOptionSet::NONE
-        };
-        let fields = TcpFields {
-            src_port: flow.local.port,
-            dst_port: flow.remote.port,
-            seq: shake.iss.0,
-            ack: (shake.irs + 1).0,
-            flags: TcpFlags::SYN | TcpFlags::ACK,
-            window: shake.our_window,
-            urgent: 0,
-        };
-        match assemble(lend.pool, &flow, &fields, &answer, None) {
-            Some(packet) => Verdict::Answered(Transmit::of(packet, &flow)),
-            None => Verdict::Dropped(DropReason::NoBuffer),
+        let answered = self.half_open.syn(half, &syn, lend.moment());
+        match (answered.syn_ack(), answered) {
+            (Some(answer), _) => match syn_ack_packet(lend, answer) {
+                Some(transmit) => Verdict::Answered(transmit),
+                None => Verdict::Dropped(DropReason::NoBuffer),
+            },
+            (None, floodwall_syncache::Answered::Refused(SynRefusal::NoListener)) => {
+                refused(flow, segment)
+            }
+            _ => Verdict::Dropped(DropReason::TcpHandshakeRefused),
         }
     }
 
-    /// Whether the segment proves a handshake, whose connection there is now.
+    /// A segment may prove a handshake: then its connection is there.
     fn on_proof(
         &mut self,
         lend: &mut Lend<'_>,
         listener: u32,
         flow: FlowKey,
+        mtu: u32,
         segment: &Segment,
-    ) -> bool {
-        let at = self.half_open.iter().position(|(other, _)| *other == flow);
-        let Some((at, shake)) = at.and_then(|at| Some((at, self.half_open.get(at)?.1))) else {
-            return false;
+    ) -> Result<(), Verdict> {
+        let Some(half) = self.listeners.half(listener) else {
+            return Err(refused(flow, segment));
         };
-        if segment.ack != shake.iss + 1 || !self.listeners.has_room(listener) {
-            return false;
+        if !self.has_place() {
+            return Err(Verdict::Dropped(DropReason::TcpHandshakeRefused));
         }
-        let _: Seq = shake.irs;
-        self.half_open.swap_remove(at);
-        self.establish(lend, listener, flow, 1500, &shake).is_some()
+        let ack = Ack {
+            flow,
+            seq: segment.seq,
+            ack: segment.ack,
+            timestamp: segment.options.timestamps.map(|t| (t.value, t.echo)),
+        };
+        match self.half_open.ack(half, &ack, lend.moment()) {
+            Acked::Proven(proven) => {
+                self.establish(lend, listener, mtu, &proven);
+                Ok(())
+            }
+            Acked::Refused(refusal) if refusal.wants_reset() => Err(refused(flow, segment)),
+            Acked::Refused(_) => Err(Verdict::Dropped(DropReason::TcpHandshakeRefused)),
+        }
+    }
+
+    /// A proven handshake becomes a connection in the accept queue.
+    fn establish(&mut self, lend: &mut Lend<'_>, listener: u32, mtu: u32, proven: &Proven) {
+        let Some((settings, owner)) = self.listeners.of_new(listener) else {
+            return self.half_open.accepted(proven.slot());
+        };
+        let settings = settings.clone();
+        let shake = Handshake::of(proven);
+        let start = self.start(lend, *proven.flow(), mtu, &settings);
+        let clock = proven
+            .timestamps()
+            .map_or(start.clock, |t| TimestampClock::that_showed(t.last_sent, lend.now));
+        let start = Start { iss: proven.iss(), clock, ..start };
+        let mut connection = Connection::proven(&start, &shake);
+        if proven.retransmitted() > 0 {
+            connection.recovery.rtt_mut().syn_was_retransmitted();
+        }
+        debug_assert!(connection.rto() <= rto_config().max);
+        match self.place(connection, owner, Some((listener, proven.slot())), lend.now) {
+            Ok(index) => {
+                self.listeners.enqueue(listener, index);
+                lend.counters.count(Counter::TcpPassiveOpens);
+            }
+            Err(_) => self.half_open.accepted(proven.slot()),
+        }
+    }
+
+    /// A segment of a connection that was closed not long ago.
+    fn in_time_wait(
+        &mut self,
+        lend: &mut Lend<'_>,
+        flow: &FlowKey,
+        segment: &Segment,
+    ) -> Option<Verdict> {
+        let arrived = Arrived {
+            seq: segment.seq,
+            len: segment.sequence_len(),
+            syn: segment.has(TcpFlags::SYN),
+            fin: segment.has(TcpFlags::FIN),
+            rst: segment.has(TcpFlags::RST),
+            ack: segment.has(TcpFlags::ACK),
+            timestamp: segment.options.timestamps.map(|timestamps| timestamps.value),
+        };
+        match self.time_waits.input(flow, &arrived, lend.now) {
+            Waited::Absent | Waited::Reopen(_) => None,
+            Waited::Ignore => Some(Verdict::Dropped(DropReason::TcpOutOfWindow)),
+            Waited::Ack(mut record) => {
+                let may = record.challenges.allow(lend.now, &mut lend.random.secret);
+                self.time_waits.update(flow, record);
+                let answer = may.then(|| time_wait_ack(lend, flow, &record)).flatten();
+                Some(match answer {
+                    Some(transmit) => Verdict::Answered(transmit),
+                    None => Verdict::Dropped(DropReason::TcpOutOfWindow),
+                })
+            }
+        }
+    }
+
+    /// The SYN-ACKs that are due again.
+    pub(crate) fn resend(
+        &mut self,
+        lend: &mut Lend<'_>,
+        units: floodwall_base::Units,
+        send: &mut impl FnMut(Transmit),
+    ) -> floodwall_base::Units {
+        let at = lend.moment();
+        self.half_open.work(at, units, &mut |answer| {
+            if let Some(transmit) = syn_ack_packet(lend, answer) {
+                send(transmit);
+            }
+        })
+    }
+
+    /// When the next SYN-ACK is due again.
+    pub(crate) fn resend_at(&self) -> Option<Instant> {
+        Some(self.half_open.deadline()).filter(|at| *at != Instant::FAR)
     }
 }
 
@@ -113,4 +203,50 @@ fn refused(flow: FlowKey, segment: &Segment) -> Verdict {
         Some(reset) => Verdict::Refused(reset, reason),
         None => Verdict::Dropped(reason),
     }
+}
+
+/// The packet of a SYN-ACK.
+fn syn_ack_packet(lend: &mut Lend<'_>, answer: &SynAck) -> Option<Transmit> {
+    let options = TcpOptionSet {
+        mss: Some(answer.mss),
+        window_scale: answer.window_scale,
+        sack_permitted: answer.sack,
+        timestamps: answer.timestamp.map(|(value, echo)| Timestamps { value, echo }),
+        ..TcpOptionSet::NONE
+    };
+    let ecn = if answer.ecn { TcpFlags::ECE } else { TcpFlags::NONE };
+    let flags = TcpFlags::SYN | TcpFlags::ACK | ecn;
+    plain(lend, &answer.flow, (answer.seq, answer.ack), flags, answer.window, &options)
+}
+
+fn time_wait_ack(lend: &mut Lend<'_>, flow: &FlowKey, record: &TimeWait) -> Option<Transmit> {
+    let timestamps = record
+        .timestamps
+        .map(|(clock, recent)| Timestamps { value: clock.value(lend.now), echo: recent.echo() });
+    let options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
+    let seqs = (record.snd_nxt, record.rcv_nxt);
+    plain(lend, flow, seqs, TcpFlags::ACK, record.window, &options)
+}
+
+/// A segment without text that no connection sends.
+fn plain(
+    lend: &mut Lend<'_>,
+    flow: &FlowKey,
+    (seq, ack): (Seq, Seq),
+    flags: TcpFlags,
+    window: u16,
+    options: &TcpOptionSet,
+) -> Option<Transmit> {
+    let fields = TcpFields {
+        src_port: flow.local.port,
+        dst_port: flow.remote.port,
+        seq: seq.0,
+        ack: ack.0,
+        flags,
+        window,
+        urgent: 0,
+    };
+    let packet = assemble(lend.pool, flow, &fields, options, None)?;
+    lend.counters.count(Counter::TcpOutSegs);
+    Some(Transmit::of(packet, flow))
 }

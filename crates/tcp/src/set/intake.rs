@@ -7,6 +7,7 @@ use core::net::IpAddr;
 
 use floodwall_base::{Counter, DropReason, Endpoint, FlowKey, IfIndex};
 use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
+use floodwall_syncache::HalfOpen;
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpHeader, header_len};
 
 use crate::input::Outcome;
@@ -27,6 +28,8 @@ pub struct Input {
     pub l4: usize,
     /// Bytes that the IP packet carries from there on.
     pub len: usize,
+    /// Bytes of the largest packet of the link where it arrived.
+    pub mtu: u32,
     /// The destination is a group or a broadcast address, or the frame's was.
     pub group: bool,
     /// The network header says: congestion experienced (RFC 3168).
@@ -47,7 +50,7 @@ pub enum Verdict {
     Refused(Reset, DropReason),
 }
 
-impl Tcp {
+impl<H: HalfOpen> Tcp<H> {
     /// Takes one segment.
     pub fn input(
         &mut self,
@@ -92,12 +95,11 @@ impl Tcp {
         }
         let from = input.l4 + header.header_len();
         let len = input.len - header.header_len();
-        let mut segment =
-            Segment::of(&header, len as u32).map_err(|_| DropReason::TcpMalformed)?;
+        let mut segment = Segment::of(&header, len as u32).map_err(|_| DropReason::TcpMalformed)?;
         segment.congestion = input.congestion;
         packet.trim_front(from);
         packet.truncate(len);
-        Ok(self.segment(lend, flow, input.iface, segment, packet))
+        Ok(self.segment(lend, flow, (input.iface, input.mtu), segment, packet))
     }
 
     /// To whom it belongs.
@@ -105,18 +107,18 @@ impl Tcp {
         &mut self,
         lend: &mut Lend<'_>,
         flow: FlowKey,
-        iface: IfIndex,
+        link: (IfIndex, u32),
         segment: Segment,
         payload: PacketBuf,
     ) -> Verdict {
         let Some(index) = self.find(&flow) else {
-            return self.unclaimed(lend, flow, iface, segment, payload);
+            return self.unclaimed(lend, flow, link, segment, payload);
         };
-        let Some((connection, mut cx)) = self.with(index, lend) else {
+        let Some((connection, mut cx)) = self.lent(index, lend) else {
             return Verdict::Dropped(DropReason::TcpNoConnection);
         };
         let outcome = connection.input(&mut cx, segment, payload);
-        self.settle(index);
+        self.settle(index, lend.now);
         match outcome {
             Outcome::Taken => Verdict::Taken,
             Outcome::Dropped(reason) | Outcome::Reset(None, reason) => Verdict::Dropped(reason),
@@ -146,10 +148,10 @@ fn read_header<'a>(
         return Err(DropReason::TcpMalformed);
     }
     let mut first = [0; HEADER_LEN];
-    let fixed = packet.header_array(input.l4, &mut first, access).ok_or(DropReason::TcpMalformed)?;
+    let fixed =
+        packet.header_array(input.l4, &mut first, access).ok_or(DropReason::TcpMalformed)?;
     let len = header_len(fixed).filter(|len| *len <= available).ok_or(DropReason::TcpMalformed)?;
-    let bytes =
-        packet.header(input.l4, len, scratch, access).ok_or(DropReason::TcpMalformed)?;
+    let bytes = packet.header(input.l4, len, scratch, access).ok_or(DropReason::TcpMalformed)?;
     TcpHeader::parse(bytes, available).map_err(|_| DropReason::TcpMalformed)
 }
 

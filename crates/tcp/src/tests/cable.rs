@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 
 use floodwall_base::{Counters, IfIndex, Instant, PublicRandom, Randomness, Units};
 use floodwall_packet::{AccessCounters, Pool, PoolConfig, Region};
-use floodwall_wire::tcp::TcpHeader;
+use floodwall_syncache::Moment;
 
-use crate::{ConnectionId, Ends, Input, Lend, ListenerId, Settings, Tcp, TcpConfig, Verdict};
+use crate::{
+    ConnectionId, Ends, Input, Lend, ListenerId, RecvError, Settings, Tcp, TcpConfig, Verdict,
+};
 
 /// What the cable does to a segment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,17 +49,13 @@ pub(super) struct Cable {
     count: u64,
     /// Segments that were put on the cable, from each side.
     pub(super) sent: [u64; 2],
-    /// What hosts sent, if somebody wants to see.
-    pub(super) seen: Option<Vec<(usize, Vec<u8>)>>,
-    /// Resets that were sent because nobody knew the segment.
-    pub(super) refused: u64,
 }
 
 impl Host {
     pub(super) fn new(seed: u64, number: u8, config: TcpConfig, now: Instant) -> Self {
         let pool = PoolConfig { frames: 4096, small: 4096, references: 8192, ..Default::default() };
         let mut random = Randomness::from_number(seed);
-        let tcp = Tcp::new(config, now, &mut random);
+        let tcp = Tcp::new(config, Moment::simulated(now), &mut random);
         let v6 = format!("fd00::{number}").parse().unwrap();
         Self {
             tcp,
@@ -70,7 +68,8 @@ impl Host {
 
     pub(super) fn lend(&mut self, now: Instant) -> (&mut Tcp, Lend<'_>) {
         let Self { tcp, pool, random, counters, .. } = self;
-        (tcp, Lend { now, pool, random, counters })
+        let epoch = Moment::simulated(now).epoch;
+        (tcp, Lend { now, epoch, pool, random, counters })
     }
 }
 
@@ -93,14 +92,12 @@ impl Cable {
             flying: BTreeMap::new(),
             count: 0,
             sent: [0; 2],
-            seen: None,
-            refused: 0,
         }
     }
 
     pub(super) fn listen(&mut self, host: usize, port: u16, settings: &Settings) -> ListenerId {
         let any = SocketAddr::new("::".parse().unwrap(), port);
-        self.hosts[host].tcp.listen(any, IfIndex::default(), settings, 16, 0).unwrap()
+        self.hosts[host].tcp.listen(any, IfIndex::default(), 1500, settings, 16, 0).unwrap()
     }
 
     /// Opens from host 0 to host 1.
@@ -115,6 +112,26 @@ impl Cable {
         let now = self.now;
         let (tcp, mut lend) = self.hosts[0].lend(now);
         tcp.connect(&mut lend, &ends, settings, 0).unwrap()
+    }
+
+    pub(super) fn accept(&mut self, host: usize, listener: ListenerId) -> Option<ConnectionId> {
+        let now = self.now;
+        self.hosts[host].tcp.accept(listener, now).unwrap()
+    }
+
+    pub(super) fn recv(
+        &mut self,
+        host: usize,
+        id: ConnectionId,
+        out: &mut [u8],
+    ) -> Result<usize, RecvError> {
+        let now = self.now;
+        self.hosts[host].tcp.recv(id, out, now)
+    }
+
+    pub(super) fn shutdown(&mut self, host: usize, id: ConnectionId) {
+        let now = self.now;
+        self.hosts[host].tcp.shutdown_write(id, now).unwrap();
     }
 
     pub(super) fn write(&mut self, host: usize, id: ConnectionId, bytes: &[u8]) -> usize {
@@ -132,9 +149,6 @@ impl Cable {
     /// Puts a segment on the cable as the weather has it.
     pub(super) fn fly(&mut self, flying: Flying) {
         self.sent[1 - flying.to] += 1;
-        if let Some(seen) = &mut self.seen {
-            seen.push((1 - flying.to, flying.bytes.clone()));
-        }
         let Weather { delay, jitter, loss, twice, spoil } = self.weather;
         let copies = 1 + usize::from(self.chance.chance(twice));
         for _ in 0..copies {
@@ -180,6 +194,7 @@ impl Cable {
             iface: IfIndex(1),
             l4: 0,
             len: flying.bytes.len(),
+            mtu: 1500,
             group: false,
             congestion: false,
         };
@@ -188,7 +203,6 @@ impl Cable {
             Verdict::Answered(out) => self.launch(flying.to, out),
             Verdict::Refused(reset, _) => {
                 let packet = tcp.reset(&mut lend, &reset).unwrap();
-                self.refused += 1;
                 let bytes = packet.chunks().flatten().copied().collect();
                 let (src_addr, dst_addr) = (flying.dst_addr, flying.src_addr);
                 self.fly(Flying { to: 1 - flying.to, src_addr, dst_addr, bytes });
@@ -216,7 +230,9 @@ impl Cable {
         for host in 0..2 {
             let now = self.now;
             let (tcp, mut lend) = self.hosts[host].lend(now);
-            tcp.work(&mut lend, Units(64));
+            let mut again = vec![];
+            tcp.work(&mut lend, Units(64), &mut |out| again.push(out));
+            again.into_iter().for_each(|out| self.launch(host, out));
         }
         self.flush();
         true
@@ -225,10 +241,5 @@ impl Cable {
     pub(super) fn run(&mut self, time: Duration) {
         let until = self.now + time;
         while self.step(until) {}
-    }
-
-    /// What a segment that was seen says.
-    pub(super) fn header(bytes: &[u8]) -> TcpHeader<'_> {
-        TcpHeader::parse(bytes, bytes.len()).unwrap()
     }
 }

@@ -9,7 +9,7 @@ use crate::{RecvError, Settings, State};
 fn drain(cable: &mut Cable, host: usize, id: crate::ConnectionId, into: &mut Vec<u8>) -> bool {
     let mut buffer = [0; 4096];
     loop {
-        match cable.hosts[host].tcp.recv(id, &mut buffer) {
+        match cable.recv(host, id, &mut buffer) {
             Ok(0) => return true,
             Ok(n) => into.extend_from_slice(&buffer[..n]),
             Err(RecvError::WouldBlock) => return false,
@@ -27,11 +27,11 @@ fn streams_cross_both_ways_and_connections_close_in_order_in_both_families() {
         let client = cable.connect(v6, 80, &settings);
         cable.run(Duration::from_millis(100));
         assert_eq!(cable.hosts[0].tcp.state(client), Ok(State::Established));
-        let server = cable.hosts[1].tcp.accept(listener).unwrap().unwrap();
+        let server = cable.accept(1, listener).unwrap();
         assert_eq!(cable.hosts[1].tcp.state(server), Ok(State::Established));
 
         let streams: [Vec<u8>; 2] =
-            [17, 91].map(|m| (0..300_000_u32).map(|n| (n * m >> 4) as u8).collect());
+            [17, 91].map(|m| (0..300_000_u32).map(|n| ((n * m) >> 4) as u8).collect());
         let (mut written, mut read) = ([0; 2], [vec![], vec![]]);
         let ids = [client, server];
         for _ in 0..10_000 {
@@ -49,7 +49,7 @@ fn streams_cross_both_ways_and_connections_close_in_order_in_both_families() {
         }
         assert!(read[0] == streams[0] && read[1] == streams[1], "{:?}", read.map(|r| r.len()));
 
-        cable.hosts[0].tcp.shutdown_write(client).unwrap();
+        cable.shutdown(0, client);
         cable.run(Duration::from_millis(100));
         assert_eq!(cable.hosts[0].tcp.state(client), Ok(State::FinWait2));
         assert_eq!(cable.hosts[1].tcp.state(server), Ok(State::CloseWait));

@@ -1,0 +1,272 @@
+//! Segments that arrive at an open connection: RFC 9293 section 3.10.7.4, RFC 5961, RFC 7323.
+
+use core::time::Duration;
+
+use floodwall_base::{Counter, DropReason};
+use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
+
+use crate::tests::peer::{A, F, Peer, R, S, put};
+use crate::{ConnectionError, RecvError, Settings, State};
+
+fn with_timestamps() -> TcpOptionSet {
+    let timestamps = Some(Timestamps { value: 1000, echo: 0 });
+    TcpOptionSet { timestamps, sack_permitted: true, ..TcpOptionSet::NONE }
+}
+
+fn open() -> (Peer, crate::ConnectionId) {
+    Peer::accepted(false, &Settings::default(), TcpOptionSet::NONE)
+}
+
+#[test]
+fn a_reset_ends_a_connection_only_at_the_next_sequence_number() {
+    // RFC 5961 section 3.2; rows 22 and 24 of the bar.
+    let (mut peer, id) = open();
+    let free = peer.host.pool.available();
+    let answer = peer.give(put(R, 2, 0));
+    assert!(peer.is_ack(&answer, 1), "in the window: a challenge, {answer:?}");
+    for seq in [0, 500_000, 1 << 31] {
+        assert!(peer.give(put(R, seq, 0)).is_empty(), "outside: silence");
+        assert_eq!(peer.dropped, Some(DropReason::TcpOutOfWindow));
+    }
+    // As many challenges as the connection may, however many ask; no memory is lost by the others.
+    let answers: usize = (0..1000).map(|_| peer.give(put(R, 2, 0)).len()).sum();
+    assert!(answers <= 5, "{answers}");
+    assert_eq!(peer.host.pool.available(), free);
+    assert_eq!(peer.state(id), State::Established);
+    assert!(peer.give(put(R, 1, 0)).is_empty());
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::Reset)));
+    assert_eq!(peer.state(id), State::Closed);
+}
+
+#[test]
+fn a_syn_in_the_window_is_challenged_and_changes_nothing() {
+    // RFC 5961 section 4.2.
+    let (mut peer, id) = open();
+    let answer = peer.give(put(S, 10, 0));
+    assert!(peer.is_ack(&answer, 1));
+    assert_eq!(
+        (peer.state(id), peer.dropped),
+        (State::Established, Some(DropReason::TcpOutOfWindow))
+    );
+    // The SYN of the handshake again lies before the window: an acknowledgment says where we are.
+    let answer = peer.give(put(S, 0, 0));
+    assert!(peer.is_ack(&answer, 1));
+}
+
+#[test]
+fn an_acknowledgment_of_what_was_never_sent_changes_nothing() {
+    // RFC 5961 section 5.2, row 25.
+    let (mut peer, id) = open();
+    peer.write(id, b"abc");
+    for ack in [5, 1 << 30, (1_u32 << 31) - 100_000] {
+        let answers = peer.give(put(A, 1, ack).data(b"evil").window(1));
+        assert!(answers.len() <= 1 && peer.dropped == Some(DropReason::TcpAckInvalid), "{ack}");
+    }
+    // Older than any window that was ever offered.
+    peer.give(put(A, 1, 1_u32.wrapping_sub(50_001)).data(b"evil"));
+    assert_eq!(peer.dropped, Some(DropReason::TcpAckInvalid));
+    assert_eq!(peer.host.tcp.unacknowledged(id), Ok(3));
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
+    // An old one within the window is a duplicate, and its data counts.
+    peer.give(put(A, 1, 1_u32.wrapping_sub(40_000)).data(b"good"));
+    assert_eq!(peer.read(id, 9).0, Ok(b"good".to_vec()));
+}
+
+#[test]
+fn a_segment_without_ack_is_dropped() {
+    let (mut peer, id) = open();
+    assert!(peer.give(put(TcpFlags::NONE, 1, 0).data(b"x")).is_empty());
+    assert_eq!(peer.dropped, Some(DropReason::TcpNoAck));
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
+}
+
+#[test]
+fn an_old_timestamp_is_answered_and_its_segment_dropped() {
+    // RFC 7323 section 5.3 (R1); section 3.2 for the missing one.
+    let (mut peer, id) = Peer::accepted(true, &Settings::default(), with_timestamps());
+    peer.give(put(A, 1, 1).time(2000, 0).data(b"new"));
+    let answer = peer.give(put(A, 4, 1).time(1999, 0).data(b"old"));
+    assert_eq!(peer.dropped, Some(DropReason::TcpTimestamp));
+    assert!(peer.is_ack(&answer, 4));
+    assert!(peer.give(put(A, 4, 1).data(b"old")).is_empty());
+    assert_eq!(peer.dropped, Some(DropReason::TcpTimestamp));
+    assert_eq!(peer.read(id, 9).0, Ok(b"new".to_vec()));
+    // A reset needs none (section 3.2).
+    peer.give(put(R, 4, 0));
+    assert_eq!(peer.state(id), State::Closed);
+}
+
+#[test]
+fn a_segment_that_fails_a_test_never_changes_the_recent_timestamp() {
+    // Row 28: CVE-2005-0356.
+    let (mut peer, id) = Peer::accepted(false, &Settings::default(), with_timestamps());
+    let poison = 0x7000_0000;
+    peer.give(put(A, 1 << 20, 1).time(poison, 0).data(b"outside"));
+    peer.give(put(A, 1, 99).time(poison, 0).data(b"acknowledges too much"));
+    peer.give(put(TcpFlags::NONE, 1, 0).time(poison, 0).data(b"no ack"));
+    peer.give(put(A, 5, 1).time(poison, 0).data(b"ahead"));
+    let sent = peer.write(id, b"x");
+    assert_eq!(sent[0].options.timestamps.map(|t| t.echo), Some(1001));
+    let answer = peer.give(put(A, 1, 1).time(1500, 0).data(b"1234"));
+    assert_eq!(answer[0].options.timestamps.map(|t| t.echo), Some(1500));
+}
+
+#[test]
+fn what_lies_outside_of_the_window_is_cut_off() {
+    let settings = Settings { receive_bytes: 1000, ..Settings::default() };
+    let (mut peer, id) = Peer::accepted(false, &settings, TcpOptionSet::NONE);
+    let data: Vec<u8> = (0..1400_u32).map(|n| n as u8).collect();
+    let answer = peer.give(put(A | F, 1, 1).data(&data));
+    assert_eq!(answer[0].ack, peer.theirs(1001), "and the FIN behind is not taken");
+    assert_eq!(peer.read(id, 2000).0.unwrap(), data[..1000]);
+    // What is here already is cut off at the front.
+    peer.give(put(A, 501, 1).data(&data[500..1300]));
+    assert_eq!(peer.read(id, 2000).0.unwrap(), data[1000..1300]);
+    let answer = peer.give(put(A, 1, 1).data(&data[..100]));
+    assert!(peer.is_ack(&answer, 1301));
+    assert_eq!(peer.dropped, Some(DropReason::TcpOutOfWindow));
+}
+
+#[test]
+fn an_urgent_pointer_changes_nothing_of_the_stream() {
+    // Row 21; RFC 6093 section 6.
+    let (mut peer, id) = open();
+    let mut expected = vec![];
+    for urgent in [0, 1, 2, 3, 100, u16::MAX] {
+        let seq = 1 + expected.len() as u32;
+        for flags in [A | TcpFlags::URG, A] {
+            let bare = crate::tests::peer::Put { urgent, ..put(flags, seq, 1) };
+            peer.give(bare);
+        }
+        let put = crate::tests::peer::Put { urgent, ..put(A | TcpFlags::URG, seq, 1) };
+        peer.give(put.data(b"ab"));
+        expected.extend_from_slice(b"ab");
+    }
+    assert_eq!(peer.read(id, 99).0, Ok(expected));
+}
+
+#[test]
+fn segments_without_data_outside_of_the_window_are_answered_twice_a_second_at_most() {
+    // Row 26: two who disagree would answer each other for ever.
+    let (mut peer, _) = open();
+    let mut answers = 0;
+    for _ in 0..100 {
+        answers += peer.give(put(A, 1 << 30, 1)).len();
+        peer.wait(Duration::from_millis(50));
+    }
+    assert!((5..=11).contains(&answers), "{answers} in 5 s");
+}
+
+#[test]
+fn bytes_that_came_first_are_kept_whatever_comes_later_for_their_place() {
+    // Row 17.
+    let (mut peer, id) = open();
+    peer.give(put(A, 5, 1).data(b"EFGH"));
+    peer.give(put(A, 3, 1).data(b"cdxxxxij"));
+    peer.give(put(A, 1, 1).data(b"abyyyyyyyykl"));
+    assert_eq!(peer.read(id, 99).0, Ok(b"abcdEFGHijkl".to_vec()));
+}
+
+#[test]
+fn what_comes_ahead_is_reported_in_blocks_and_duplicates_first() {
+    // RFC 2018 section 4, RFC 2883 section 4.
+    let (mut peer, id) = Peer::accepted(false, &Settings::default(), with_timestamps());
+    let answer = peer.give(put(A, 11, 1).time(1001, 0).data(&[1; 10]));
+    assert_eq!(answer[0].ack, peer.theirs(1));
+    let block = SackBlock { left: peer.theirs(11), right: peer.theirs(21) };
+    assert_eq!(answer[0].options.sack[..2], [Some(block), None]);
+    let answer = peer.give(put(A, 11, 1).time(1001, 0).data(&[1; 10]));
+    assert_eq!(answer[0].options.sack[..2], [Some(block), Some(block)]);
+    let answer = peer.give(put(A, 1, 1).time(1001, 0).data(&[0; 10]));
+    assert_eq!(answer[0].ack, peer.theirs(21), "a filled hole is told at once");
+    assert_eq!(answer[0].options.sack[0], None);
+    let answer = peer.give(put(A, 1, 1).time(1001, 0).data(&[0; 5]));
+    let again = SackBlock { left: peer.theirs(1), right: peer.theirs(6) };
+    assert_eq!(answer[0].options.sack[0], Some(again));
+    assert_eq!(peer.read(id, 99).0.unwrap().len(), 20);
+}
+
+#[test]
+fn a_fin_that_comes_ahead_waits_for_what_lies_before_it() {
+    let (mut peer, id) = open();
+    peer.give(put(A | F, 4, 1).data(b"def"));
+    assert_eq!(peer.state(id), State::Established);
+    let answer = peer.give(put(A, 1, 1).data(b"abc"));
+    assert!(peer.is_ack(&answer, 8));
+    assert_eq!(peer.state(id), State::CloseWait);
+    assert_eq!(peer.read(id, 99).0, Ok(b"abcdef".to_vec()));
+    assert_eq!(peer.read(id, 99).0, Ok(vec![]));
+}
+
+#[test]
+fn holes_beyond_the_bound_are_refused_and_the_stream_goes_on() {
+    // Row 16: one byte each with gaps of one.
+    let (mut peer, id) = open();
+    let mut refused = 0;
+    for n in 0..200 {
+        peer.give(put(A, 2 + 2 * n, 1).data(b"x"));
+        refused += u32::from(peer.dropped == Some(DropReason::TcpReceiveFull));
+    }
+    assert!(refused >= 100, "{refused}");
+    peer.give(put(A, 1, 1).data(&[b'y'; 500]));
+    assert_eq!(peer.read(id, 999).0.unwrap().len(), 500);
+}
+
+#[test]
+fn a_wrong_checksum_or_an_impossible_header_is_dropped_and_counted() {
+    // Row 20: every option kind with every length, and every data offset.
+    let (mut peer, id) = open();
+    let good = peer.bytes(&put(A, 1, 1).data(b"data"));
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x40;
+        assert!(peer.give_bytes(&bad).is_empty());
+        let reason = peer.dropped.unwrap();
+        assert!(matches!(reason, DropReason::TcpChecksum | DropReason::TcpMalformed), "{at}");
+    }
+    assert!(peer.host.counters.of(Counter::TcpInCsumErrors) >= 20);
+    for cut in 0..20 {
+        peer.give_bytes(&good[..cut]);
+        assert_eq!(peer.dropped, Some(DropReason::TcpMalformed));
+    }
+    for kind in 0..=255_u8 {
+        for len in 0..=12_u8 {
+            let mut bytes = peer.bytes(&put(A, 1, 1).time(1, 2).data(b""));
+            bytes[20..22].copy_from_slice(&[kind, len]);
+            bytes[16..18].fill(0);
+            let pseudo = crate::output::pseudo_header(&peer.flow(), bytes.len() as u32).unwrap();
+            let check = pseudo.add(floodwall_checksum::sum(&bytes)).finish();
+            bytes[16..18].copy_from_slice(&check.to_be_bytes());
+            peer.give_bytes(&bytes);
+        }
+    }
+    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
+}
+
+#[test]
+fn every_second_full_segment_is_acknowledged_at_once_and_one_alone_soon() {
+    // RFC 9293 section 3.8.6.3.
+    let (mut peer, id) = open();
+    let full = [7; 1460];
+    // The first segments teach the size.
+    peer.give(put(A, 1, 1).data(&full));
+    peer.wait(Duration::from_millis(500));
+    let mut seq = 1461;
+    for _ in 0..4 {
+        assert!(peer.give(put(A, seq, 1).data(&full)).is_empty());
+        let answer = peer.give(put(A, seq + 1460, 1).data(&full));
+        assert!(peer.is_ack(&answer, seq + 2920));
+        seq += 2920;
+        assert!(peer.read(id, 9000).0.is_ok());
+    }
+    assert!(peer.give(put(A, seq, 1).data(&full)).is_empty());
+    assert!(peer.wait(Duration::from_millis(30)).is_empty());
+    let late = peer.wait(Duration::from_millis(470));
+    assert!(peer.is_ack(&late, seq + 1460));
+    // Data takes it along.
+    assert!(peer.give(put(A, seq + 1460, 1).data(b"x")).is_empty());
+    assert_eq!(peer.write(id, b"y")[0].ack, peer.theirs(seq + 1461));
+    assert!(peer.wait(Duration::from_millis(150)).iter().all(|out| !out.data.is_empty()));
+}

@@ -1,0 +1,176 @@
+//! How connections end: RFC 9293 sections 3.6 and 3.10.4, RFC 1337, RFC 6191, RFC 2525.
+
+use core::time::Duration;
+
+use floodwall_base::DropReason;
+use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
+
+use crate::tests::peer::{A, F, Peer, R, S, put};
+use crate::{ConnectionError, RecvError, SendError, Settings, State};
+
+fn open() -> (Peer, crate::ConnectionId) {
+    Peer::accepted(false, &Settings::default(), TcpOptionSet::NONE)
+}
+
+#[test]
+fn both_sides_may_close_at_once() {
+    // RFC 9293 section 3.6, figure 13.
+    let (mut peer, id) = open();
+    let fin = peer.shutdown(id);
+    assert_eq!((fin[0].flags, fin[0].seq), (F | A, peer.ours(1)));
+    let answer = peer.give(put(F | A, 1, 1));
+    assert!(peer.is_ack(&answer, 2));
+    assert_eq!(peer.state(id), State::Closing);
+    peer.give(put(A, 2, 2));
+    assert_eq!(peer.state(id), State::TimeWait);
+}
+
+#[test]
+fn the_passive_side_closes_by_way_of_last_ack() {
+    let (mut peer, id) = open();
+    peer.give(put(F | A, 1, 1).data(b"bye"));
+    assert_eq!(peer.state(id), State::CloseWait);
+    assert_eq!(peer.read(id, 9).0, Ok(b"bye".to_vec()));
+    let last = peer.write(id, b"and bye");
+    assert_eq!(last[0].data, b"and bye");
+    assert_eq!(peer.close(id)[0].flags, F | A);
+    peer.give(put(A, 5, 9));
+    assert!(peer.host.tcp.is_empty());
+}
+
+#[test]
+fn a_fin_waits_for_the_data_before_it_and_is_sent_again_until_acknowledged() {
+    let (mut peer, id) = open();
+    peer.give(put(A, 1, 1).window(536));
+    assert_eq!(peer.write(id, &[7; 540])[0].data.len(), 536);
+    assert!(peer.shutdown(id).is_empty());
+    assert_eq!(peer.state(id), State::Established);
+    let rest = peer.give(put(A, 1, 537).window(500));
+    assert_eq!((rest[0].flags, rest[0].data.len()), (F | A, 4));
+    assert_eq!(peer.state(id), State::FinWait1);
+    let again = peer.wait(Duration::from_secs(3));
+    assert!(!again.is_empty() && again.iter().all(|out| out.flags == F | A));
+    peer.give(put(A, 1, 541));
+    assert!(peer.wait(Duration::from_secs(9)).iter().all(|out| out.data.is_empty()));
+    peer.give(put(A, 1, 542));
+    assert_eq!(peer.state(id), State::FinWait2);
+    let now = peer.now;
+    let (tcp, mut lend) = peer.host.lend(now);
+    assert_eq!(tcp.send(&mut lend, id, b"more"), Err(SendError::Closed));
+}
+
+#[test]
+fn data_for_an_application_that_has_gone_is_answered_by_a_reset() {
+    // RFC 9293 section 3.6.1, MUST-17.
+    let (mut peer, id) = open();
+    peer.close(id);
+    peer.give(put(A, 1, 2));
+    let answer = peer.give(put(A, 1, 2).data(b"hello?"));
+    assert_eq!((answer[0].flags, answer[0].seq), (R | A, peer.ours(2)));
+    assert!(peer.host.tcp.is_empty());
+}
+
+#[test]
+fn a_connection_that_is_let_go_with_data_unread_is_reset() {
+    // RFC 2525 section 2.17.
+    let (mut peer, id) = open();
+    peer.give(put(A, 1, 1).data(b"unread"));
+    let answer = peer.close(id);
+    assert_eq!((answer[0].flags, answer[0].seq), (R | A, peer.ours(1)));
+    assert!(peer.host.tcp.is_empty());
+}
+
+#[test]
+fn an_abort_resets_at_once_and_forgets_what_was_written() {
+    // RFC 9293 section 3.10.5.
+    let (mut peer, id) = open();
+    peer.give(put(A, 1, 1).window(0));
+    peer.write(id, b"never sent");
+    let now = peer.now;
+    let (tcp, mut lend) = peer.host.lend(now);
+    tcp.abort(&lend, id).unwrap();
+    let out = tcp.transmit(&mut lend).unwrap();
+    assert_eq!(out.packet.len(), 20);
+    assert!(peer.host.tcp.is_empty());
+    assert_eq!(peer.host.pool.available().small, 4096 - 1);
+    drop(out);
+}
+
+#[test]
+fn received_data_is_read_before_a_reset_is_told() {
+    let (mut peer, id) = open();
+    peer.give(put(A, 1, 1).data(b"first this"));
+    peer.give(put(R, 11, 0));
+    assert_eq!(peer.read(id, 99).0, Ok(b"first this".to_vec()));
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::Reset)));
+    assert_eq!(peer.read(id, 9).0, Ok(vec![]), "an error is given once");
+}
+
+#[test]
+fn an_orphan_waits_a_minute_for_the_peers_fin() {
+    // Row 14.
+    let (mut peer, id) = open();
+    peer.close(id);
+    peer.give(put(A, 1, 2));
+    assert_eq!(peer.host.tcp.len(), 1);
+    let out = peer.wait(Duration::from_secs(61));
+    assert_eq!(out.last().unwrap().flags, R | A);
+    assert!(peer.host.tcp.is_empty());
+}
+
+#[test]
+fn an_orphan_whose_fin_nobody_acknowledges_is_given_up() {
+    // Row 14: Sockstress.
+    let (mut peer, id) = open();
+    peer.write(id, b"data that nobody acknowledges");
+    peer.close(id);
+    let out = peer.wait(Duration::from_secs(200));
+    assert!(peer.host.tcp.is_empty());
+    assert!((4..30).contains(&out.len()), "{}", out.len());
+    let free = peer.host.pool.available();
+    assert_eq!((free.frames, free.small, free.references), (4096, 4096, 8192));
+}
+
+/// A connection that we have closed first, its application gone: a record.
+fn in_time_wait() -> Peer {
+    let timestamps = Some(Timestamps { value: 1000, echo: 0 });
+    let options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
+    let (mut peer, id) = Peer::accepted(false, &Settings::default(), options);
+    peer.close(id);
+    peer.give(put(A, 1, 2).time(1002, 0));
+    let answer = peer.give(put(F | A, 1, 2).time(1003, 0));
+    assert!(peer.is_ack(&answer, 2));
+    assert_eq!((peer.host.tcp.len(), peer.state(id)), (1, State::Closed));
+    peer
+}
+
+#[test]
+fn a_reset_does_not_cut_time_wait_short() {
+    // RFC 1337; row 13.
+    let mut peer = in_time_wait();
+    assert!(peer.give(put(R, 2, 0)).is_empty());
+    assert_eq!(peer.dropped, Some(DropReason::TcpOutOfWindow));
+    assert_eq!(peer.host.tcp.len(), 1);
+}
+
+#[test]
+fn a_repeated_fin_is_acknowledged_in_time_wait_which_begins_anew() {
+    let mut peer = in_time_wait();
+    peer.wait(Duration::from_secs(50));
+    let answer = peer.give(put(F | A, 1, 2).time(1003, 0));
+    assert!(peer.is_ack(&answer, 2));
+    peer.wait(Duration::from_secs(50));
+    assert_eq!(peer.host.tcp.len(), 1);
+    peer.wait(Duration::from_secs(11));
+    assert!(peer.host.tcp.is_empty());
+}
+
+#[test]
+fn a_later_syn_opens_anew_out_of_time_wait_and_an_old_one_does_not() {
+    // RFC 6191 section 2.
+    let mut peer = in_time_wait();
+    let old = peer.give(put(S, 5000, 0).time(999, 0));
+    assert!(peer.is_ack(&old, 2), "{old:?}");
+    let new = peer.give(put(S, 5000, 0).time(3000, 0));
+    assert!(new[0].flags.contains(S | A));
+}

@@ -1,0 +1,206 @@
+//! How connections begin: RFC 9293 sections 3.5 and 3.10.7.1 to 3.10.7.3.
+
+use core::time::Duration;
+
+use floodwall_base::DropReason;
+use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::TcpOptionSet;
+
+use crate::tests::peer::{A, F, Peer, R, S, put};
+use crate::{ConnectionError, RecvError, Settings, State};
+
+#[test]
+fn an_idle_connection_takes_no_more_than_its_bound() {
+    let bytes = crate::Tcp::<floodwall_syncache::SynCache>::connection_bytes();
+    assert!(bytes <= 1024, "{bytes}");
+}
+
+#[test]
+fn a_port_where_nobody_listens_answers_with_a_reset_and_never_to_one() {
+    for v6 in [false, true] {
+        let mut peer = Peer::new(v6);
+        let answer = peer.give(put(S, 0, 0).data(b"abc"));
+        assert_eq!(peer.dropped, Some(DropReason::TcpNoConnection));
+        let [reset] = &answer[..] else { panic!("{answer:?}") };
+        assert_eq!((reset.flags, reset.seq, reset.ack), (R | A, 0, peer.theirs(4)));
+        let answer = peer.give(put(A, 7, 9));
+        assert_eq!((answer[0].flags, answer[0].seq), (R, peer.ours(9)));
+        assert!(peer.give(put(R, 0, 0)).is_empty() && peer.give(put(R | A, 0, 5)).is_empty());
+    }
+}
+
+#[test]
+fn of_all_flags_only_a_syn_begins_anything_and_none_makes_a_connection() {
+    // Row 5.
+    for listens in [false, true] {
+        let mut peer = Peer::new(true);
+        if listens {
+            peer.listen(&Settings::default(), 4);
+        }
+        for flags in 0..=255_u8 {
+            peer.peer_port += 1;
+            for out in peer.give(put(TcpFlags(flags), 3, 9).data(b"x")) {
+                let is_syn = listens && flags & 0x17 == S.0;
+                assert_eq!(out.flags.contains(S), is_syn, "{flags:#x}: {out:?}");
+                assert!(out.flags.contains(R) != is_syn);
+            }
+        }
+        assert!(peer.host.tcp.is_empty());
+    }
+}
+
+#[test]
+fn a_segment_of_ourselves_or_to_a_group_is_dropped_in_silence() {
+    // Row 7: land (CVE-1999-0016).
+    let mut peer = Peer::new(false);
+    peer.listen(&Settings::default(), 4);
+    let bytes = peer.bytes(&put(S, 0, 0));
+    let now = peer.now;
+    let addr = peer.host.addrs[0];
+    for (group, src_addr, same) in [(true, "10.0.0.9".parse().unwrap(), false), (false, addr, true)]
+    {
+        let (tcp, mut lend) = peer.host.lend(now);
+        let mut bytes = bytes.clone();
+        if same {
+            bytes[0..2].copy_from_slice(&80_u16.to_be_bytes());
+        }
+        let packet = lend.pool.packet_from(&bytes).unwrap();
+        let input = crate::Input {
+            src_addr,
+            dst_addr: addr,
+            iface: floodwall_base::IfIndex(1),
+            l4: 0,
+            len: bytes.len(),
+            mtu: 1500,
+            group,
+            congestion: false,
+        };
+        let verdict = tcp.input(&mut lend, &input, packet, &mut Default::default());
+        assert!(matches!(verdict, crate::Verdict::Dropped(DropReason::TcpMalformed)));
+    }
+}
+
+#[test]
+fn a_full_accept_queue_delays_a_client_and_loses_nothing_of_it() {
+    // Row 9.
+    let mut peer = Peer::new(false);
+    let listener = peer.listen(&Settings::default(), 1);
+    let answer = peer.give(put(S, 0, 0)).remove(0);
+    peer.iss = answer.seq;
+    assert!(peer.give(put(A, 1, 1)).is_empty());
+    peer.peer_port += 1;
+    let answer = peer.give(put(S, 0, 0)).remove(0);
+    peer.iss = answer.seq;
+    assert!(peer.give(put(A, 1, 1).data(b"hello")).is_empty());
+    assert_eq!(peer.dropped, Some(DropReason::TcpHandshakeRefused));
+    assert_eq!(peer.host.tcp.len(), 1);
+    let now = peer.now;
+    assert!(peer.host.tcp.accept(listener, now).unwrap().is_some());
+    // The client sends again, and is let in.
+    peer.give(put(A, 1, 1).data(b"hello"));
+    let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
+    assert_eq!(peer.read(id, 9).0, Ok(b"hello".to_vec()));
+}
+
+#[test]
+fn both_sides_may_open_at_once() {
+    // RFC 9293 section 3.5, figure 7.
+    for v6 in [false, true] {
+        let mut peer = Peer::new(v6);
+        let id = peer.connect(&Settings::default());
+        let answer = peer.give(put(S, 0, 0));
+        assert_eq!((answer[0].flags, answer[0].seq), (S | A, peer.ours(0)));
+        assert_eq!(answer[0].ack, peer.theirs(1));
+        assert_eq!(peer.state(id), State::SynReceived);
+        // The peer's SYN-ACK repeats its SYN.
+        peer.give(put(S | A, 0, 1));
+        assert_eq!(peer.state(id), State::Established);
+        peer.give(put(A, 1, 1).data(b"hi"));
+        assert_eq!(peer.read(id, 9).0, Ok(b"hi".to_vec()));
+    }
+}
+
+#[test]
+fn an_answer_that_acknowledges_another_syn_is_reset_and_ours_goes_on() {
+    // RFC 9293 section 3.10.7.3, first check; section 3.5.1.
+    let mut peer = Peer::new(false);
+    let id = peer.connect(&Settings::default());
+    for ack in [0, 2, 1 << 31] {
+        let answer = peer.give(put(S | A, 0, ack));
+        assert_eq!((answer[0].flags, answer[0].seq), (R, peer.ours(ack)));
+        assert_eq!(peer.dropped, Some(DropReason::TcpAckInvalid));
+        assert!(peer.give(put(R | A, 0, ack)).is_empty());
+    }
+    assert_eq!(peer.state(id), State::SynSent);
+    assert!(peer.give(put(S | A, 0, 1))[0].flags == A);
+    assert_eq!(peer.state(id), State::Established);
+}
+
+#[test]
+fn a_refused_connection_says_so_and_a_reset_without_acknowledgment_is_nobodys() {
+    let mut peer = Peer::new(false);
+    let id = peer.connect(&Settings::default());
+    peer.give(put(R, 0, 0));
+    peer.give(put(F | A, 0, 1));
+    assert_eq!(peer.state(id), State::SynSent);
+    peer.give(put(R | A, 0, 1));
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::Refused)));
+    assert_eq!(ConnectionError::Refused.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn an_unanswered_syn_is_sent_again_ever_later_for_three_minutes() {
+    // RFC 9293 section 3.8.3: at least three minutes.
+    let mut peer = Peer::new(true);
+    let id = peer.connect(&Settings::default());
+    let again = peer.wait(Duration::from_secs(170));
+    assert!(again.iter().all(|out| out.flags == S && out.seq == peer.iss));
+    assert!((6..=8).contains(&again.len()), "{}", again.len());
+    assert_eq!(peer.state(id), State::SynSent);
+    peer.wait(Duration::from_secs(200));
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
+    let now = peer.now;
+    let (tcp, lend) = peer.host.lend(now);
+    tcp.close(&lend, id).unwrap();
+    assert!(peer.host.tcp.is_empty());
+}
+
+#[test]
+fn a_peers_segment_size_is_kept_to_but_never_below_the_floor() {
+    // RFC 9293 section 3.7.1 (MUST-15: 536 and 1220 unsaid); row 18.
+    let data = [1; 4000];
+    for (v6, mss, expected) in [
+        (false, None, 536),
+        (true, None, 1220),
+        (false, Some(1000), 1000),
+        (false, Some(9000), 1460),
+        (true, Some(9000), 1440),
+        (false, Some(0), 88),
+        (true, Some(1), 88),
+    ] {
+        let options = TcpOptionSet { mss, ..TcpOptionSet::NONE };
+        let (mut peer, id) = Peer::accepted(v6, &Settings::default(), options);
+        assert_eq!(peer.write(id, &data)[0].data.len(), expected, "{mss:?}");
+        let (mut peer, id) = Peer::connected(v6, &Settings::default(), options);
+        assert_eq!(peer.write(id, &data)[0].data.len(), expected, "{mss:?}");
+    }
+}
+
+#[test]
+fn a_window_scale_above_14_counts_as_14_and_is_used_both_ways_or_not_at_all() {
+    // RFC 7323 sections 2.2 and 2.3; row 32.
+    let settings = Settings { receive_bytes: 1 << 20, ..Settings::default() };
+    for window_scale in [None, Some(0), Some(14), Some(15), Some(255)] {
+        let options = TcpOptionSet { window_scale, mss: Some(1460), ..TcpOptionSet::NONE };
+        let (mut peer, id) = Peer::accepted(false, &settings, options);
+        peer.give(put(A, 1, 1).window(1));
+        let sent = peer.write(id, &[0; 3000]);
+        let window = 1_usize << window_scale.unwrap_or(0).min(14);
+        let bytes: usize = sent.iter().map(|out| out.data.len()).sum();
+        assert!(bytes <= window && (window < 1460 || bytes > 0), "{window_scale:?}: {bytes}");
+        let answer = peer.give(put(A, 3, 1).data(b"ahead"));
+        let offered = u32::from(answer[0].window) << if window_scale.is_some() { 5 } else { 0 };
+        assert!(offered <= (1 << 20) + 32);
+        assert_eq!(offered > 65_535, window_scale.is_some());
+    }
+}

@@ -1,0 +1,155 @@
+//! When data leaves: RFC 9293 sections 3.7 and 3.8, RFC 6429, RFC 5482.
+
+use core::time::Duration;
+
+use floodwall_wire::tcp_options::TcpOptionSet;
+
+use crate::settings::Keepalive;
+use crate::tests::peer::{A, Peer, R, put};
+use crate::{ConnectionError, RecvError, SendError, Settings, State};
+
+const MSS: TcpOptionSet = TcpOptionSet { mss: Some(1000), ..TcpOptionSet::NONE };
+
+#[test]
+fn small_segments_wait_for_acknowledgments_unless_told_not_to() {
+    // RFC 9293 section 3.7.4 (Nagle).
+    for nodelay in [false, true] {
+        let settings = Settings { nodelay, ..Settings::default() };
+        let (mut peer, id) = Peer::accepted(false, &settings, MSS);
+        assert_eq!(peer.write(id, b"a").len(), 1, "nothing is in flight");
+        assert_eq!(peer.write(id, b"b").len(), usize::from(nodelay));
+        assert_eq!(peer.write(id, b"c").len(), usize::from(nodelay));
+        let out = peer.write(id, &[0; 998]);
+        assert_eq!(out.len(), 1, "a full segment leaves at once");
+        if !nodelay {
+            assert_eq!(out[0].data.len(), 1000);
+            peer.write(id, b"d");
+            assert_eq!(peer.give(put(A, 1, 1002))[0].data, b"d");
+        }
+    }
+}
+
+#[test]
+fn a_sender_avoids_silly_windows() {
+    // RFC 9293 section 3.8.6.2.1.
+    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    peer.give(put(A, 1, 1).window(3000));
+    assert_eq!(peer.write(id, &[0; 9000]).len(), 3);
+    // The window opens by a little: not worth a segment.
+    assert!(peer.give(put(A, 1, 1001).window(2100)).is_empty());
+    let out = peer.give(put(A, 1, 1001).window(3000));
+    assert_eq!(out.iter().map(|out| out.data.len()).collect::<Vec<_>>(), [1000]);
+}
+
+#[test]
+fn a_shut_window_is_asked_about_ever_more_rarely_and_then_filled() {
+    // RFC 9293 section 3.8.6.1.
+    let (mut peer, id) = Peer::accepted(true, &Settings::default(), MSS);
+    peer.give(put(A, 1, 1).window(0));
+    assert!(peer.write(id, b"waiting").is_empty());
+    let probes = peer.wait(Duration::from_secs(60));
+    assert!((5..=8).contains(&probes.len()), "{}", probes.len());
+    assert!(probes.iter().all(|out| out.seq == peer.ours(0) && out.data.is_empty()));
+    let out = peer.give(put(A, 1, 1).window(100));
+    assert_eq!(out[0].data, b"waiting");
+}
+
+#[test]
+fn a_window_that_stays_shut_ends_the_connection_in_the_end() {
+    // RFC 6429; row 14: Nkiller2. The peer answers every question.
+    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    peer.give(put(A, 1, 1).window(0));
+    peer.write(id, b"waiting");
+    let mut probes = 0;
+    for _ in 0..1000 {
+        for out in peer.wait(Duration::from_secs(1)) {
+            probes += 1;
+            if out.flags != (R | A) {
+                peer.give(put(A, 1, 1).window(0));
+            }
+        }
+    }
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
+    assert!(probes < 40, "{probes}");
+}
+
+#[test]
+fn a_window_that_shrinks_is_survived() {
+    // RFC 9293 section 3.8.6: MUST-34; row 32.
+    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    peer.give(put(A, 1, 1).window(5000));
+    assert_eq!(peer.write(id, &[1; 8000]).len(), 5);
+    assert!(peer.give(put(A, 1, 1001).window(100)).is_empty());
+    assert!(peer.give(put(A, 1, 5001).window(0)).is_empty());
+    let out = peer.give(put(A, 1, 5001).window(50_000));
+    assert_eq!(out.iter().map(|out| out.data.len()).sum::<usize>(), 3000);
+}
+
+#[test]
+fn a_silent_peer_is_asked_and_given_up_when_it_does_not_answer() {
+    // RFC 9293 section 3.8.4.
+    let second = Duration::from_secs(1);
+    let keepalive = Some(Keepalive { idle: 10 * second, interval: second, count: 3 });
+    let settings = Settings { keepalive, ..Settings::default() };
+    let (mut peer, id) = Peer::accepted(false, &settings, MSS);
+    assert!(peer.wait(9 * second).is_empty());
+    let probes = peer.wait(2 * second);
+    assert!(probes.iter().all(|out| out.seq == peer.ours(0) && out.data.is_empty()));
+    assert!(!probes.is_empty());
+    peer.give(put(A, 1, 1));
+    assert!(peer.wait(9 * second).is_empty(), "it lives");
+    let end = peer.wait(20 * second);
+    assert_eq!((end.len(), end.last().unwrap().flags), (4, R | A));
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
+    // Off by default (MUST-25).
+    let (mut peer, _) = Peer::accepted(false, &Settings::default(), MSS);
+    assert!(peer.wait(Duration::from_secs(20_000)).is_empty());
+}
+
+#[test]
+fn unacknowledged_data_ends_the_connection_after_the_user_timeout() {
+    // RFC 5482.
+    let settings = Settings { user_timeout: Some(Duration::from_secs(5)), ..Settings::default() };
+    let (mut peer, id) = Peer::accepted(false, &settings, MSS);
+    peer.write(id, b"x");
+    peer.wait(Duration::from_secs(4));
+    assert_eq!(peer.state(id), State::Established);
+    let out = peer.wait(Duration::from_secs(10));
+    assert_eq!(out.last().unwrap().flags, R | A);
+    let now = peer.now;
+    let (tcp, mut lend) = peer.host.lend(now);
+    let error = SendError::Connection(ConnectionError::TimedOut);
+    assert_eq!(tcp.send(&mut lend, id, b"y"), Err(error));
+    assert_eq!(tcp.send(&mut lend, id, b"y"), Err(SendError::Closed));
+}
+
+#[test]
+fn a_receiver_offers_no_silly_windows_and_tells_when_it_has_room() {
+    // RFC 9293 section 3.8.6.2.2.
+    let settings = Settings { receive_bytes: 10_000, ..Settings::default() };
+    let (mut peer, id) = Peer::accepted(false, &settings, MSS);
+    for n in 0..8 {
+        peer.give(put(A, 1 + 1000 * n, 1).data(&[n as u8; 1000]));
+    }
+    let shut = peer.wait(Duration::from_millis(100));
+    let before = peer.host.tcp.readable(id).unwrap();
+    assert!(before >= 4000, "{before}");
+    // A byte read is no news; much read is.
+    assert!(peer.read(id, 1).1.is_empty());
+    let (_, news) = peer.read(id, 9000);
+    assert_eq!(news.len(), 1, "{shut:?}");
+    assert!(news[0].window > 5000 && news[0].data.is_empty());
+}
+
+#[test]
+fn a_peer_that_acknowledges_in_pieces_gains_nothing() {
+    // Row 27: Savage 1999; RFC 3465.
+    let (mut one, a) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut many, b) = Peer::accepted(false, &Settings::default(), MSS);
+    let data = [0; 60_000];
+    let first: usize = one.write(a, &data).len();
+    assert_eq!(many.write(b, &data).len(), first);
+    let whole = one.give(put(A, 1, 1001)).len();
+    let pieces: usize = (1..=50).map(|n| many.give(put(A, 1, 1 + 20 * n)).len()).sum();
+    assert!(pieces <= whole, "{pieces} for {whole}");
+}
