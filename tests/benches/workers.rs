@@ -61,6 +61,7 @@ fn config() -> StackConfig {
         dhcp: false,
         accept_ra: false,
         autoconf: false,
+        ..InterfaceConfig::default()
     };
     StackConfig { interfaces: vec![interface], ..StackConfig::default() }
 }

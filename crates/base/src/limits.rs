@@ -111,6 +111,9 @@ pub const EXCEPTION_BURST: u32 = 256;
 pub const RAW_SENT_MAX: usize = 64;
 /// Packets that wait for one neighbour's link address.
 pub const NEIGHBOR_PENDING_MAX: usize = 3;
+/// Packets of others that one follower hands over in a round because their neighbour is not known:
+/// a fraction of a burst, so that neighbour discovery itself gets through beside them.
+pub const FORWARD_HANDED_MAX: usize = 16;
 /// IPv6 extension headers of one packet.
 pub const EXTENSION_HEADERS_MAX: usize = 8;
 /// Options of one extension header, padding apart (RFC 8504 section 5.3).

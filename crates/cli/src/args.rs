@@ -94,6 +94,16 @@ Without an address, DHCP servers and IPv6 routers of the link are asked:
   [[interface]]
   device = \"tap:fw0\"   # dhcp, accept_ra and autoconf = true or false say otherwise
 
+A router of two networks passes packets for others on (routes: `floodwall route add`):
+  forwarding = true      # or \"ipv4\", \"ipv6\"; martians = \"registry\" for RFC 6890's whole list
+  [[interface]]
+  device = \"packet:eth0\"
+  address = [\"10.0.0.1/24\", \"fd00::1/64\"]
+  rp_filter = \"strict\" # or loose, off; forwarding and send_redirects = true or false
+  [[interface]]
+  device = \"packet:eth1\"
+  address = [\"10.1.0.1/24\", \"fd01::1/64\"]
+
 Where both are given, the file is read first; flags replace its single values and add to its
 lists. Flags of an interface mean the one that --device names, or the file's only one.";
 

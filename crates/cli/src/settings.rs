@@ -10,6 +10,7 @@ mod flags;
 mod judge;
 #[cfg(test)]
 mod tests;
+mod transit;
 pub(crate) mod words;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use floodwall_base::{IpCidr, MacAddr};
 use floodwall_dispatch::OnPanic;
 
+pub(crate) use self::transit::{HostTransit, InterfaceTransit};
 pub(crate) use self::words::ServiceWord;
 use crate::args::RunArgs;
 pub(crate) use floodwall_device::{DeviceKind, DeviceWord, KernelHalf};
@@ -57,6 +59,8 @@ pub(crate) struct InterfaceSettings {
     pub(crate) dhcp: Option<Given<bool>>,
     pub(crate) accept_ra: Option<Given<bool>>,
     pub(crate) autoconf: Option<Given<bool>>,
+    /// What it does with packets for others.
+    pub(crate) transit: InterfaceTransit,
 }
 
 impl InterfaceSettings {
@@ -73,6 +77,7 @@ impl InterfaceSettings {
             dhcp: None,
             accept_ra: None,
             autoconf: None,
+            transit: InterfaceTransit::default(),
         }
     }
 
@@ -115,6 +120,8 @@ pub(crate) struct Settings {
     pub(crate) socket: Option<Given<PathBuf>>,
     /// Where DNS servers and search list are written.
     pub(crate) dns_file: Option<Given<PathBuf>>,
+    /// What is done with packets for others.
+    pub(crate) transit: HostTransit,
 }
 
 impl Settings {

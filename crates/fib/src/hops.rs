@@ -108,7 +108,8 @@ impl Hops {
         (0..BUCKETS).find_map(|n| {
             let member = self.bucket(block, first.wrapping_add(n));
             let (words, flags) = self.at(member)?;
-            found_at(member, words, flags & !IS_GROUP, down)
+            let found = found_at(member, words, flags & !IS_GROUP, down)?;
+            Some(Found { is_choice: true, ..found })
         })
     }
 
@@ -139,7 +140,8 @@ fn found_at<A: Address>(
     };
     let gateway = (flags & HAS_GATEWAY != 0).then(|| addr(via_high, via_low));
     let src_addr = (flags & HAS_SOURCE != 0).then(|| addr(src_high, src_low));
-    Some(Found { kind, iface, gateway, src_addr, next_hop: NextHopId(id) })
+    let next_hop = NextHopId(id);
+    Some(Found { kind, iface, gateway, src_addr, next_hop, is_choice: false })
 }
 
 const fn kind_bits(kind: RouteKind) -> u64 {

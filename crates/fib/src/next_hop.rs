@@ -56,6 +56,8 @@ pub struct Found<A: Address> {
     pub src_addr: Option<A>,
     /// The object it came from: of a group, the member that was chosen.
     pub next_hop: NextHopId,
+    /// Whether it is one of several: another flow to the same destination may go another way.
+    pub is_choice: bool,
 }
 
 impl<A: Address> NextHop<A> {

@@ -93,7 +93,7 @@ impl<A: Family> Plan<A> {
 
 pub(crate) const fn verdict<A: Family>(kind: RouteKind) -> Found<A> {
     let (iface, next_hop) = (IfIndex::LOOPBACK, NextHopId(0));
-    Found { kind, iface, gateway: None, src_addr: None, next_hop }
+    Found { kind, iface, gateway: None, src_addr: None, next_hop, is_choice: false }
 }
 
 impl<A: Family> Shared<A> {

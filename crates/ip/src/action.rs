@@ -19,6 +19,8 @@ pub enum IcmpError {
     NoRoute,
     /// Somebody decided that it must not get there.
     Prohibited,
+    /// Its source's address means nothing where its destination is (IPv6 only).
+    BeyondScope,
     /// It does not fit the next link and may not be cut.
     PacketTooBig {
         /// Bytes of the largest packet that does.

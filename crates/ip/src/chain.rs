@@ -13,7 +13,7 @@
 use floodwall_base::{DropReason, limits};
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::ipv6_ext::{self, HEADER_LEN_MIN};
-use floodwall_wire::{ExtensionError, ExtensionLimits, ExtensionWalk, IpProtocol, ipv6};
+use floodwall_wire::{ExtensionError, ExtensionLimits, ExtensionWalk, IpProtocol, Step, ipv6};
 
 use crate::action::Refusal;
 use crate::input::extension_reason;
@@ -33,6 +33,34 @@ pub(crate) fn walk(
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
 ) -> Result<ExtensionWalk, Refusal> {
+    walk_until(packet, l3, start, limits, access, false)
+}
+
+/// Looks at the hop-by-hop header alone, which is all that a router looks at (RFC 8200 section 4):
+/// `len` is the length of the packet from `l3`.
+///
+/// # Errors
+/// As [`walk`].
+#[cold]
+pub(crate) fn hop_by_hop(
+    packet: &PacketBuf,
+    l3: usize,
+    len: usize,
+    limits: &ExtensionLimits,
+    access: &mut AccessCounters,
+) -> Result<(), Refusal> {
+    walk_until(packet, l3, (IpProtocol::HOP_BY_HOP, len), limits, access, true).map(|_| ())
+}
+
+#[inline]
+fn walk_until(
+    packet: &PacketBuf,
+    l3: usize,
+    start: (IpProtocol, usize),
+    limits: &ExtensionLimits,
+    access: &mut AccessCounters,
+    first_only: bool,
+) -> Result<ExtensionWalk, Refusal> {
     let (first, len) = start;
     let mut walk = ExtensionWalk::new(first, ipv6::HEADER_LEN, len, *limits);
     if first == IpProtocol::HOP_BY_HOP && has_no_length(packet, l3, access) {
@@ -44,9 +72,12 @@ pub(crate) fn walk(
         match flat.get(want.offset..) {
             Some(bytes) if bytes.len() >= want.len => {
                 access.borrow();
-                walk.feed(bytes).map_err(refusal)?;
+                let step = walk.feed(bytes).map_err(refusal)?;
+                if first_only && matches!(step, Step::Header { .. }) {
+                    return Ok(walk);
+                }
             }
-            _ => return walk_in_pieces(packet, l3, walk, access),
+            _ => return walk_in_pieces(packet, l3, walk, access, first_only),
         }
     }
     Ok(walk)
@@ -60,6 +91,7 @@ fn walk_in_pieces(
     l3: usize,
     mut walk: ExtensionWalk,
     access: &mut AccessCounters,
+    first_only: bool,
 ) -> Result<ExtensionWalk, Refusal> {
     let mut scratch = [0; SCRATCH];
     while let Some(want) = walk.wants() {
@@ -69,7 +101,10 @@ fn walk_in_pieces(
         let len = if whole <= SCRATCH && at + whole <= packet.len() { whole } else { want.len };
         let bytes =
             packet.header(at, len, &mut scratch, access).ok_or(DropReason::ExtensionLimit)?;
-        walk.feed(bytes).map_err(refusal)?;
+        let step = walk.feed(bytes).map_err(refusal)?;
+        if first_only && matches!(step, Step::Header { .. }) {
+            break;
+        }
     }
     Ok(walk)
 }

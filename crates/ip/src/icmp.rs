@@ -142,6 +142,7 @@ pub fn error_v4(pool: &Pool, error: IcmpError, packet: &PacketBuf, l3: usize) ->
         IcmpError::HostUnreachable => unreachable(Code::HOST),
         IcmpError::NoRoute => unreachable(Code::NETWORK),
         IcmpError::Prohibited => unreachable(Code::PROHIBITED),
+        IcmpError::BeyondScope => unreachable(Code::HOST),
         IcmpError::PacketTooBig { mtu } => Icmpv4Message::DestinationUnreachable {
             code: Code::FRAGMENTATION_NEEDED,
             next_hop_mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
@@ -156,6 +157,21 @@ pub fn error_v4(pool: &Pool, error: IcmpError, packet: &PacketBuf, l3: usize) ->
     let room = ERROR_MAX_V4 - ipv4::HEADER_LEN - icmpv4::HEADER_LEN;
     let (mut quote, body) = quote(pool, packet, l3, room)?;
     message.emit(body, quote.prepend_array()?);
+    Some(quote)
+}
+
+/// An ICMPv4 redirect to `gateway` for the host that `packet` is for, quoting it from `l3` on
+/// (RFC 792, RFC 1812 section 5.2.7.2). `None` where the pool is empty.
+#[must_use]
+pub fn redirect_v4(
+    pool: &Pool,
+    gateway: Ipv4Addr,
+    packet: &PacketBuf,
+    l3: usize,
+) -> Option<PacketBuf> {
+    let room = ERROR_MAX_V4 - ipv4::HEADER_LEN - icmpv4::HEADER_LEN;
+    let (mut quote, body) = quote(pool, packet, l3, room)?;
+    Icmpv4Message::Redirect { code: 1, gateway }.emit(body, quote.prepend_array()?);
     Some(quote)
 }
 
@@ -189,6 +205,7 @@ pub fn error_v6(
         IcmpError::HostUnreachable => unreachable(Code::ADDRESS),
         IcmpError::NoRoute => unreachable(Code::NO_ROUTE),
         IcmpError::Prohibited => unreachable(Code::PROHIBITED),
+        IcmpError::BeyondScope => unreachable(Code::BEYOND_SCOPE),
         IcmpError::PacketTooBig { mtu } => Icmpv6Message::PacketTooBig { mtu },
         IcmpError::HopLimitExceeded => time_exceeded_v6(icmpv6::TimeExceededCode::HOP_LIMIT),
         IcmpError::ReassemblyTimeExceeded => time_exceeded_v6(icmpv6::TimeExceededCode::REASSEMBLY),

@@ -116,6 +116,8 @@ pub struct Interface {
     pub mtu_v6: u32,
     /// The hop limit of the IPv6 packets that we send here.
     pub hop_limit: u8,
+    /// Whether IPv6 packets that arrive here are passed on: neighbours are told so.
+    pub is_router: bool,
     v4: Vec<Assigned<Ipv4Addr>>,
     v6: Vec<Assigned<Ipv6Addr>>,
     /// Of the IPv4 addresses and their prefixes' broadcast addresses, and of the IPv6 addresses.
@@ -145,6 +147,7 @@ impl Interface {
             admin_up: true,
             carrier: true,
             hop_limit: HOP_LIMIT,
+            is_router: false,
             mtu_v6: mtu,
             v4: Vec::with_capacity(ADDRESSES_MAX),
             v6: Vec::with_capacity(ADDRESSES_MAX),
@@ -176,6 +179,7 @@ impl Interface {
         (*admin_up, *carrier) = (other.admin_up, other.carrier);
         (*mtu_v6, *hop_limit) = (other.mtu_v6, other.hop_limit);
         name.clone_from(&other.name);
+        self.is_router = other.is_router;
         self.v4.clone_from(&other.v4);
         self.v6.clone_from(&other.v6);
         self.sieves = other.sieves;

@@ -8,9 +8,11 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod action;
+pub mod advertiser;
 pub mod arp;
 mod chain;
 pub mod dad;
+pub mod forward;
 pub mod fragment;
 pub mod icmp;
 pub mod icmp_limit;
@@ -24,6 +26,7 @@ pub mod output;
 pub mod ping;
 pub mod raw;
 pub mod reassembly;
+pub mod refragment;
 pub mod router_discovery;
 pub mod source_address;
 

@@ -33,7 +33,9 @@ use floodwall_wire::ndp::{
     RouterSolicitation,
 };
 
-pub use self::output::{advertisement, announce, probe, router_solicitation, solicitation};
+pub use self::output::{
+    advertisement, announce, probe, redirect, router_solicitation, solicitation,
+};
 
 use crate::iface::{AddressState, Interface};
 use crate::neighbor::{AdvertisementFlags, Heard, NeighborCache};

@@ -20,6 +20,7 @@ use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
 use crate::exceptions::RawSent;
+use crate::forward::Forwarding;
 use crate::multicast::Groups;
 use crate::paths::Paths;
 use crate::router::Routers;
@@ -34,6 +35,8 @@ const DAD_DELAY_MAX: Duration = Duration::from_millis(100);
 pub(crate) const MTU_MIN_V6: u32 = 1280;
 /// The least MTU that IPv4 may have (RFC 791).
 const MTU_MIN_V4: u32 = 68;
+/// Every router of the link (RFC 4291 section 2.7.1).
+const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// What the loopback carries: the largest IP packet.
 const MTU_LOOPBACK: u32 = 65_535;
 
@@ -157,6 +160,7 @@ pub(crate) fn stack(
         judge: Judge::new(workers),
         raw_sent: RawSent::new(config.raw_sockets_max),
         follows_redirects: config.accept_redirects,
+        forwarding: Forwarding::new(config, &mut random.secret),
         routers: Routers::new(config, random, now),
         detects: config.duplicate_address_detection,
         address_deadline: None,
@@ -265,6 +269,11 @@ fn interfaces(config: &StackConfig) -> Result<Vec<Interface>, ConfigError> {
                 Ok(()) | Err(InterfaceError::AddressExists(_)) => {}
                 Err(_) => return Err(ConfigError::Address { name, address }),
             }
+        }
+        if config.ipv6_forwarding && c.forwarding && ipv6 {
+            interface.is_router = true;
+            // There is room: nobody has joined anything yet (RFC 4291 section 2.8).
+            let _ = interface.join(ALL_ROUTERS.into());
         }
         all.push(interface);
     }

@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 
 use floodwall_base::{IpCidr, MacAddr, limits};
+use floodwall_ip::forward::{Martians, ReversePath};
 use floodwall_ip::{LinkMedium, ReassemblyConfig};
 use floodwall_wire::ExtensionLimits;
 use thiserror::Error;
@@ -29,6 +30,12 @@ pub struct InterfaceConfig {
     /// Whether DHCP servers there are asked for an address, routes and DNS (RFC 2131). Ethernet
     /// only.
     pub dhcp: bool,
+    /// Whether packets for others that arrive there are passed on, where the host does that.
+    pub forwarding: bool,
+    /// Whether the way back to the source of what is passed on is looked at (RFC 3704).
+    pub reverse_path: ReversePath,
+    /// Whether hosts there are told of a better first hop.
+    pub send_redirects: bool,
 }
 
 impl Default for InterfaceConfig {
@@ -43,6 +50,9 @@ impl Default for InterfaceConfig {
             accept_ra: false,
             autoconf: false,
             dhcp: false,
+            forwarding: true,
+            reverse_path: ReversePath::Off,
+            send_redirects: true,
         }
     }
 }
@@ -105,6 +115,12 @@ pub struct StackConfig {
     /// Whether echo requests to IPv6 groups are left without answer (RFC 4443 section 4.2 wants
     /// one).
     pub icmpv6_echo_ignore_multicast: bool,
+    /// Whether IPv4 packets for others are passed on (RFC 1812): `net.ipv4.ip_forward`.
+    pub ipv4_forwarding: bool,
+    /// The same for IPv6: `net.ipv6.conf.all.forwarding`.
+    pub ipv6_forwarding: bool,
+    /// Which addresses are never passed on.
+    pub martians: Martians,
 }
 
 impl Default for StackConfig {
@@ -128,6 +144,9 @@ impl Default for StackConfig {
             stable_secret: None,
             icmp_echo_ignore_broadcasts: true,
             icmpv6_echo_ignore_multicast: false,
+            ipv4_forwarding: false,
+            ipv6_forwarding: false,
+            martians: Martians::Impossible,
         }
     }
 }

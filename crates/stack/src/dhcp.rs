@@ -217,6 +217,13 @@ impl Stack {
             let ascent = Ascent { iface, l3, heading: *heading, to_group: false };
             return self.dhcp_input(cx, packet, ascent, upper);
         }
+        if self.forwards::<Ipv4Addr>(iface) {
+            return self.transit(
+                cx,
+                packet,
+                Ascent { iface, l3, heading: *heading, to_group: false },
+            );
+        }
         self.die_ip::<Ipv4Addr>(packet, DropReason::IpNotForUs);
     }
 

@@ -57,7 +57,9 @@ impl Stack {
             Allow::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
             Allow::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
         }
-        let ours = (!ascent.to_group).then_some(heading.dst_addr);
+        // Of what was passed through, none of our addresses is the destination.
+        let asked = !ascent.to_group && self.owns(heading.dst_addr);
+        let ours = asked.then_some(heading.dst_addr);
         let from = ours.or_else(|| self.source_for(cx, heading.src_addr, zone));
         let Some(src_addr) = from else { return };
         let ends = Ends { src_addr, dst_addr: heading.src_addr };
@@ -101,7 +103,20 @@ impl Stack {
             DropReason::ProtocolUnknown => {
                 pick(Counter::IpInUnknownProtos, Counter::Ip6InUnknownProtos)
             }
-            DropReason::NoBuffer => pick(Counter::IpInDiscards, Counter::Ip6InDiscards),
+            DropReason::NoBuffer
+            | DropReason::HandoffFull
+            | DropReason::InterfaceDown
+            | DropReason::RouteBlackhole
+            | DropReason::ForwardReversePath => pick(Counter::IpInDiscards, Counter::Ip6InDiscards),
+            DropReason::ForwardMartian
+            | DropReason::ForwardLinkScope
+            | DropReason::ForwardBroadcast => {
+                pick(Counter::IpInAddrErrors, Counter::Ip6InAddrErrors)
+            }
+            DropReason::NoRoute | DropReason::RouteUnreachable | DropReason::RouteProhibited => {
+                pick(Counter::IpInNoRoutes, Counter::Ip6InNoRoutes)
+            }
+            DropReason::PacketTooBig => pick(Counter::IpFragFails, Counter::Ip6InTooBigErrors),
             _ => pick(Counter::IpInHdrErrors, Counter::Ip6InHdrErrors),
         };
         self.stats.counters.count(counter);

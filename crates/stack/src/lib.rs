@@ -21,6 +21,7 @@ mod effort;
 mod errors;
 mod exceptions;
 mod fate;
+mod forward;
 mod host;
 mod link;
 mod multicast;
@@ -47,6 +48,7 @@ pub use addresses::{AddAddress, AddressError};
 pub use build::check;
 pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 pub use floodwall_dhcp as dhcp_client;
+pub use floodwall_ip::forward::{Martians, ReversePath};
 pub use floodwall_ip::router_discovery;
 pub use floodwall_ip::{
     AddressOrigin, Icmpv6Filter, LinkMedium, PingId, PingOpenError, PingRecvError, PingReply,

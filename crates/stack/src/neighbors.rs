@@ -15,6 +15,7 @@ use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::{Icmpv6Type, ethernet};
 
 use crate::cx::Cx;
+use crate::forward::Crosses;
 use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::tables::Tables;
@@ -314,7 +315,7 @@ impl Stack {
         spent
     }
 
-    fn neighbor_timers<A: Tables>(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    fn neighbor_timers<A: Crosses>(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
         let mut events = Events::new();
         let spent = A::neighbors(self).work(cx.now, budget, |event| events.push(event));
         for event in events.take() {
@@ -328,6 +329,7 @@ impl Stack {
                     while let Some(packet) = packets.pop_front() {
                         self.stats.pending -= 1;
                         self.tell_unreachable::<A>(&packet);
+                        self.tell_sender_unreachable::<A>(cx, &packet);
                         self.die_out::<A>(packet, DropReason::NeighborUnreachable);
                     }
                     self.paths.forget();

@@ -132,13 +132,23 @@ impl Stack {
             Err(DropReason::IpNotForUs) if self.dhcp_asks() => {
                 return self.dhcp_stray(cx, packet, l3, &heading);
             }
+            Err(DropReason::IpNotForUs) if self.forwards::<Ipv4Addr>(packet.iface()) => {
+                let ascent = Ascent { iface: packet.iface(), l3, heading, to_group: false };
+                return self.transit(cx, packet, ascent);
+            }
             Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
         };
         let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
-        if heading.is_fragment {
+        self.up_v4(cx, packet, ascent);
+    }
+
+    /// An IPv4 packet that is for us.
+    #[inline]
+    pub(crate) fn up_v4(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv4Addr>) {
+        if ascent.heading.is_fragment {
             return self.fragment_v4(cx, packet, ascent);
         }
-        match input::ipv4_upper(&packet, l3, &heading, &mut self.stats.access) {
+        match input::ipv4_upper(&packet, ascent.l3, &ascent.heading, &mut self.stats.access) {
             Ok(upper) => self.deliver_v4(cx, packet, ascent, upper),
             Err(refusal) => self.refuse(cx, packet, ascent, None, refusal),
         }
@@ -156,10 +166,20 @@ impl Stack {
         packet.truncate(l3 + heading.total_len);
         let to_group = match self.is_ours_v6(packet.iface(), &heading) {
             Ok(to_group) => to_group,
+            Err(DropReason::IpNotForUs) if self.forwards::<Ipv6Addr>(packet.iface()) => {
+                let ascent = Ascent { iface: packet.iface(), l3, heading, to_group: false };
+                return self.transit(cx, packet, ascent);
+            }
             Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
         };
         let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
-        let limits = &self.extension_limits;
+        self.up_v6(cx, packet, ascent);
+    }
+
+    /// An IPv6 packet that is for us.
+    #[inline]
+    pub(crate) fn up_v6(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv6Addr>) {
+        let (limits, Ascent { l3, heading, .. }) = (&self.extension_limits, ascent);
         match input::ipv6_upper(&packet, l3, &heading, limits, &mut self.stats.access) {
             Ok(Layers::Upper(upper)) => self.deliver_v6(cx, packet, ascent, upper),
             Ok(Layers::Fragment { place, upper }) => {

@@ -51,6 +51,8 @@ pub struct Stack {
     /// Whom raw sockets lately sent to.
     pub(crate) raw_sent: RawSent,
     pub(crate) follows_redirects: bool,
+    /// What is needed to pass others' packets on, where that is wanted.
+    pub(crate) forwarding: Option<Box<crate::forward::Forwarding>>,
     /// What routers said, of the interfaces that believe them.
     pub(crate) routers: Routers,
     pub(crate) reassembly_v4: Reassembly<Ipv4Addr>,
@@ -220,6 +222,7 @@ impl Stack {
             let Some(packet) = self.loopback.pop_front() else { break };
             self.input(cx, packet);
         }
+        self.forward_all(cx);
         self.effort_since(&before)
     }
 

@@ -337,7 +337,10 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
     if !interface.owns_v4(dst_addr).is_some_and(|state| state.is_assigned()) {
         let many = dst_addr.is_multicast() || interface.is_broadcast_v4(dst_addr);
         // Whoever asks for an address is answered at one that is not ours yet.
-        let open = many || stack.dhcp.asks() || interface.medium == LinkMedium::Loopback;
+        let open = many
+            || stack.dhcp.asks()
+            || stack.forwards::<Ipv4Addr>(interface.index)
+            || interface.medium == LinkMedium::Loopback;
         return open.then_some(Look::Is(Triage::Stranger));
     }
     if u16::from_be_bytes([frag0, frag1]) & 0x3fff != 0 {
@@ -371,7 +374,9 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         return Some(Look::Is(neighbor));
     }
     if !interface.owns_v6(dst_addr).is_some_and(|state| state.is_assigned()) {
-        let open = dst_addr.is_multicast() || interface.medium == LinkMedium::Loopback;
+        let open = dst_addr.is_multicast()
+            || stack.forwards::<Ipv6Addr>(interface.index)
+            || interface.medium == LinkMedium::Loopback;
         return open.then_some(Look::Is(Triage::Stranger));
     }
     match next {

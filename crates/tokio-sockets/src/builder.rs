@@ -277,6 +277,7 @@ impl NetworkBuilder {
                 accept_ra: learns,
                 autoconf: learns,
                 dhcp: learns,
+                ..InterfaceConfig::default()
             });
         }
         for adjust in self.adjust {

@@ -233,10 +233,11 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
         dhcp: wanted.wants_dhcp(),
         accept_ra: wanted.wants_routers(),
         autoconf: wanted.wants_autoconf(),
+        ..settings.transit.of_interface(&wanted.transit)
     };
     let interfaces = settings.interfaces.iter().zip(opened).map(interface).collect();
     let stable_secret = floodwall_device::stable_secret();
-    StackConfig { interfaces, stable_secret, ..StackConfig::default() }
+    StackConfig { interfaces, stable_secret, ..settings.transit.of_host() }
 }
 
 /// How leases are given back before the end, once the workers stand.

@@ -10,24 +10,39 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::transit::{self, Families};
 use super::words::{self, ServiceWord, Wrong, wrong};
-use super::{Given, InterfaceSettings, Place, Problem, Settings};
+use super::{Given, HostTransit, InterfaceSettings, InterfaceTransit, Place, Problem, Settings};
 
 /// Keys of the file itself, of an interface, of a service.
-const TOP: &[&str] =
-    &["cores", "cpu", "dns_file", "interface", "panic", "record", "service", "socket", "workers"];
+const TOP: &[&str] = &[
+    "cores",
+    "cpu",
+    "dns_file",
+    "forwarding",
+    "interface",
+    "martians",
+    "panic",
+    "record",
+    "service",
+    "socket",
+    "workers",
+];
 const INTERFACE: &[&str] = &[
     "accept_ra",
     "address",
     "autoconf",
     "device",
     "dhcp",
+    "forwarding",
     "gateway",
     "kernel_half",
     "mac",
     "mtu",
     "offload",
     "queues",
+    "rp_filter",
+    "send_redirects",
 ];
 const SERVICE: &[&str] = &["kind", "port", "join"];
 
@@ -165,6 +180,10 @@ impl Walk<'_> {
         settings.record = self.read(table, ("", "record"), text, path_word);
         settings.socket = self.read(table, ("", "socket"), text, path_word);
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);
+        settings.transit = HostTransit {
+            forwarding: self.read(table, ("", "forwarding"), forwarding, Ok),
+            martians: self.read(table, ("", "martians"), text, |t| transit::martians(&t)),
+        };
         for table in self.tables(table, "interface") {
             settings.interfaces.extend(self.interface(table));
         }
@@ -211,7 +230,12 @@ impl Walk<'_> {
         let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", words::gateway);
         let plain = InterfaceSettings::new(device?);
         let offload = offload.unwrap_or_else(|| plain.offload.clone());
-        let plain = InterfaceSettings { kernel_half, dhcp, accept_ra, autoconf, ..plain };
+        let transit = InterfaceTransit {
+            forwarding: self.read(table, (HERE, "forwarding"), truth, Ok),
+            rp_filter: self.read(table, (HERE, "rp_filter"), text, |t| transit::rp_filter(&t)),
+            send_redirects: self.read(table, (HERE, "send_redirects"), truth, Ok),
+        };
+        let plain = InterfaceSettings { kernel_half, dhcp, accept_ra, autoconf, transit, ..plain };
         Some(InterfaceSettings { mac, mtu, queues, offload, addresses, gateways, ..plain })
     }
 
@@ -261,6 +285,16 @@ fn number(value: &DeValue<'_>) -> Result<i64, Wrong> {
 fn truth(value: &DeValue<'_>) -> Result<bool, Wrong> {
     let odd = || wrong(this_is(value), "write true or false");
     value.as_bool().ok_or_else(odd)
+}
+
+/// Whether packets for others are passed on: of both families, or of one.
+fn forwarding(value: &DeValue<'_>) -> Result<Families, Wrong> {
+    match (value.as_bool(), value.as_str()) {
+        (Some(all), _) => Ok(Families { v4: all, v6: all }),
+        (_, Some("ipv4")) => Ok(Families { v4: true, v6: false }),
+        (_, Some("ipv6")) => Ok(Families { v4: false, v6: true }),
+        _ => Err(wrong(this_is(value), "write true, false, \"ipv4\" or \"ipv6\"")),
+    }
 }
 
 fn path_word(text: String) -> Result<PathBuf, Wrong> {

@@ -10,7 +10,8 @@ use core::net::Ipv6Addr;
 use floodwall_base::{MacAddr, solicited_node};
 use floodwall_packet::{Class, PacketBuf, Pool};
 use floodwall_wire::ndp::{
-    NdpOption, NeighborAdvertisementFields, NeighborSolicitationFields, RouterSolicitationFields,
+    NdpOption, NeighborAdvertisementFields, NeighborSolicitationFields, RedirectFields,
+    RouterSolicitationFields,
 };
 use floodwall_wire::{
     BufferTooShort, EtherType, EthernetFields, IpProtocol, Ipv6Fields, ethernet, ipv6,
@@ -68,7 +69,7 @@ pub fn advertisement(pool: &Pool, iface: &Interface, answer: &Advertisement) -> 
     let options = [NdpOption::TargetLinkAddr(iface.link_addr()?)];
     frame(pool, iface, link_dst_addr, target_addr, dst_addr, |out| {
         let fields = NeighborAdvertisementFields {
-            router: false,
+            router: iface.is_router,
             solicited,
             override_entry: true,
             target_addr,
@@ -100,6 +101,36 @@ pub fn router_solicitation(pool: &Pool, iface: &Interface) -> Option<PacketBuf> 
     frame(pool, iface, MacAddr::of_ipv6_multicast(dst_addr), src_addr, dst_addr, |out| {
         RouterSolicitationFields.emit_into(options, src_addr, dst_addr, out)
     })
+}
+
+/// The most bytes of a redirect, IPv6 header included (RFC 4861 section 4.5).
+const REDIRECT_MAX: usize = 1280;
+/// The fixed part of a redirect, a link address and the head of the option that quotes.
+const REDIRECT_LEN: usize = 40 + 8 + 8;
+
+/// Tells `ends.1`, from our link-local address `ends.0`, of a better first hop for `packet`, which
+/// is quoted from `l3` on (RFC 4861 section 8.2): the message without its IP header.
+#[must_use]
+pub fn redirect(
+    pool: &Pool,
+    ends: (Ipv6Addr, Ipv6Addr),
+    fields: RedirectFields,
+    target: Option<MacAddr>,
+    packet: &PacketBuf,
+    l3: usize,
+) -> Option<PacketBuf> {
+    let mut quote = [0; REDIRECT_MAX - ipv6::HEADER_LEN - REDIRECT_LEN];
+    let quoted = packet.copy_out(l3, &mut quote) & !7;
+    let quote = quote.get(..quoted)?;
+    let link_addr = target.map(NdpOption::TargetLinkAddr);
+    let all =
+        [NdpOption::RedirectedHeader(quote), link_addr.unwrap_or(NdpOption::RedirectedHeader(&[]))];
+    let options = if target.is_some() { all.as_slice() } else { all.get(..1)? };
+    let mut message = pool.alloc_for(REDIRECT_LEN + quoted)?;
+    let out = message.extend(REDIRECT_LEN + quoted)?;
+    let len = fields.emit_into(options, ends.0, ends.1, out).ok()?;
+    message.truncate(len);
+    Some(message)
 }
 
 /// A frame around the message that `emit` writes.

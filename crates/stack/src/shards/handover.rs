@@ -37,6 +37,7 @@ impl Stack {
                 HandoffKind::Believed => self.adopt_believed(cx, packet),
             }
         }
+        self.forward_all(cx);
         Units(u32::try_from(spent).unwrap_or(u32::MAX))
     }
 

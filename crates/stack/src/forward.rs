@@ -1,0 +1,573 @@
+//! Packets for others: a burst of them is gathered, looked up together, and passed on.
+//!
+//! Called by `rx.rs` for a packet that is not for this host on an interface that forwards, and by
+//! `shard.rs` and `shards/handover.rs` at the end of what arrived together. What a header alone
+//! decides stands in `floodwall_ip::forward`. Invariants: no state for a destination, a source or a
+//! flow; a packet passed on counts as `forwarded` in the ledger of what arrived and as `originated`
+//! in that of what leaves, so both balance; what is known of paths and redirects (`exceptions.rs`)
+//! is never used for others' packets; packets of one flow stay in order. A follower passes on what
+//! its own queue brought; a packet whose neighbour it does not know goes to the control shard as it
+//! arrived. Reading: RFC 1812 chapter 5, RFC 8200 sections 3 to 5, RFC 2992 (choice among several
+//! next hops). Not here: answers to senders (`fate.rs`), redirects (`forward/redirect.rs`).
+//!
+//! # Under flood
+//! Reachable by anyone, with any addresses. Bound: one burst of packets
+//! ([`BURST_MAX`](floodwall_base::limits::BURST_MAX)) and nothing that outlives it; neighbours that
+//! do not answer are bounded by `floodwall_ip::neighbor`, and what a follower hands over for them
+//! by [`FORWARD_HANDED_MAX`](floodwall_base::limits::FORWARD_HANDED_MAX) a round. Worst work per
+//! packet: two look-ups, one neighbour, one answer within the limits of `ip/icmp_limit.rs`. Honest
+//! traffic to resolved neighbours loses nothing; first contact with a new one may be refused
+//! (`NeighborTableFull`, `NeighborPendingFull`). Counters: `IpForwDatagrams`,
+//! `Ip6OutForwDatagrams`, and the drops named here.
+
+mod redirect;
+mod way;
+
+use core::mem;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::limits::{BURST_MAX, FORWARD_HANDED_MAX};
+use floodwall_base::{Address, Counter, DropReason, Family, HashKey, IfIndex, SecretRandom};
+use floodwall_fib::{Found, Query, RouteKind};
+use floodwall_ip::forward::{self, Fit, Martians, ReversePath};
+use floodwall_ip::{IcmpError, Refusal, input};
+use floodwall_packet::PacketBuf;
+use floodwall_wire::{IpProtocol, ethernet};
+
+use self::way::{Stations, Way};
+use crate::config::StackConfig;
+use crate::cx::Cx;
+use crate::rx::Ascent;
+use crate::shard::Stack;
+use crate::shards::Role;
+use crate::tables::Tables;
+
+/// What one interface lets pass.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Port {
+    v4: bool,
+    v6: bool,
+    reverse_path: ReversePath,
+    redirects: bool,
+}
+
+/// A packet that waits for the end of its burst.
+pub(crate) struct Transit<A> {
+    packet: PacketBuf,
+    ascent: Ascent<A>,
+}
+
+/// What a stack has that forwards; see the file's head.
+pub(crate) struct Forwarding {
+    ports: Box<[Port]>,
+    martians: Martians,
+    /// Whether any interface looks at the way back.
+    looks_back: bool,
+    /// Which of several ways a flow takes.
+    key: HashKey,
+    v4: Vec<Transit<Ipv4Addr>>,
+    v6: Vec<Transit<Ipv6Addr>>,
+    /// Packets of this round whose neighbour another shard is to find.
+    handed: usize,
+}
+
+impl Forwarding {
+    /// `None` where nothing is forwarded.
+    pub(crate) fn new(config: &StackConfig, random: &mut SecretRandom) -> Option<Box<Self>> {
+        let (v4, v6) = (config.ipv4_forwarding, config.ipv6_forwarding);
+        if !v4 && !v6 {
+            return None;
+        }
+        // The loopback's comes first: nothing is forwarded from there.
+        let configured = config.interfaces.iter().map(|interface| Port {
+            v4: v4 && interface.forwarding,
+            v6: v6 && interface.forwarding,
+            reverse_path: interface.reverse_path,
+            redirects: interface.send_redirects,
+        });
+        let ports: Box<[Port]> = core::iter::once(Port::default()).chain(configured).collect();
+        Some(Box::new(Self {
+            looks_back: ports.iter().any(|port| port.reverse_path != ReversePath::Off),
+            ports,
+            martians: config.martians,
+            key: random.hash_key(),
+            v4: Vec::with_capacity(BURST_MAX),
+            v6: Vec::with_capacity(BURST_MAX),
+            handed: 0,
+        }))
+    }
+
+    fn port(&self, iface: IfIndex) -> Port {
+        self.ports.get(usize::from(iface.0)).copied().unwrap_or_default()
+    }
+}
+
+/// What differs between the families when a packet is passed on.
+pub(crate) trait Crosses: Tables {
+    const FORWARDED: Counter;
+
+    fn batch(forwarding: &mut Forwarding) -> &mut Vec<Transit<Self>>;
+    fn is_open(port: Port) -> bool;
+    /// The packet is for ourselves after all: up it goes.
+    fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>);
+    /// The header of a packet that begins with it.
+    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>>;
+}
+
+impl Crosses for Ipv4Addr {
+    const FORWARDED: Counter = Counter::IpForwDatagrams;
+
+    fn batch(forwarding: &mut Forwarding) -> &mut Vec<Transit<Self>> {
+        &mut forwarding.v4
+    }
+    fn is_open(port: Port) -> bool {
+        port.v4
+    }
+    fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
+        stack.up_v4(cx, packet, ascent);
+    }
+    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>> {
+        let heading = input::ipv4(packet, 0, &mut stack.stats.access).ok()?;
+        Some(Ascent { iface: packet.iface(), l3: 0, heading, to_group: false })
+    }
+}
+
+impl Crosses for Ipv6Addr {
+    const FORWARDED: Counter = Counter::Ip6OutForwDatagrams;
+
+    fn batch(forwarding: &mut Forwarding) -> &mut Vec<Transit<Self>> {
+        &mut forwarding.v6
+    }
+    fn is_open(port: Port) -> bool {
+        port.v6
+    }
+    fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
+        stack.up_v6(cx, packet, ascent);
+    }
+    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>> {
+        let heading = input::ipv6(packet, 0, &mut stack.stats.access).ok()?;
+        Some(Ascent { iface: packet.iface(), l3: 0, heading, to_group: false })
+    }
+}
+
+impl Stack {
+    /// Whether packets for others that arrive there are passed on.
+    #[inline]
+    pub(crate) fn forwards<A: Crosses>(&self, iface: IfIndex) -> bool {
+        self.forwarding.as_ref().is_some_and(|forwarding| A::is_open(forwarding.port(iface)))
+    }
+
+    /// A packet that is not for this host on the interface that it came by: it waits for the end
+    /// of its burst, or dies, or is for us after all.
+    #[inline]
+    pub(crate) fn transit<A: Crosses>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<A>,
+    ) {
+        if !self.is_surely_elsewhere(ascent.heading.dst_addr) {
+            match self.is_elsewhere(ascent.heading.dst_addr) {
+                Ok(true) => {}
+                Ok(false) => return A::arrive(self, cx, packet, ascent),
+                Err(reason) => return self.die_ip::<A>(packet, reason),
+            }
+        }
+        if packet.is_link_group() {
+            return self.die_ip::<A>(packet, DropReason::ForwardBroadcast);
+        }
+        let Some(forwarding) = &mut self.forwarding else {
+            return self.die_ip::<A>(packet, DropReason::IpNotForUs);
+        };
+        let (heading, l3, limits) = (&ascent.heading, ascent.l3, &self.extension_limits);
+        let access = &mut self.stats.access;
+        let may = forward::may_cross(heading.src_addr, heading.dst_addr, forwarding.martians)
+            .and_then(|()| forward::may_go_on(&packet, l3, heading, limits, access));
+        if let Err(refusal) = may {
+            return self.refuse(cx, packet, ascent, None, refusal);
+        }
+        let batch = A::batch(forwarding);
+        batch.push(Transit { packet, ascent });
+        if batch.len() >= BURST_MAX {
+            self.forward_burst::<A>(cx);
+        }
+    }
+
+    /// Whether no interface can have this address, found in a few instructions each.
+    #[inline]
+    fn is_surely_elsewhere<A: Address>(&self, addr: A) -> bool {
+        match addr.to_ip() {
+            IpAddr::V4(addr) => self.interfaces.iter().all(|i| i.is_surely_foreign_v4(addr)),
+            IpAddr::V6(addr) => self.interfaces.iter().all(|i| i.is_surely_foreign_v6(addr)),
+        }
+    }
+
+    /// Whether an address is somebody else's: a router takes what is for any of its addresses
+    /// (RFC 1812 section 4.2.2.11), but those of another link.
+    #[cold]
+    fn is_elsewhere<A: Address>(&self, addr: A) -> Result<bool, DropReason> {
+        if let IpAddr::V4(addr) = addr.to_ip()
+            && self.interfaces.iter().any(|i| i.is_broadcast_v4(addr))
+        {
+            return Err(DropReason::ForwardBroadcast);
+        }
+        Ok(addr.is_link_scope() || !self.owns(addr))
+    }
+
+    /// The end of what arrived together: everything that waits goes on.
+    #[inline]
+    pub(crate) fn forward_all(&mut self, cx: &mut Cx<'_>) {
+        let Some(forwarding) = &mut self.forwarding else { return };
+        forwarding.handed = 0;
+        let (v4, v6) = (!forwarding.v4.is_empty(), !forwarding.v6.is_empty());
+        if v4 {
+            self.forward_burst::<Ipv4Addr>(cx);
+        }
+        if v6 {
+            self.forward_burst::<Ipv6Addr>(cx);
+        }
+    }
+
+    /// Looks all up together, then acts on each in order.
+    fn forward_burst<A: Crosses>(&mut self, cx: &mut Cx<'_>) {
+        let Some(forwarding) = &mut self.forwarding else { return };
+        let looks_back = forwarding.looks_back;
+        let mut batch = mem::take(A::batch(forwarding));
+        self.stats.counters.count(Counter::FloodwallForwardBursts);
+        let mut addrs = [A::UNSPECIFIED; BURST_MAX];
+        let mut found = [None; BURST_MAX];
+        for (addr, transit) in addrs.iter_mut().zip(&batch) {
+            *addr = transit.ascent.heading.dst_addr;
+        }
+        let count = batch.len().min(BURST_MAX);
+        self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut found);
+        let mut back = [None; BURST_MAX];
+        if looks_back {
+            for (addr, transit) in addrs.iter_mut().zip(&batch) {
+                *addr = transit.ascent.heading.src_addr;
+            }
+            self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut back);
+        }
+        let mut way = Way::NONE;
+        for (transit, (found, back)) in batch.drain(..).zip(found.into_iter().zip(back)) {
+            if looks_back && !self.comes_by_its_way(&transit, back) {
+                self.stats.counters.count(Counter::TcpExtIPReversePathFilter);
+                self.die_ip::<A>(transit.packet, DropReason::ForwardReversePath);
+                continue;
+            }
+            self.forward(cx, transit, found, &mut way);
+        }
+        // The memory of the batch is used again.
+        if let Some(forwarding) = &mut self.forwarding {
+            *A::batch(forwarding) = batch;
+        }
+    }
+
+    fn comes_by_its_way<A: Crosses>(&self, transit: &Transit<A>, back: Option<Found<A>>) -> bool {
+        let iface = transit.ascent.iface;
+        let port = self.forwarding.as_ref().map(|f| f.port(iface)).unwrap_or_default();
+        let same = back.is_some_and(|back| back.iface == iface);
+        let back = back.map(|back| (back.kind, back.is_choice));
+        forward::comes_by_its_way(port.reverse_path, back, same)
+    }
+
+    /// Where each of `addrs` leads from here.
+    #[inline]
+    fn routes_to<A: Tables>(&self, cx: &Cx<'_>, addrs: &[A], found: &mut [Option<Found<A>>]) {
+        match (&self.role, &cx.peers) {
+            (Role::Follower(follower), Some(peers)) => {
+                let routes = A::fib_reader(&follower.routes);
+                routes.lookup_burst(peers.view, addrs, cx.now, found);
+            }
+            (Role::Follower(_), None) => {}
+            _ => A::fib(self).lookup_burst(addrs, cx.now, found),
+        }
+    }
+
+    /// Where one packet leads, whose destination has several ways: its flow decides.
+    #[cold]
+    fn route_of_flow<A: Crosses>(&mut self, cx: &Cx<'_>, transit: &Transit<A>) -> Option<Found<A>> {
+        let heading = &transit.ascent.heading;
+        let flow = self.flow_of(transit);
+        let query = Query { flow: Some(flow), ..Query::to(heading.dst_addr) };
+        match (&self.role, &cx.peers) {
+            (Role::Follower(follower), Some(peers)) => {
+                A::fib_reader(&follower.routes).lookup_query(peers.view, &query, cx.now)
+            }
+            (Role::Follower(_), None) => None,
+            _ => A::fib(self).lookup_query(&query, cx.now),
+        }
+    }
+
+    /// A keyed hash of a packet's flow: addresses and protocol, and the ports of what is no
+    /// fragment; of IPv6 behind extension headers the flow label (RFC 6438).
+    fn flow_of<A: Crosses>(&mut self, transit: &Transit<A>) -> u64 {
+        let Transit { packet, ascent } = transit;
+        let (heading, mut bytes) = (&ascent.heading, [0; 40]);
+        let (ends, rest) = bytes.split_at_mut(32);
+        let ends_of = [heading.src_addr, heading.dst_addr].map(Address::to_bits_aligned);
+        for (out, bits) in ends.chunks_exact_mut(16).zip(ends_of) {
+            out.copy_from_slice(&bits.to_be_bytes());
+        }
+        let has_ports = matches!(heading.protocol, IpProtocol::UDP | IpProtocol::TCP);
+        let at = match (has_ports && !heading.is_fragment, A::FAMILY) {
+            (true, _) => Some(ascent.l3 + heading.header_len),
+            (false, Family::V6) => Some(ascent.l3),
+            (false, Family::V4) => None,
+        };
+        let mut scratch = [0; 4];
+        let word: Option<&[u8; 4]> =
+            at.and_then(|at| packet.header_array(at, &mut scratch, &mut self.stats.access));
+        let (protocol, word_out) = rest.split_at_mut(4);
+        protocol.fill(heading.protocol.0);
+        if let Some(word) = word {
+            word_out.copy_from_slice(word);
+        }
+        self.forwarding.as_ref().map_or(0, |forwarding| forwarding.key.bytes(&bytes))
+    }
+
+    /// One packet whose route has been looked up.
+    #[inline]
+    fn forward<A: Crosses>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        transit: Transit<A>,
+        found: Option<Found<A>>,
+        way: &mut Way<A>,
+    ) {
+        let found = match found {
+            Some(found) if found.is_choice => self.route_of_flow(cx, &transit),
+            found => found,
+        };
+        let Transit { packet, ascent } = transit;
+        if self.is_behind() {
+            return self.hand_transit::<A>(cx, packet);
+        }
+        let Some(found) = found.filter(|found| found.kind.is_unicast()) else {
+            return self.leads_nowhere(cx, packet, ascent, found.map(|found| found.kind));
+        };
+        let next_hop = found.gateway.unwrap_or(ascent.heading.dst_addr);
+        if way.is_to(found.iface, next_hop) {
+            self.stats.counters.count(Counter::FloodwallForwardAgain);
+        } else {
+            *way = self.way(cx, found.iface, next_hop);
+        }
+        let len = packet.len() - ascent.l3;
+        let plain = len <= way.mtu as usize && found.iface != ascent.iface;
+        if !plain && !self.may_leave(cx, &packet, &ascent, way) {
+            return self.too_big(cx, packet, ascent, way.mtu);
+        }
+        match way.stations {
+            Stations::Down => {
+                let unreachable = Refusal::owing(DropReason::InterfaceDown, IcmpError::NoRoute);
+                self.refuse(cx, packet, ascent, None, unreachable);
+            }
+            Stations::Unknown => self.forward_unresolved(cx, packet, ascent, way),
+            _ if len > way.mtu as usize => self.forward_cut(cx, packet, ascent, way),
+            stations => self.forward_at_once(cx, packet, ascent, (way.iface, stations)),
+        }
+    }
+
+    /// What is owed for a packet whose route leads nowhere, or to ourselves.
+    #[cold]
+    fn leads_nowhere<A: Crosses>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<A>,
+        kind: Option<RouteKind>,
+    ) {
+        if kind == Some(RouteKind::Local) {
+            return A::arrive(self, cx, packet, ascent);
+        }
+        let mut refusal = forward::nowhere::<A>(kind.unwrap_or_default());
+        if kind.is_none() && self.leads_into_a_dead_link(cx, ascent.heading.dst_addr) {
+            refusal.reason = DropReason::InterfaceDown;
+        }
+        self.refuse(cx, packet, ascent, None, refusal);
+    }
+
+    /// What is not plain: false where the packet is too big for the link. Tells the sender of a
+    /// better way where it leaves by the link that it came by.
+    #[cold]
+    fn may_leave<A: Crosses>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: &PacketBuf,
+        ascent: &Ascent<A>,
+        way: &Way<A>,
+    ) -> bool {
+        let len = way::largest_piece(packet, ascent.l3);
+        let access = &mut self.stats.access;
+        let fit = forward::fit::<A>(len, way.mtu, || {
+            let mut scratch = [0; 1];
+            let flags: Option<&[u8; 1]> = packet.header_array(ascent.l3 + 6, &mut scratch, access);
+            flags.is_none_or(|flags| flags[0] & 0x40 != 0)
+        });
+        if fit == Fit::TooBig {
+            return false;
+        }
+        if way.iface == ascent.iface {
+            self.redirect_sender(cx, packet, ascent, way);
+        }
+        true
+    }
+
+    #[cold]
+    fn too_big<A: Crosses>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<A>,
+        mtu: u32,
+    ) {
+        let reason = DropReason::PacketTooBig;
+        self.refuse(
+            cx,
+            packet,
+            ascent,
+            None,
+            Refusal::owing(reason, IcmpError::PacketTooBig { mtu }),
+        );
+    }
+
+    /// Counts a packet that goes on, in both ledgers.
+    #[inline]
+    fn count_forwarded<A: Crosses>(&mut self) {
+        self.stats.counters.count(A::FORWARDED);
+        self.stats.fates.forwarded += 1;
+        self.stats.fates.originated += 1;
+    }
+
+    /// Takes a hop from a packet where it lies. Gives it back counted as dead where it cannot be
+    /// written.
+    #[inline]
+    fn lower<A: Crosses>(&mut self, cx: &Cx<'_>, packet: &mut PacketBuf, l3: usize) -> bool {
+        let lowered = packet.first_mut().and_then(|bytes| {
+            let header = bytes.get_mut(l3..)?.first_chunk_mut()?;
+            forward::lower_hop_limit::<A>(header);
+            Some(())
+        });
+        lowered.is_some() || self.lower_in_pieces::<A>(cx, packet, l3)
+    }
+
+    /// A header that is shared, or straddles chunks.
+    #[cold]
+    fn lower_in_pieces<A: Crosses>(
+        &mut self,
+        cx: &Cx<'_>,
+        packet: &mut PacketBuf,
+        l3: usize,
+    ) -> bool {
+        let Ok(bytes) = packet.pulldown(cx.pool, l3, 12, &mut self.stats.access) else {
+            return false;
+        };
+        let Some(header) = bytes.first_chunk_mut() else { return false };
+        forward::lower_hop_limit::<A>(header);
+        true
+    }
+
+    /// The usual case: the neighbour is known and the packet fits. The link header is written where
+    /// the old one was.
+    #[inline]
+    fn forward_at_once<A: Crosses>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut packet: PacketBuf,
+        ascent: Ascent<A>,
+        (iface, stations): (IfIndex, Stations),
+    ) {
+        if !self.lower::<A>(cx, &mut packet, ascent.l3) {
+            return self.die_ip::<A>(packet, DropReason::NoBuffer);
+        }
+        self.count_forwarded::<A>();
+        packet.set_iface(iface);
+        if let Stations::Known(stations) = stations
+            && ascent.l3 == ethernet::HEADER_LEN
+            && let Some(header) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut::<12>())
+        {
+            *header = stations;
+            return self.depart(cx, packet);
+        }
+        way::change_link_header(&mut packet, ascent.l3, stations);
+        self.leave_by::<A>(cx, packet, stations);
+    }
+
+    /// An IP packet without link header leaves to a neighbour that is known.
+    fn leave_by<A: Crosses>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, stations: Stations) {
+        match stations {
+            Stations::Known(stations) => match way::frame::<A>(cx.pool, packet, stations) {
+                Ok(packet) => self.depart(cx, packet),
+                Err(packet) => self.die_out::<A>(packet, DropReason::NoBuffer),
+            },
+            _ => self.depart(cx, packet),
+        }
+    }
+
+    /// Passes a packet on in pieces.
+    #[cold]
+    fn forward_cut<A: Crosses>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut packet: PacketBuf,
+        ascent: Ascent<A>,
+        way: &Way<A>,
+    ) {
+        if way::is_super_frame(&packet) {
+            // Its device cuts it, as the sender meant it.
+            return self.forward_at_once(cx, packet, ascent, (way.iface, way.stations));
+        }
+        if !self.lower::<A>(cx, &mut packet, ascent.l3) {
+            return self.die_ip::<A>(packet, DropReason::NoBuffer);
+        }
+        packet.trim_front(ascent.l3);
+        packet.set_iface(way.iface);
+        self.count_forwarded::<A>();
+        match floodwall_ip::refragment::recut(cx.pool, packet, way.mtu as usize) {
+            Ok(mut pieces) => {
+                let count = pieces.len() as u64;
+                self.stats.counters.count(A::FRAG_OKS);
+                self.stats.counters.add(A::FRAG_CREATES, count);
+                self.stats.fates.originated += count.saturating_sub(1);
+                while let Some(piece) = pieces.pop_front() {
+                    self.leave_by::<A>(cx, piece, way.stations);
+                }
+            }
+            Err((packet, reason)) => {
+                self.stats.counters.count(A::FRAG_FAILS);
+                self.die_out::<A>(packet, reason);
+            }
+        }
+    }
+
+    /// Lets the control shard pass a packet on, which is as it arrived: a bounded number in a
+    /// round, so that what leads to nobody does not crowd out what the control shard alone
+    /// understands.
+    #[cold]
+    fn hand_transit<A: Crosses>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+        let Some(forwarding) = &mut self.forwarding else {
+            return self.die(packet, DropReason::HandoffFull);
+        };
+        forwarding.handed += 1;
+        if forwarding.handed > FORWARD_HANDED_MAX {
+            return self.die_ip::<A>(packet, DropReason::HandoffFull);
+        }
+        self.hand_in(cx, packet, None);
+    }
+
+    /// A packet of others' that waited for a neighbour in vain: its sender is told (RFC 4861
+    /// section 7.2.2, RFC 1812 section 5.2.7.1).
+    pub(crate) fn tell_sender_unreachable<A: Crosses>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: &PacketBuf,
+    ) {
+        if self.forwarding.is_none() {
+            return;
+        }
+        let Some(ascent) = A::reread(self, packet) else { return };
+        if !self.owns(ascent.heading.src_addr) {
+            self.answer_error(cx, packet, ascent, None, IcmpError::HostUnreachable);
+        }
+    }
+}

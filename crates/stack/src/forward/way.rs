@@ -1,0 +1,180 @@
+//! `Way`: how packets leave to one next hop, found once for all of a burst that go there.
+//!
+//! Called by `forward.rs`. Invariant: a way is forgotten with its burst, so nothing learnt later
+//! can be missed. Not here: what is cut, and who is told.
+
+use floodwall_base::{DropReason, IfIndex, MacAddr};
+use floodwall_ip::{LinkMedium, Resolution};
+use floodwall_packet::{PacketBuf, Pool};
+use floodwall_wire::{EthernetFields, ethernet};
+
+use super::{Crosses, Stack};
+use crate::cx::Cx;
+use crate::rx::Ascent;
+use crate::tables::Tables;
+
+/// Bytes of both stations in a frame's header.
+const STATIONS: usize = 12;
+
+/// Who stands in the link header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stations {
+    /// The neighbour, then ourselves.
+    Known([u8; STATIONS]),
+    /// The link has none.
+    Bare,
+    /// The neighbour's link address is not known here.
+    Unknown,
+    /// The link carries nothing.
+    Down,
+}
+
+/// See the file's head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Way<A> {
+    pub(super) iface: IfIndex,
+    next_hop: Option<A>,
+    pub(super) mtu: u32,
+    pub(super) stations: Stations,
+}
+
+impl<A: Copy + PartialEq> Way<A> {
+    /// To nobody.
+    pub(super) const NONE: Self =
+        Self { iface: IfIndex::LOOPBACK, next_hop: None, mtu: 0, stations: Stations::Down };
+
+    /// Whether packets to `next_hop` go this way, and it is known.
+    #[inline]
+    pub(super) fn is_to(&self, iface: IfIndex, next_hop: A) -> bool {
+        self.iface == iface && self.next_hop == Some(next_hop) && self.stations != Stations::Unknown
+    }
+
+    pub(super) const fn next_hop(&self) -> Option<A> {
+        self.next_hop
+    }
+}
+
+/// The largest IP packet that leaves for this one: the packet, or of a super-frame its pieces.
+pub(super) fn largest_piece(packet: &PacketBuf, l3: usize) -> usize {
+    let len = packet.len() - l3;
+    match packet.offload().filter(|offload| offload.gso_type != 0) {
+        Some(offload) => {
+            let headers = usize::from(offload.header_len).saturating_sub(l3);
+            len.min(headers + usize::from(offload.gso_size))
+        }
+        None => len,
+    }
+}
+
+/// Whether its device cuts the packet.
+pub(super) fn is_super_frame(packet: &PacketBuf) -> bool {
+    packet.offload().is_some_and(|offload| offload.gso_type != 0)
+}
+
+/// Takes the link header away; what a device was told of offsets into the frame moves along.
+#[cold]
+pub(super) fn change_link_header(packet: &mut PacketBuf, l3: usize, stations: Stations) {
+    packet.trim_front(l3);
+    let after = if matches!(stations, Stations::Known(_)) { ethernet::HEADER_LEN } else { 0 };
+    if let Some(mut offload) = packet.offload().filter(|_| l3 != after) {
+        let moved = |at: u16| {
+            let at = (usize::from(at) + after).saturating_sub(l3);
+            u16::try_from(at).unwrap_or(u16::MAX)
+        };
+        offload.checksum_start = moved(offload.checksum_start);
+        offload.header_len = moved(offload.header_len);
+        packet.set_offload(offload);
+    }
+}
+
+/// The frame around an IP packet.
+pub(super) fn frame<A: Tables>(
+    pool: &Pool,
+    packet: PacketBuf,
+    stations: [u8; STATIONS],
+) -> Result<PacketBuf, PacketBuf> {
+    let mut packet = packet.push_header(pool, ethernet::HEADER_LEN)?;
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = stations;
+    let header = EthernetFields {
+        dst_addr: MacAddr([d0, d1, d2, d3, d4, d5]),
+        src_addr: MacAddr([s0, s1, s2, s3, s4, s5]),
+        ether_type: A::ETHER_TYPE,
+    };
+    if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
+        header.emit(out);
+    }
+    Ok(packet)
+}
+
+impl Stack {
+    /// How packets leave by an interface to a neighbour, as far as that is known.
+    pub(super) fn way<A: Crosses>(&mut self, cx: &Cx<'_>, iface: IfIndex, next_hop: A) -> Way<A> {
+        let next_hop_is = Some(next_hop);
+        let Some(interface) = self.interfaces.get(usize::from(iface.0)).filter(|i| i.up) else {
+            return Way { iface, next_hop: next_hop_is, ..Way::NONE };
+        };
+        let v4 = A::BITS == 32;
+        let mtu = if v4 { interface.mtu } else { interface.mtu_v6 };
+        let stations = match interface.medium {
+            LinkMedium::Ip => Stations::Bare,
+            // Nobody is behind it.
+            LinkMedium::Loopback => Stations::Down,
+            LinkMedium::Ethernet(MacAddr([s0, s1, s2, s3, s4, s5])) => {
+                let neighbor = match self.is_follower() {
+                    true => self.published_neighbor(cx, iface, next_hop),
+                    false => A::neighbors(self).lookup(iface, next_hop, cx.now),
+                };
+                neighbor.map_or(Stations::Unknown, |MacAddr([d0, d1, d2, d3, d4, d5])| {
+                    Stations::Known([d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5])
+                })
+            }
+        };
+        Way { iface, next_hop: next_hop_is, mtu, stations }
+    }
+
+    /// A packet whose neighbour is not known: it waits, within the neighbour's bounds, or goes to
+    /// who finds neighbours.
+    #[cold]
+    pub(super) fn forward_unresolved<A: Crosses>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut packet: PacketBuf,
+        ascent: Ascent<A>,
+        way: &Way<A>,
+    ) {
+        let Some(next_hop) = way.next_hop() else {
+            return self.die_ip::<A>(packet, DropReason::NoRoute);
+        };
+        if self.is_follower() {
+            return self.hand_transit::<A>(cx, packet);
+        }
+        if !self.lower::<A>(cx, &mut packet, ascent.l3) {
+            return self.die_ip::<A>(packet, DropReason::NoBuffer);
+        }
+        change_link_header(&mut packet, ascent.l3, Stations::Known([0; STATIONS]));
+        packet.set_iface(way.iface);
+        self.count_forwarded::<A>();
+        // What is to be cut is so when it leaves: until then it is one packet that waits.
+        match A::neighbors(self).resolve(way.iface, next_hop, cx.now, packet) {
+            Resolution::Known(packet, _) => {
+                self.die_out::<A>(packet, DropReason::NeighborUnreachable);
+            }
+            Resolution::Waiting { solicit, dropped } => {
+                self.stats.pending += 1;
+                if let Some(dropped) = dropped {
+                    self.stats.pending -= 1;
+                    self.die_out::<A>(dropped, DropReason::NeighborPendingFull);
+                }
+                if solicit {
+                    self.solicit(cx, way.iface, next_hop.to_ip(), None);
+                }
+            }
+            Resolution::Refused(packet, reason) => {
+                if reason == DropReason::NeighborUnreachable {
+                    self.tell_sender_unreachable::<A>(cx, &packet);
+                }
+                self.die_out::<A>(packet, reason);
+            }
+        }
+    }
+}
