@@ -18,6 +18,7 @@ mod classify;
 pub mod contract;
 mod demux;
 mod ephemeral;
+mod fair;
 mod groups;
 mod icmp_error;
 mod id;
@@ -28,12 +29,14 @@ mod ready;
 mod receive;
 mod settings;
 mod shared;
+mod sketch;
 mod sockets;
 
 #[cfg(test)]
 mod tests;
 
 pub use classify::{Asked, Sought, Whose};
+pub use fair::{Ask, FairShare};
 pub use groups::GroupFilter;
 pub use icmp_error::{IcmpError, IcmpVerdict, Quote};
 pub use id::{SocketClosed, SocketId};
@@ -43,4 +46,5 @@ pub use output::{Front, Prepared, SendError, gather};
 pub use receive::{ReceiveSlot, Received, ReceivedPacket, RecvError, copy_datagram};
 pub use settings::{EPHEMERAL_PORTS, SocketSettings, UdpConfig};
 pub use shared::part_of;
+pub use sketch::{Granted, PrefixSketch, ROWS as SKETCH_ROWS};
 pub use sockets::{BindError, ConnectError, GroupError, OpenError, Udp};

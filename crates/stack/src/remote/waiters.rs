@@ -220,7 +220,7 @@ mod tests {
             let (waiters, cell) = (Waiters::default(), WakerCell::new());
             let over = AtomicBool::new(false);
             thread::scope(|scope| {
-                scope.spawn(|| {
+                let waking = scope.spawn(|| {
                     while !over.load(Ordering::Acquire) {
                         if let Some(waker) = cell.take() {
                             waker.wake();
@@ -239,6 +239,7 @@ mod tests {
                     .collect();
                 joining.into_iter().for_each(|thread| thread.join().unwrap());
                 over.store(true, Ordering::Release);
+                waking.join().unwrap();
             });
             done.send(()).unwrap();
         });
