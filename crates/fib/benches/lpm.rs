@@ -256,6 +256,11 @@ struct Lifetime {
 
 /// The second pass: what each entry leads to at `now`.
 fn resolve(lifetimes: &[Lifetime], now: u64, found: &mut [u32]) {
+    for found in found.iter().filter(|found| **found & ENTRY != 0) {
+        if let Some(lifetime) = lifetimes.get((*found & !ENTRY) as usize) {
+            floodwall_sync::prefetch(lifetime);
+        }
+    }
     for found in found.iter_mut().filter(|found| **found & ENTRY != 0) {
         while *found & ENTRY != 0 {
             let Lifetime { until, hop, cover } = lifetimes[(*found & !ENTRY) as usize];
@@ -269,10 +274,12 @@ fn ending<A: Rivals>(tables: &Tables<A>, prefixes: &[(Prefix<A>, u32)], addrs: &
     let end = |n: usize| floodwall_base::Instant::from_nanos(1_000_000 + n as u64);
     let domain = Domain::new(1);
     let mut writer = LpmWriter::<A>::new(&domain, Capacity::for_prefixes(prefixes.len() + 400_000));
-    let (every, mut lifetimes) = ((prefixes.len() / size.ending).max(1), Vec::new());
+    let mut lifetimes = Vec::new();
     writer.load(prefixes.iter().copied(), NOW).unwrap();
-    for (n, (prefix, hop)) in prefixes.iter().enumerate().filter(|(n, _)| n % every == 0) {
-        let until = end(n / every);
+    // As many as that, spread by a hash.
+    let is_chosen = |n: usize| Random(n as u64).next() as usize % prefixes.len() < size.ending;
+    for (_, (prefix, hop)) in prefixes.iter().enumerate().filter(|(n, _)| is_chosen(*n)) {
+        let until = end(lifetimes.len());
         let (entry, target) =
             (lifetimes.len() as u32, Target::until(*hop, lifetimes.len() as u32, until));
         // For the cost of a step it does not matter what it covers.

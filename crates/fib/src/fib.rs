@@ -165,6 +165,12 @@ impl<A: Family> Fib<A> {
         FibReader { shared: Arc::clone(&self.shared) }
     }
 
+    /// The domain whose readers may look up here.
+    #[must_use]
+    pub const fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
     /// Changes whenever an answer may have changed, but for lifetimes that end by themselves.
     #[must_use]
     pub const fn generation(&self) -> u32 {

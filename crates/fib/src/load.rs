@@ -162,11 +162,8 @@ impl<A: Family> Fib<A> {
         now: Instant,
     ) -> Result<Option<u32>, RouteError> {
         let Some(at) = self.table_of(route.table) else { return Ok(None) };
-        let is_vacant = self
-            .tables
-            .get(usize::from(at))
-            .is_some_and(|table| table.index.is_large() && table.head(route.prefix).is_none());
-        if !is_vacant || route.expires.is_some() || route.protocol.is_learnt() {
+        let is_large = self.tables.get(usize::from(at)).is_some_and(|t| t.index.is_large());
+        if !is_large || route.expires.is_some() || route.protocol.is_learnt() {
             return Ok(None);
         }
         let hop = self.hop_again(route, last)?;
@@ -178,12 +175,11 @@ impl<A: Family> Fib<A> {
         debug_assert!(self.records.at(record).is_some_and(|record| record.lifetime == NONE));
         let shown = self
             .with_table(at, now, |table, parts| table.link_only(record, route.prefix, hop, parts));
-        if let Err(error) = shown {
+        if !matches!(shown, Ok(true)) {
             self.forget(record);
             self.release_hop(hop);
-            return Err(error);
         }
-        Ok(Some(record))
+        Ok(shown?.then_some(record))
     }
 
     /// The object that a route goes through, counted on.

@@ -12,6 +12,7 @@
 //! routes of one prefix, and the open prefixes below it, of which learnt ones are few by their
 //! caps; the operator's may be many.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use floodwall_base::{Instant, Prefix, limits};
@@ -144,8 +145,8 @@ impl<A: Family> Table<A> {
         self.heads.reserve(prefixes);
     }
 
-    /// Links and shows the only route of a prefix that has none: one that goes through `hop` for
-    /// ever.
+    /// Links and shows the only route of a prefix: one that goes through `hop` for ever. False
+    /// where the prefix has others, and nothing is done.
     ///
     /// # Errors
     /// The index has no room: nothing is changed.
@@ -155,18 +156,18 @@ impl<A: Family> Table<A> {
         prefix: Prefix<A>,
         hop: u32,
         parts: &mut Parts<'_, A>,
-    ) -> Result<(), RouteError> {
+    ) -> Result<bool, RouteError> {
+        let Entry::Vacant(vacant) = self.heads.entry(prefix) else { return Ok(false) };
         self.index.set(prefix, hop, false, parts.lifetimes, parts.now)?;
         let cover_len = UNCOVERED;
-        let head = Head { first: at, len: 1, value: hop, last: NONE, cover_len, dead: false };
-        self.heads.insert(prefix, head);
+        vacant.insert(Head { first: at, len: 1, value: hop, last: NONE, cover_len, dead: false });
         if let Some(n) = self.lengths.get_mut(usize::from(prefix.len())) {
             *n += 1;
         }
         if !self.open.is_empty() {
             self.uncover(prefix, hop, parts.lifetimes);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Links a route behind those of its prefix that are as good.

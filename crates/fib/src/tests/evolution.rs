@@ -18,6 +18,11 @@ both! {
     an_expired_route_that_is_first_of_its_equals_gives_way => first_of_equals;
     an_expiring_default_route_uncovers_nothing_at_exactly_its_end => exactly;
     a_route_deleted_while_a_collection_is_under_way_is_not_collected_again => deleted;
+    the_last_route_of_an_interface_ends_and_leaves_nothing_of_it => last_of_interface;
+    two_ways_to_one_destination_end_each_at_its_own_time => two_ways;
+    a_route_by_source_ends_and_uncovers_that_of_all => by_source;
+    routes_replaced_while_a_dump_is_on_its_way_let_the_others_be_shown_once => replaced;
+    what_never_ends_by_its_words_is_never_collected => endless;
     a_flood_of_advertised_routes_leaves_the_operators_room_and_what_was_there => flood;
 }
 
@@ -158,6 +163,87 @@ fn exactly<A: Family>() {
     assert!(fib.lookup(to, before).is_some() && fib.lookup(to, after(5)).is_none());
     assert_eq!(fib.collect(after(5), 9), 0, "and nobody collects it too early");
     assert_eq!((fib.collect(after(6), 9), fib.deadline()), (1, None));
+}
+
+fn last_of_interface<A: Family>() {
+    let mut fib = fib::<A>();
+    fib.set(told(1, Some(after(5))), START).unwrap();
+    fib.set(Route { iface: IfIndex(2), ..told(1, Some(after(9))) }, START).unwrap();
+    assert_eq!((fib.collect(after(6), 9), fib.len(), fib.by_iface[&IfIndex(1)]), (1, 1, 0));
+    let to = nth::<A>(1).prefix.addr();
+    assert_eq!(fib.lookup(to, after(6)).map(|found| found.iface), Some(IfIndex(2)));
+    assert_eq!((fib.collect(after(11), 9), fib.len(), fib.told.len()), (1, 0, 0));
+    fib.publish(after(11));
+    assert_eq!((fib.next_hops().count(), fib.waits(), fib.deadline()), (0, false, None));
+}
+
+fn two_ways<A: Family>() {
+    let mut fib = fib::<A>();
+    let via = |router: &str, expires| Route { gateway: Some(addr(router)), ..told(1, expires) };
+    fib.set(via("9.9.9.1", Some(after(4))), START).unwrap();
+    fib.set(via("9.9.9.2", Some(after(8))), START).unwrap();
+    let to = nth::<A>(1).prefix.addr();
+    let of = |fib: &Fib<A>, now| fib.lookup(to, now).and_then(|found| found.gateway);
+    let ways = [Some(addr("9.9.9.1")), Some(addr("9.9.9.2")), None];
+    assert_eq!([START, after(4), after(8)].map(|now| of(&fib, now)), ways);
+    // The first is told again in time, and is the first again.
+    fib.set(via("9.9.9.1", Some(after(20))), after(3)).unwrap();
+    assert_eq!([after(5), after(8), after(20)].map(|now| of(&fib, now)), [ways[0], ways[0], None]);
+    assert_eq!((fib.collect(after(10), 9), fib.collect(after(30), 9), fib.len()), (1, 1, 0));
+}
+
+fn by_source<A: Family>() {
+    let mut fib = fib::<A>();
+    let table = TableId(50);
+    let from = Some(prefix("77.0.0.0/8"));
+    fib.add_rule(crate::Rule { from, ..crate::Rule::all(10, table) }).unwrap();
+    fib.add(Route { iface: IfIndex(3), table, ..ending(1, 5) }, START).unwrap();
+    fib.add(nth(1), START).unwrap();
+    let to = nth::<A>(1).prefix.addr();
+    let iface = |fib: &Fib<A>, source: &str, now| {
+        let query = crate::Query { src_addr: Some(addr(source)), ..crate::Query::to(to) };
+        fib.lookup_query(&query, now).map(|found| found.iface.0)
+    };
+    for _ in 0..2 {
+        assert_eq!(iface(&fib, "77.1.1.1", after(5)), Some(1));
+        assert_eq!(iface(&fib, "78.1.1.1", START), Some(1));
+        fib.collect(after(4), 9);
+    }
+    assert_eq!(iface(&fib, "77.1.1.1", after(4)), Some(3));
+    assert_eq!((fib.collect(after(6), 9), fib.len()), (1, 1));
+    assert_eq!(iface(&fib, "77.1.1.1", after(4)), Some(1));
+}
+
+fn replaced<A: Family>() {
+    let mut fib = large::<A>(400);
+    (0..300).for_each(|n| fib.add(ending(n, 9), START).unwrap());
+    let (mut dump, mut seen) = (crate::Dump::default(), Vec::new());
+    while let Some(route) = dump.next(&fib) {
+        seen.push(route.prefix);
+        // Every third becomes another, ahead of the dump or behind it, with another end or none.
+        let n = seen.len() as u32;
+        fib.replace(ending(n * 21 % 300, 99), START).unwrap();
+        fib.replace(nth(n * 33 % 300), START).unwrap();
+        fib.publish(START);
+    }
+    for n in 0..300 {
+        let times = seen.iter().filter(|to| **to == nth::<A>(n).prefix).count();
+        assert!(times == 1 || n % 3 == 0, "{n} was shown {times} times");
+    }
+    assert_eq!((fib.len(), fib.dump().count()), (300, 300));
+    let ends = fib.dump().filter(|route| route.expires.is_some()).count();
+    assert_eq!(fib.expiring(), ends);
+}
+
+fn endless<A: Family>() {
+    let mut fib = fib::<A>();
+    fib.add(Route { expires: Some(Instant::FAR), ..nth(1) }, START).unwrap();
+    let last = Instant::from_nanos(u64::MAX - 1);
+    fib.add(Route { expires: Some(last), ..nth(2) }, START).unwrap();
+    assert_eq!((fib.len(), fib.expiring()), (2, 1));
+    let far = after(50 * 365 * 86_400);
+    assert_eq!((fib.collect(far, 9), fib.dump_at(far).count()), (0, 2));
+    assert!(fib.lookup(nth::<A>(2).prefix.addr(), far).is_some());
 }
 
 fn deleted<A: Family>() {

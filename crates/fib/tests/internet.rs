@@ -1,0 +1,112 @@
+//! The Internet's tables of both families, beside an independent crate that does the same.
+//!
+//! A sixteenth of the prefixes and some thousand random addresses; with `FLOODWALL_DEEP=1` all of
+//! them and ten million addresses a family. Half of the addresses lie within random prefixes, half
+//! anywhere. Then a third of the routes goes, and the answers are compared again.
+
+#![cfg(not(loom))]
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failing test may panic")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Address, HashKey, IfIndex, Instant, Prefix, PublicRandom};
+use floodwall_fib::lpm::Family;
+use floodwall_fib::{Fib, FibConfig, Route, Selector};
+use floodwall_sync::qsbr::Domain;
+use ip_network_table_deps_treebitmap::IpLookupTable;
+use ip_network_table_deps_treebitmap::address::Address as RivalAddress;
+
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/bgp/prefixes.txt.gz");
+const NOW: Instant = Instant::ORIGIN;
+
+fn is_deep() -> bool {
+    std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0")
+}
+
+/// The routes of one family, of every so many lines one.
+fn routes<A: Address>(every: usize) -> Vec<Route<A>> {
+    let lines = BufReader::new(flate2::read::GzDecoder::new(File::open(TABLE).unwrap())).lines();
+    let mut found = Vec::new();
+    for (n, line) in lines.step_by(every).enumerate() {
+        let line = line.unwrap();
+        let Some((addr, len)) = line.trim().split_once('/') else { continue };
+        let Some(addr) = A::from_ip(addr.parse::<IpAddr>().unwrap()) else { continue };
+        let prefix = Prefix::new(addr, len.parse().unwrap()).unwrap();
+        let way = n % 251 + 1;
+        let gateway = A::from_bits_aligned((way as u128) << 97);
+        found.push(Route::via(prefix, IfIndex((way % 60) as u16 + 1), gateway));
+    }
+    found
+}
+
+/// Through the reader in bursts and through the writer one by one: what the other crate says.
+fn agrees<A: Family + RivalAddress>(
+    fib: &mut Fib<A>,
+    domain: &Domain,
+    routes: &[Route<A>],
+    (count, random): (usize, &mut PublicRandom),
+) {
+    let mut rival = IpLookupTable::new();
+    for route in routes {
+        let len = u32::from(route.prefix.len());
+        rival.insert(route.prefix.addr(), len, (route.iface, route.gateway));
+    }
+    assert!(fib.publish(NOW));
+    let (reader, seen) = (domain.reader().unwrap(), fib.reader());
+    let mut found = [None; 50];
+    for round in 0..count / found.len() {
+        let mut any = || u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+        let addrs: [A; 50] = core::array::from_fn(|n| {
+            let prefix = routes[any() as usize % routes.len()].prefix;
+            let host = any().checked_shr(u32::from(prefix.len())).unwrap_or(0);
+            let within = A::from_bits_aligned(prefix.addr().to_bits_aligned() | host);
+            if n % 2 == 0 { within } else { A::from_bits_aligned(any()) }
+        });
+        seen.lookup_burst(reader.view(), &addrs, NOW, &mut found);
+        for (n, addr) in addrs.into_iter().enumerate() {
+            let want = rival.longest_match(addr).map(|(.., way)| *way);
+            assert_eq!(found[n].map(|found| (found.iface, found.gateway)), want, "{addr}");
+            if (round + n) % 16 == 0 {
+                assert_eq!(fib.lookup(addr, NOW), found[n], "{addr}");
+            }
+        }
+    }
+}
+
+fn internet<A: Family + RivalAddress>(routes_of_all: usize) {
+    let (every, count) = if is_deep() { (1, 10_000_000) } else { (16, 20_000) };
+    let mut routes = routes::<A>(every);
+    assert!(routes.len() >= routes_of_all / every, "{}", routes.len());
+    let domain = Domain::new(1);
+    let config = FibConfig::for_routes(routes.len());
+    let mut fib = Fib::new(&domain, config, HashKey::new(1, 2), NOW);
+    let mut random = PublicRandom::new(7);
+    fib.load(&routes, NOW).unwrap();
+    assert_eq!(fib.len(), routes.len());
+    agrees(&mut fib, &domain, &routes, (count, &mut random));
+    // What remains of it when a third has gone.
+    let mut n = 0;
+    routes.retain(|route| {
+        n += 1;
+        if n % 3 == 0 {
+            fib.delete(&Selector::to(route.prefix), NOW).unwrap();
+        }
+        n % 3 != 0
+    });
+    agrees(&mut fib, &domain, &routes, (count / 10, &mut random));
+    assert_eq!(fib.remove(NOW, |_| true), routes.len());
+    assert_eq!((fib.is_empty(), fib.next_hops().count()), (true, 0));
+}
+
+#[test]
+fn the_internets_ipv4_table_answers_as_another_crate_does() {
+    internet::<Ipv4Addr>(900_000);
+}
+
+#[test]
+fn the_internets_ipv6_table_answers_as_another_crate_does() {
+    internet::<Ipv6Addr>(155_000);
+}
