@@ -20,7 +20,7 @@ usage: cargo run -p xtask -- <command>
 
   layers          check every import between crates against the table of shelves
   tidy            check the rules that no compiler checks
-  ci [step ...]   run everything, or the steps named: fmt layers tidy clippy test doc loom
+  ci [step ...]   run everything, or the steps named: fmt layers tidy clippy test interop doc loom
   sanitize thread|address [crate ...]
                   run the tests of these crates, or of those that matter, under a sanitizer
 ";
