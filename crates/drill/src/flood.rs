@@ -49,12 +49,16 @@ pub(crate) enum FloodKind {
     Routers,
     /// Queries of every version of IGMP and MLD.
     Queries,
+    /// "Packet too big" about answers to strangers who have just asked, and to honest clients.
+    TooBig,
+    /// Redirects in the router's name about the same answers.
+    Redirects,
 }
 
 impl FloodKind {
     /// Every kind.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Hostile,
         Self::UdpClosed,
         Self::UdpOpen,
@@ -66,6 +70,8 @@ impl FloodKind {
         Self::Sweeps,
         Self::Routers,
         Self::Queries,
+        Self::TooBig,
+        Self::Redirects,
     ];
 }
 

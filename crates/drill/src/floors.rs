@@ -7,9 +7,11 @@
 use core::fmt;
 use core::time::Duration;
 
+use floodwall_base::limits::{EXCEPTION_BURST, EXCEPTION_RATE, EXCEPTIONS_MAX};
 use serde::Serialize;
 
 use crate::report::{Conservation, HonestReport, Memory, PhaseReport, WorkerReport};
+use crate::scene;
 
 /// The least share of honest questions that is answered, in each phase and family.
 pub const ANSWERED_MIN: f64 = 0.99;
@@ -54,6 +56,8 @@ pub enum Floor {
     NamedDrops,
     /// The floods were offered.
     Offered,
+    /// What is believed of paths keeps to its rate, and what is known of them to its room.
+    Paths,
     /// An application on the worker's core makes its share of progress.
     Share,
     /// Service is as before soon after the floods.
@@ -73,6 +77,7 @@ impl fmt::Display for Floor {
             Self::Memory => "memory",
             Self::NamedDrops => "named drops",
             Self::Offered => "floods offered",
+            Self::Paths => "paths believed",
             Self::Recovery => "recovery",
             Self::Share => "application",
             Self::WorkerRun => "worker run",
@@ -119,6 +124,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
         conservation(evidence.conservation),
         named_drops(evidence.conservation),
         memory(evidence.memory),
+        paths(evidence.phases),
         recovery(evidence.recovery),
         worker_run(evidence.worker),
     ];
@@ -251,6 +257,34 @@ fn memory(memory: &Memory) -> Verdict {
     }
 }
 
+/// Who forges "packet too big" or redirects about flows that there are is believed, but neither
+/// often nor for long. A drill in which nothing was believed has not shown it.
+fn paths(phases: &[PhaseReport]) -> Verdict {
+    let learnt: u64 = phases.iter().map(|phase| phase.paths_learnt).sum();
+    let known = phases.iter().map(|phase| phase.paths_known).max().unwrap_or(0);
+    let part = |phase: &PhaseReport| phase.paths_learnt as f64 / phase.paths_allowed.max(1) as f64;
+    let worst = phases.iter().max_by(|a, b| part(a).total_cmp(&part(b)));
+    let room = scene::FAMILIES.len() as u64 * EXCEPTIONS_MAX as u64;
+    let within = phases.iter().all(|phase| phase.paths_learnt <= phase.paths_allowed);
+    Verdict {
+        floor: Floor::Paths,
+        passed: within && known <= room && learnt > 0,
+        promised: format!(
+            "some, at most {EXCEPTION_RATE} a second and {EXCEPTION_BURST} at once on average; \
+             room for {room}"
+        ),
+        measured: worst.map_or_else(
+            || "no phases".to_owned(),
+            |phase| {
+                format!(
+                    "{learnt} believed, {} of {} at worst ({}); {known} known at most",
+                    phase.paths_learnt, phase.paths_allowed, phase.name
+                )
+            },
+        ),
+    }
+}
+
 fn recovery(recovery: Option<Duration>) -> Verdict {
     Verdict {
         floor: Floor::Recovery,
@@ -291,6 +325,9 @@ mod tests {
             honest: rows(),
             fragmented: rows(),
             far: rows(),
+            paths_learnt: 400,
+            paths_allowed: 400,
+            paths_known: 2 * EXCEPTIONS_MAX as u64,
             ..PhaseReport::default()
         };
         let law = Conservation { snapshots: 5, named: 7, ..Conservation::default() };
@@ -324,7 +361,7 @@ mod tests {
         assert_eq!(failed(&e, second), [Floor::Answered]);
         let mut e = good();
         e.0.clear();
-        let nobody = [Floor::Answered, Floor::Fragmented, Floor::Far];
+        let nobody = [Floor::Answered, Floor::Fragmented, Floor::Far, Floor::Paths];
         assert_eq!(failed(&e, second), nobody, "who asked nothing proved nothing");
         let mut e = good();
         e.0[0].fragmented[0].answered = 90;
@@ -371,6 +408,15 @@ mod tests {
         assert_eq!(failed(&e, second), []);
         e.0[0].friends_kept = Some(FRIENDS_MIN - 0.001);
         assert_eq!(failed(&e, second), [Floor::Friends]);
+        let mut e = good();
+        e.0[0].paths_learnt += 1;
+        assert_eq!(failed(&e, second), [Floor::Paths]);
+        let mut e = good();
+        e.0[0].paths_learnt = 0;
+        assert_eq!(failed(&e, second), [Floor::Paths], "who believed nothing has shown nothing");
+        let mut e = good();
+        e.0[0].paths_known += 1;
+        assert_eq!(failed(&e, second), [Floor::Paths]);
         let mut e = good();
         e.3.run_nanos += 1;
         assert_eq!(failed(&e, second), [Floor::WorkerRun]);

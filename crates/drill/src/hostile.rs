@@ -63,7 +63,7 @@ fn frame_of(packet: &CapturedPacket) -> Option<Vec<u8>> {
 }
 
 /// A link header whose addresses the generator fills in.
-fn link_header(ether_type: EtherType) -> Vec<u8> {
+pub(crate) fn link_header(ether_type: EtherType) -> Vec<u8> {
     let mut header = [0; ethernet::HEADER_LEN];
     let (dst_addr, src_addr) = (scene::SERVER_MAC, scene::FLOOD_MAC);
     EthernetFields { dst_addr, src_addr, ether_type }.emit(&mut header);

@@ -2,7 +2,8 @@
 //!
 //! [`drill`] starts a host with an echo service, lets honest clients of both families use it, and
 //! floods it meanwhile: with captured attacks and mutations of them, datagrams, echo requests,
-//! forged errors, fragments, chains of headers, false neighbours and routers, group queries. It
+//! forged errors, false path MTUs and redirects, fragments, chains of headers, false neighbours and
+//! routers, group queries. It
 //! ends with a [`Report`], which has a verdict for each [`Floor`]. Called by the program
 //! `floodwall`. Where it takes place is a choice ([`Place`]): over a memory wire in real time; on a
 //! TAP with the Linux kernel as the honest client; or in a simulated world, where the same seed
@@ -21,6 +22,7 @@ mod flood;
 mod floors;
 mod honest;
 mod hostile;
+mod paths;
 mod progress;
 mod report;
 mod router;
@@ -83,7 +85,7 @@ impl Options {
             seed,
             place: Place::Wire,
             schedule: Schedule {
-                phase: Duration::from_secs(2),
+                phase: Duration::from_millis(1750),
                 probe: Duration::from_millis(200),
                 probe_rate: 50_000_000,
                 flood_rate_max: wire::RATE_MAX,

@@ -98,6 +98,12 @@ pub struct PhaseReport {
     pub friends: Vec<HonestReport>,
     /// The least part of their goodput without a flood that one family of these has kept.
     pub friends_kept: Option<f64>,
+    /// Path MTUs and redirects that the host learnt in it, and since the phase before.
+    pub paths_learnt: u64,
+    /// How many it may have learnt meanwhile.
+    pub paths_allowed: u64,
+    /// What it knew of single destinations at the end.
+    pub paths_known: u64,
 }
 
 /// Packets that died for one reason.

@@ -7,7 +7,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use floodwall_base::{DropCounts, DropReason, Family};
+use floodwall_base::{DropCounts, DropReason, Family, Instant, limits};
 use floodwall_world::CostTable;
 
 use crate::bench::{Bench, Look, Watch, rate};
@@ -20,7 +20,7 @@ use crate::hostile;
 use crate::progress::Progress;
 use crate::report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
 use crate::scene;
-use crate::server::Free;
+use crate::server::{Free, Paths};
 
 /// The part of the measured capacity that floods offer.
 const LOAD: f64 = 0.6;
@@ -57,7 +57,7 @@ pub struct Schedule {
 }
 
 /// The floods in order: name, sentence, kind.
-pub(crate) const FLOODS: [(&str, &str, FloodKind); 11] = [
+pub(crate) const FLOODS: [(&str, &str, FloodKind); 13] = [
     ("fragments", "tiny, overlapping, and of packets never completed", FloodKind::Fragments),
     ("headers", "long chains, many options, padding, routes", FloodKind::Headers),
     ("hostile", "captured attacks, as they are, aimed, and mutated", FloodKind::Hostile),
@@ -69,6 +69,8 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 11] = [
     ("queries", "queries of groups, of every version", FloodKind::Queries),
     ("icmp echo", "echo requests from random sources", FloodKind::IcmpEcho),
     ("icmp errors", "forged errors about answers to honest clients", FloodKind::IcmpErrors),
+    ("too big", "packet too big about what was just answered", FloodKind::TooBig),
+    ("redirects", "redirects about what was just answered", FloodKind::Redirects),
 ];
 
 /// What is remembered of a drill.
@@ -82,6 +84,8 @@ struct Log<'a> {
     quiet: bool,
     /// The longest that the application has waited so far.
     gap: Duration,
+    /// What the host has learnt of paths so far.
+    paths: Paths,
 }
 
 /// What is wrong with a snapshot, where something is.
@@ -110,6 +114,7 @@ impl Watch for Log<'_> {
     fn look(&mut self, look: &Look) {
         self.looks += 1;
         self.gap = self.gap.max(look.worker.application_gap);
+        self.paths = look.view.paths;
         if let Some(text) = violation(look) {
             self.violations += 1;
             self.first_violation.get_or_insert(text);
@@ -137,6 +142,8 @@ struct Run<'a> {
     phases: Vec<PhaseReport>,
     /// Packets that found the ring full, those of measurements included.
     ring_full: u64,
+    /// When the last phase ended, and what the host had learnt of paths by then.
+    closed: (Instant, u64),
 }
 
 impl Run<'_> {
@@ -163,6 +170,10 @@ impl Run<'_> {
 
     fn close(&mut self, mut phase: PhaseReport) {
         phase.application_gap_nanos = self.log.gap.as_nanos() as u64;
+        let (now, Paths { learnt, known }) = (self.bench.now(), self.log.paths);
+        let (before, learnt_before) = core::mem::replace(&mut self.closed, (now, learnt));
+        (phase.paths_learnt, phase.paths_known) = (learnt.saturating_sub(learnt_before), known);
+        phase.paths_allowed = paths_allowed(now - before);
         self.log.progress.end(&phase);
         self.phases.push(phase);
     }
@@ -358,6 +369,13 @@ fn is_as_before<'a>(before: &Asked, steps: impl Iterator<Item = &'a Asked>) -> b
     answered && (as_fast(0.1) || as_fast(0.5))
 }
 
+/// How many path MTUs and redirects a host may believe within a time: what one costs is random, an
+/// average of one.
+fn paths_allowed(time: Duration) -> u64 {
+    let rate = f64::from(limits::EXCEPTION_RATE) * time.as_secs_f64();
+    ((rate + f64::from(limits::EXCEPTION_BURST)) * 1.25) as u64
+}
+
 /// What is left of a family's goodput, of what it was before; nothing where it was nothing.
 fn kept(before: &Asked, now: &Asked) -> f64 {
     if before.answered == 0 { 0.0 } else { now.share() / before.share() }
@@ -394,10 +412,11 @@ pub(crate) fn run(
         in_use_max: 0,
         quiet: false,
         gap: Duration::ZERO,
+        paths: Paths::default(),
     };
     let started = bench.now();
-    let (stretches, phases, ring_full) = (0, Vec::new(), 0);
-    let mut run = Run { bench, log, schedule, seed, stretches, phases, ring_full };
+    let (stretches, phases, ring_full, closed) = (0, Vec::new(), 0, (started, 0));
+    let mut run = Run { bench, log, schedule, seed, stretches, phases, ring_full, closed };
     // The first looks at the host's memory, before anybody has sent anything.
     let start = run.bench.settle(SETTLE, &mut run.log, &|look| look.view.looks > 1)?;
     run.log.host_before = Some(start.view.free);

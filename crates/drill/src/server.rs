@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use floodwall_base::{DropCounts, DropReason, Instant, IpCidr, Randomness, Units};
+use floodwall_base::{Counter, DropCounts, DropReason, Instant, IpCidr, Randomness, Units};
 use floodwall_dispatch::{Clock, Publish, WORDS_MAX};
 use floodwall_packet::{Burst, Engine, HandoffList, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, Share};
@@ -36,6 +36,8 @@ pub struct ServerConfig {
     pub udp_receive_bytes: usize,
     /// Whether routers that advertise themselves are believed.
     pub accept_ra: bool,
+    /// Whether redirects are followed.
+    pub accept_redirects: bool,
     /// True bytes that incomplete datagrams of each family may hold.
     pub reassembly_bytes: u64,
     /// Incomplete datagrams of each family.
@@ -55,6 +57,7 @@ impl Default for ServerConfig {
             small: 8192,
             udp_receive_bytes: StackConfig::default().udp_receive_bytes,
             accept_ra: true,
+            accept_redirects: StackConfig::default().accept_redirects,
             reassembly_bytes: StackConfig::default().reassembly.bytes,
             reassembly_datagrams: StackConfig::default().reassembly.datagrams,
             application_share: Share::HALF.thousandths(),
@@ -86,6 +89,7 @@ impl ServerConfig {
             udp_sockets_max: 64,
             udp_receive_bytes: self.udp_receive_bytes,
             duplicate_address_detection: false,
+            accept_redirects: self.accept_redirects,
             reassembly,
             ..StackConfig::default()
         }
@@ -171,6 +175,23 @@ impl Effort {
     }
 }
 
+/// What the host knows of single destinations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Paths {
+    /// Path MTUs and redirects that it has learnt so far.
+    pub(crate) learnt: u64,
+    /// Destinations that it knows something of, both families.
+    pub(crate) known: u64,
+}
+
+impl Paths {
+    fn of(stack: &Stack) -> Self {
+        let learnt = stack.stats().counters.of(Counter::FloodwallExceptionsLearnt);
+        let known = stack.exceptions_v4().len() + stack.exceptions_v6().len();
+        Self { learnt, known: known as u64 }
+    }
+}
+
 /// See the file's head.
 pub(crate) struct Served {
     host: Host,
@@ -216,7 +237,8 @@ impl Served {
     /// What a worker would publish, made directly.
     pub(crate) fn view(&self) -> View {
         let (free, looks, effort) = (self.free, self.looks, self.effort);
-        View { stats: self.host.stack().stats(), free, looks, effort }
+        let stack = self.host.stack();
+        View { stats: stack.stats(), free, looks, effort, paths: Paths::of(stack) }
     }
 
     fn look(&mut self, round: &Round<'_>) {
@@ -290,9 +312,11 @@ pub(crate) struct View {
     pub(crate) looks: u64,
     /// What calls were like.
     pub(crate) effort: Effort,
+    /// What it knows of paths.
+    pub(crate) paths: Paths,
 }
 
-const WORDS: usize = 2 * DropReason::ALL.len() + 9 + 4 + 6;
+const WORDS: usize = 2 * DropReason::ALL.len() + 9 + 4 + 6 + 2;
 const _: () = assert!(WORDS <= WORDS_MAX, "a snapshot has no room for the drill's words");
 
 impl Publish for Served {
@@ -303,7 +327,7 @@ impl Publish for Served {
 
 impl View {
     fn write(&self, out: &mut [u64]) {
-        let Self { stats, free, looks, effort: e } = self;
+        let Self { stats, free, looks, effort: e, paths } = self;
         let f = &stats.fates;
         let words = DropReason::ALL
             .iter()
@@ -314,7 +338,8 @@ impl View {
             .chain([f.originated, f.transmitted, stats.pending])
             .chain([free.small, free.frames, free.references, *looks])
             .chain([e.bursts, e.packets_max, e.units_max])
-            .chain([e.units, e.busy_nanos, e.longest_nanos]);
+            .chain([e.units, e.busy_nanos, e.longest_nanos])
+            .chain([paths.learnt, paths.known]);
         out.iter_mut().zip(words).for_each(|(slot, word)| *slot = word);
     }
 
@@ -352,7 +377,8 @@ impl View {
             busy_nanos: next(),
             longest_nanos: next(),
         };
-        Self { stats, free, looks, effort }
+        let paths = Paths { learnt: next(), known: next() };
+        Self { stats, free, looks, effort, paths }
     }
 }
 
@@ -369,7 +395,8 @@ mod tests {
         view.stats.pending = 6;
         (view.stats.fates.merged, view.stats.held) = (9, 10);
         view.free.references = 7;
-        view.effort.longest_nanos = 8;
+        view.effort.longest_nanos = 11;
+        view.paths = Paths { learnt: 12, known: 8 };
         let mut words = [0; WORDS_MAX];
         view.write(&mut words);
         assert_eq!(View::read(&words), view);

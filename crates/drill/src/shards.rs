@@ -88,7 +88,7 @@ pub(crate) fn make(config: &ServerConfig, random: &mut Randomness) -> Result<Mad
 /// What all shards together say of the host.
 pub(crate) fn together(views: impl IntoIterator<Item = View>) -> View {
     let mut all = View { looks: u64::MAX, ..View::default() };
-    for View { stats, free, looks, effort } in views {
+    for View { stats, free, looks, effort, paths } in views {
         all.stats.drops_in.merge(&stats.drops_in);
         all.stats.drops_out.merge(&stats.drops_out);
         let (f, of) = (&mut all.stats.fates, &stats.fates);
@@ -111,6 +111,9 @@ pub(crate) fn together(views: impl IntoIterator<Item = View>) -> View {
             references: all.free.references + free.references,
         };
         all.looks = all.looks.min(looks);
+        // One writes, all have a copy.
+        all.paths.learnt += paths.learnt;
+        all.paths.known = all.paths.known.max(paths.known);
         let e = &mut all.effort;
         e.bursts += effort.bursts;
         e.packets_max = e.packets_max.max(effort.packets_max);

@@ -14,7 +14,7 @@ use floodwall_pktgen::{
 };
 
 use crate::flood::FloodKind;
-use crate::{hostile, scene};
+use crate::{hostile, paths, scene};
 
 /// Headers in the longest chains: what fits a frame.
 const CHAIN: usize = 100;
@@ -48,6 +48,8 @@ pub(crate) fn of(kind: FloodKind, seed: u64) -> Vec<Stream> {
         FloodKind::Sweeps => sweeps(),
         FloodKind::Routers => routers(),
         FloodKind::Queries => queries(),
+        FloodKind::TooBig => vec![replay(paths::too_big(&mut PublicRandom::new(seed)), false)],
+        FloodKind::Redirects => vec![replay(paths::redirects(&mut PublicRandom::new(seed)), false)],
     }
 }
 

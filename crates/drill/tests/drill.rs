@@ -28,6 +28,13 @@ fn a_simulated_drill_passes() {
     let report = run(&short(Options::simulated(7)));
     assert_eq!(failed(&report), [], "{report}");
     assert!(report.passed);
+    // Of what is said of paths some was true, and believed; of redirects none.
+    let learnt = |name: &str| {
+        let phase = report.phases.iter().find(|phase| phase.name == name).unwrap();
+        assert!(phase.paths_known <= 4608 && phase.paths_allowed < 1000, "{report}");
+        phase.paths_learnt
+    };
+    assert!(learnt("too big") > 150 && learnt("redirects") == 0, "{report}");
     // Strangers were too many to be served, and friends were.
     let friends = report.phases.iter().find(|phase| phase.name == "friends").unwrap();
     let (offered, looked) = (friends.offered_pps, friends.triage_pps.unwrap());
@@ -62,9 +69,9 @@ fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
         let held = [Floor::Conservation, Floor::Memory, Floor::NamedDrops, Floor::WorkerRun];
         assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
         // And one for the application, where the worker has a core for itself.
-        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 14);
+        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 16);
         let asked = |phase: &floodwall_drill::PhaseReport| phase.honest[0].asked;
-        assert!(report.phases.iter().take(12).all(|phase| asked(phase) == 20), "{report}");
+        assert!(report.phases.iter().take(14).all(|phase| asked(phase) == 20), "{report}");
         assert!(report.phases[0].honest.iter().all(|row| row.answered > 0), "{report}");
     }
 }
@@ -73,7 +80,8 @@ fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
 fn without_its_service_the_host_fails() {
     let server = ServerConfig { service: false, ..ServerConfig::default() };
     let report = run(&Options { server, ..short(Options::simulated(1)) });
-    let all = [Floor::Answered, Floor::Fragmented, Floor::Far, Floor::Recovery, Floor::Friends];
+    let [answered, far] = [Floor::Answered, Floor::Far];
+    let all = [answered, Floor::Fragmented, far, Floor::Paths, Floor::Recovery, Floor::Friends];
     assert_eq!(failed(&report), all, "{report}");
     let rows = report.phases.iter().flat_map(|phase| phase.honest.iter().chain(&phase.friends));
     assert!(rows.map(|row| row.answered).all(|answered| answered == 0));
@@ -120,6 +128,21 @@ fn who_believes_no_router_cannot_answer_those_behind_it() {
         report.phases.iter().filter_map(move |phase| Some(phase.far.get(family)?.answered))
     };
     assert!(far(0).all(|n| n > 0) && far(1).all(|n| n == 0), "IPv4's router was configured");
+}
+
+/// By default nobody follows redirects; those who do can be led astray by a neighbour.
+#[test]
+fn who_follows_redirects_cannot_answer_those_behind_the_router() {
+    let server = ServerConfig { accept_redirects: true, ..ServerConfig::default() };
+    let report = run(&Options { server, ..short(Options::simulated(1)) });
+    assert!(failed(&report).contains(&Floor::Far), "{report}");
+    assert!(!failed(&report).contains(&Floor::Paths), "{report}");
+    let far = |name: &str| {
+        let phase = report.phases.iter().find(|phase| phase.name == name).unwrap();
+        phase.far.iter().map(|row| row.share()).collect::<Vec<_>>()
+    };
+    assert!(far("too big").iter().all(|share| *share > 0.99), "{report}");
+    assert!(far("redirects").iter().all(|share| *share < 0.9), "{report}");
 }
 
 #[test]

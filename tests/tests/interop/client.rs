@@ -127,13 +127,13 @@ impl Application for Client {
 }
 
 /// A socket of the kernel's that sends back what it gets, until dropped.
-struct Echo {
+pub(crate) struct Echo {
     ends: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Echo {
-    fn start(socket: UdpSocket) -> Self {
+    pub(crate) fn start(socket: UdpSocket) -> Self {
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let ends = Arc::new(AtomicBool::new(false));
         let its_ends = ends.clone();

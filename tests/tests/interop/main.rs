@@ -26,6 +26,7 @@ mod lossy;
 mod namespace;
 mod neighbor;
 mod path;
+mod path_mtu;
 mod ping;
 mod refusal;
 mod running;

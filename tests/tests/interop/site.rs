@@ -43,25 +43,12 @@ impl Site {
 
     /// A host with the addresses 10.77.0.`number` and fd77::`number`.
     pub(crate) fn host(&self, number: u8) -> Host {
-        let host = Host { namespace: make_namespace() };
-        let (near, far) = (format!("h{number}"), format!("e{number}"));
-        assert!(ip(&format!("link add {near} type veth peer name {far}")));
-        let file = format!("/proc/{}/fd/{}", std::process::id(), host.namespace.as_raw_fd());
-        assert!(ip(&format!("link set {far} netns {file}")));
+        let near = format!("h{number}");
+        let host = Host::at(&near, &format!("e{number}"), self.mtu);
         self.plug(&near);
         // Hosts do not meet each other, only us: what one of them loses, it loses by us.
         assert!(ip(&format!("link set {near} type bridge_slave isolated on")));
-        let mtu = self.mtu;
         host.inside(|| {
-            assert!(ip("link set lo up"));
-            assert!(ip(&format!("link set {far} name {ETH} mtu {mtu}")));
-            for conf in ["all", "default", ETH] {
-                for switch in ["accept_dad", "router_solicitations", "accept_ra"] {
-                    set(&format!("net/ipv6/conf/{conf}/{switch}"), "0");
-                }
-                set(&format!("net/ipv6/conf/{conf}/accept_redirects"), "0");
-            }
-            assert!(ip(&format!("link set {ETH} up")));
             assert!(ip(&format!("addr add 10.77.0.{number}/24 dev {ETH}")));
             assert!(ip(&format!("addr add fd77::{number:x}/64 dev {ETH} nodad")));
         });
@@ -75,6 +62,27 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// A host at the other end of a new cable, `near`, without addresses; `far` is what its end is
+    /// called before it is its interface.
+    pub(crate) fn at(near: &str, far: &str, mtu: u32) -> Self {
+        let host = Self { namespace: make_namespace() };
+        assert!(ip(&format!("link add {near} mtu {mtu} type veth peer name {far} mtu {mtu}")));
+        let file = format!("/proc/{}/fd/{}", std::process::id(), host.namespace.as_raw_fd());
+        assert!(ip(&format!("link set {far} netns {file}")));
+        host.inside(|| {
+            assert!(ip("link set lo up"));
+            assert!(ip(&format!("link set {far} name {ETH} mtu {mtu}")));
+            for conf in ["all", "default", ETH] {
+                for switch in ["accept_dad", "router_solicitations", "accept_ra"] {
+                    set(&format!("net/ipv6/conf/{conf}/{switch}"), "0");
+                }
+                set(&format!("net/ipv6/conf/{conf}/accept_redirects"), "0");
+            }
+            assert!(ip(&format!("link set {ETH} up")));
+        });
+        host
+    }
+
     /// Does something in the host's namespace, on a thread of its own; so do the processes that it
     /// starts.
     pub(crate) fn inside<R: Send>(&self, what: impl FnOnce() -> R + Send) -> R {

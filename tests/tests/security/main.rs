@@ -13,6 +13,7 @@ mod headers;
 mod icmp;
 mod neighbors;
 mod path_mtu;
+mod paths_of_shards;
 mod ports;
 mod redirects;
 mod routers;
