@@ -1,5 +1,5 @@
 //! House keeping: `layers` (who imports whom), `tidy` (what no compiler checks), `ci` (everything),
-//! `sanitize` (the tests under a sanitizer).
+//! `sanitize` (the tests under a sanitizer), `pkt` (scripts of segments).
 //!
 //! Run as `cargo run -p xtask -- <command>`. Exit code 0: it holds; 1: it does not, one line per
 //! complaint; 2: the command itself could not be run.
@@ -7,6 +7,7 @@
 
 mod ci;
 mod layers;
+mod pkt;
 mod sanitize;
 mod source;
 mod tidy;
@@ -23,6 +24,8 @@ usage: cargo run -p xtask -- <command>
   ci [step ...]   run everything, or the steps named: fmt layers tidy clippy test interop doc loom
   sanitize thread|address [crate ...]
                   run the tests of these crates, or of those that matter, under a sanitizer
+  pkt FILE.pkt ... [--kernel] [--ipv6]
+                  play scripts in packetdrill's dialect; --kernel: against this system's TCP (root)
 ";
 
 fn main() -> ExitCode {
@@ -36,6 +39,10 @@ fn main() -> ExitCode {
             Err(error) => return unusable(&error),
         },
         Some((command, which)) if command == "sanitize" => match sanitize::run(&root, which) {
+            Ok(passed) => passed,
+            Err(error) => return unusable(&error),
+        },
+        Some((command, words)) if command == "pkt" => match pkt::run(words) {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),
         },

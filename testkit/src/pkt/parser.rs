@@ -1,0 +1,286 @@
+//! From text to a [`Script`].
+
+use std::time::Duration;
+
+use super::lexer::Lexer;
+use super::script::{
+    ACK, Arg, CWR, ECE, Event, FIN, Opt, PSH, RST, SYN, Script, Segment, SocketCall, URG, What,
+    When,
+};
+
+/// Why a script cannot be played.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SyntaxError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The word at which reading stopped.
+    pub near: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl std::fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}, at `{}`: {}", self.line, self.near, self.what)
+    }
+}
+
+impl std::error::Error for SyntaxError {}
+
+/// Reads a script.
+///
+/// # Errors
+/// The first thing that is wrong or not supported, with line and word.
+pub fn parse(text: &str) -> Result<Script, SyntaxError> {
+    let mut lexer = Lexer::new(text);
+    let mut script = Script::default();
+    while lexer.eat("--") {
+        option(&mut lexer, &mut script)?;
+    }
+    if lexer.eat("`") {
+        script.init = Some(lexer.until("`")?.to_owned());
+    }
+    while !lexer.is_at_end() {
+        if lexer.eat("`") {
+            script.cleanup = Some(lexer.until("`")?.to_owned());
+            if !lexer.is_at_end() {
+                return Err(lexer.error("a command without a time is the last thing of a script"));
+            }
+            break;
+        }
+        let event = event(&mut lexer)?;
+        check_order(&script, &event, &lexer)?;
+        script.events.push(event);
+    }
+    Ok(script)
+}
+
+fn check_order(script: &Script, event: &Event, lexer: &Lexer<'_>) -> Result<(), SyntaxError> {
+    let is_wrong = match (event.when, &event.what) {
+        (When::At(at), _) => script.events.iter().any(|e| matches!(e.when, When::At(b) if b > at)),
+        (When::Any | When::Between(..), What::Outbound(_)) | (When::After(_), _) => false,
+        (When::Any | When::Between(..), _) => true,
+    };
+    if is_wrong {
+        return Err(lexer.error("the time of this event goes back, or is none for its kind"));
+    }
+    Ok(())
+}
+
+fn option(lexer: &mut Lexer<'_>, script: &mut Script) -> Result<(), SyntaxError> {
+    let before = lexer.clone();
+    let name = lexer.word();
+    lexer.expect("=")?;
+    let value = lexer.value();
+    match (name, value) {
+        ("ip_version", "ipv4") | ("mtu", "1500") => {}
+        ("ip_version", "ipv6") => script.ipv6 = true,
+        ("strict_segments", _) => script.strict_segments = true,
+        ("tolerance_usecs", micros) => {
+            let micros = micros.parse().map_err(|_| before.error("a number is missing"))?;
+            script.tolerance = Some(Duration::from_micros(micros));
+        }
+        _ => return Err(before.error("this option or its value is not supported")),
+    }
+    Ok(())
+}
+
+fn event(lexer: &mut Lexer<'_>) -> Result<Event, SyntaxError> {
+    lexer.skip();
+    let line = lexer.line();
+    let (when, until) = time(lexer)?;
+    let what = if lexer.eat("<") {
+        What::Inbound(segment(lexer, true)?)
+    } else if lexer.eat(">") {
+        What::Outbound(segment(lexer, false)?)
+    } else if lexer.eat("`") {
+        What::Command(lexer.until("`")?.to_owned())
+    } else if lexer.sees("%{") {
+        return Err(lexer.error("code blocks are not supported yet"));
+    } else {
+        What::Call(call(lexer)?)
+    };
+    if until.is_some() && !matches!(what, What::Call(_)) {
+        return Err(lexer.error("only a call can last"));
+    }
+    Ok(Event { line, when, until, what })
+}
+
+fn time(lexer: &mut Lexer<'_>) -> Result<(When, Option<Duration>), SyntaxError> {
+    if lexer.eat("*") {
+        return Ok((When::Any, None));
+    }
+    let is_relative = lexer.eat("+");
+    let first = lexer.seconds()?;
+    if lexer.eat("~") {
+        if !is_relative {
+            return Err(lexer.error("a range of absolute times is not supported"));
+        }
+        lexer.eat("+");
+        return Ok((When::Between(first, lexer.seconds()?), None));
+    }
+    let until = if lexer.eat("...") { Some(lexer.seconds()?) } else { None };
+    Ok((if is_relative { When::After(first) } else { When::At(first) }, until))
+}
+
+fn segment(lexer: &mut Lexer<'_>, is_inbound: bool) -> Result<Segment, SyntaxError> {
+    for unsupported in ["icmp", "udp", "gre", "mpls", "ipv4", "ipv6", "encap", "(", "["] {
+        if lexer.sees(unsupported) {
+            return Err(lexer.error("this kind of packet is not supported yet"));
+        }
+    }
+    let mut segment = Segment { flags: flags(lexer)?, ..Segment::default() };
+    segment.start = lexer.number()?;
+    lexer.expect(":")?;
+    let end: u32 = lexer.number()?;
+    lexer.expect("(")?;
+    segment.len = lexer.number()?;
+    if segment.start.checked_add(segment.len) != Some(end) || segment.len > 65_535 {
+        return Err(lexer.error("the end is not the start and the length"));
+    }
+    lexer.expect(")")?;
+    if lexer.eat("ack") {
+        segment.ack = Some(lexer.number()?);
+    }
+    if lexer.eat("win") {
+        segment.win = Some(lexer.number()?);
+    } else if is_inbound {
+        return Err(lexer.error("an inbound segment says its window"));
+    }
+    if lexer.eat("urg") {
+        segment.urgent = lexer.number()?;
+    }
+    // A `<` here may also begin the next event, but then a time would stand before it.
+    if lexer.eat("<...>") {
+        if is_inbound {
+            return Err(lexer.error("an inbound segment says its options"));
+        }
+        segment.any_options = true;
+    } else if lexer.eat("<") {
+        segment.options = options(lexer)?;
+    }
+    Ok(segment)
+}
+
+fn flags(lexer: &mut Lexer<'_>) -> Result<u8, SyntaxError> {
+    let before = lexer.clone();
+    let word = lexer.flags();
+    let mut flags = 0;
+    for letter in word.chars() {
+        flags |= match letter {
+            'F' => FIN,
+            'S' => SYN,
+            'R' => RST,
+            'P' => PSH,
+            'U' => URG,
+            'E' => ECE,
+            'W' => CWR,
+            '.' => ACK,
+            '-' => 0,
+            _ => return Err(before.error("a flag is none of F S R P U E W . -")),
+        };
+    }
+    if word.is_empty() { Err(before.error("flags are missing")) } else { Ok(flags) }
+}
+
+fn options(lexer: &mut Lexer<'_>) -> Result<Vec<Opt>, SyntaxError> {
+    let mut options = Vec::new();
+    let mut bytes = 0;
+    loop {
+        let before = lexer.clone();
+        let option = match lexer.word() {
+            "nop" => Opt::Nop,
+            "eol" => Opt::Eol,
+            "mss" => Opt::Mss(lexer.number()?),
+            "wscale" => Opt::Wscale(lexer.number()?),
+            "sackOK" => Opt::SackOk,
+            "TS" => {
+                lexer.expect("val")?;
+                let value = lexer.number()?;
+                lexer.expect("ecr")?;
+                Opt::Ts(value, lexer.number()?)
+            }
+            "sack" => Opt::Sack(blocks(lexer)?),
+            _ => return Err(before.error("this option is not supported yet")),
+        };
+        bytes += super::segment::option_len(&option);
+        options.push(option);
+        if lexer.eat(">") {
+            break;
+        }
+        lexer.expect(",")?;
+    }
+    if bytes % 4 != 0 || bytes > 40 {
+        let why = "the options fill no whole words, or more than 40 bytes: write the nops";
+        return Err(lexer.error(&format!("{why} ({bytes} bytes)")));
+    }
+    Ok(options)
+}
+
+fn blocks(lexer: &mut Lexer<'_>) -> Result<Vec<(u32, u32)>, SyntaxError> {
+    let mut blocks = Vec::new();
+    loop {
+        let left = lexer.number()?;
+        lexer.expect(":")?;
+        blocks.push((left, lexer.number()?));
+        if lexer.sees(",") || lexer.sees(">") {
+            return Ok(blocks);
+        }
+    }
+}
+
+fn call(lexer: &mut Lexer<'_>) -> Result<SocketCall, SyntaxError> {
+    let before = lexer.clone();
+    let name = lexer.word().to_owned();
+    if !super::runner::CALLS.contains(&name.as_str()) {
+        return Err(before.error("this call is not supported yet"));
+    }
+    lexer.expect("(")?;
+    let mut args = Vec::new();
+    while !lexer.eat(")") {
+        args.push(argument(lexer)?);
+        if !lexer.eat(",") {
+            lexer.expect(")")?;
+            break;
+        }
+    }
+    lexer.expect("=")?;
+    let result = lexer.integer()?;
+    let errno = if result < 0 { Some(lexer.word().to_owned()) } else { None };
+    if errno.as_deref() == Some("") {
+        return Err(lexer.error("a failed call says its errno"));
+    }
+    while lexer.eat("(") {
+        lexer.until(")")?;
+    }
+    Ok(SocketCall { name, args, result, errno })
+}
+
+fn argument(lexer: &mut Lexer<'_>) -> Result<Arg, SyntaxError> {
+    if lexer.eat("...") {
+        return Ok(Arg::Fill);
+    }
+    if lexer.eat("[") {
+        let mut list = Vec::new();
+        while !lexer.eat("]") {
+            list.push(argument(lexer)?);
+            lexer.eat(",");
+        }
+        return Ok(Arg::List(list));
+    }
+    if lexer.sees("{") || lexer.sees("\"") {
+        return Err(lexer.error("structures and strings are not supported yet"));
+    }
+    let before = lexer.clone();
+    let word = lexer.word();
+    if word.is_empty() || word.starts_with(|c: char| c.is_ascii_digit()) {
+        *lexer = before;
+        return lexer.integer().map(Arg::Int);
+    }
+    let mut word = word.to_owned();
+    while lexer.eat("|") {
+        word.push('|');
+        word.push_str(lexer.word());
+    }
+    Ok(Arg::Word(word))
+}

@@ -1,0 +1,138 @@
+//! What a script says, as values.
+
+use std::time::Duration;
+
+/// A whole script.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    /// Both ends are IPv6.
+    pub(super) ipv6: bool,
+    /// How far a time may be off.
+    pub(super) tolerance: Option<Duration>,
+    /// Outbound segments are not joined.
+    pub(super) strict_segments: bool,
+    /// A command to run before the clock starts.
+    pub(super) init: Option<String>,
+    pub(super) events: Vec<Event>,
+    /// A command to run at the end, whatever the outcome.
+    pub(super) cleanup: Option<String>,
+}
+
+impl Script {
+    /// Whether both ends are IPv6.
+    #[must_use]
+    pub const fn is_ipv6(&self) -> bool {
+        self.ipv6
+    }
+
+    /// How many events it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// The same script between IPv6 addresses.
+    #[must_use]
+    pub fn over_ipv6(mut self) -> Self {
+        self.ipv6 = true;
+        self
+    }
+}
+
+/// When an event is due.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum When {
+    /// Since the start.
+    At(Duration),
+    /// Since the event before.
+    After(Duration),
+    /// Between two times since the event before.
+    Between(Duration, Duration),
+    /// At any time.
+    Any,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) line: usize,
+    pub(super) when: When,
+    /// For a call that blocks: when it returns, from the same base as `when`.
+    pub(super) until: Option<Duration>,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Inbound(Segment),
+    Outbound(Segment),
+    Call(SocketCall),
+    Command(String),
+}
+
+/// A segment as a script writes it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Segment {
+    pub(super) flags: u8,
+    pub(super) start: u32,
+    pub(super) len: u32,
+    pub(super) ack: Option<u32>,
+    pub(super) win: Option<u16>,
+    pub(super) urgent: u16,
+    pub(super) options: Vec<Opt>,
+    /// `<...>`: any options will do.
+    pub(super) any_options: bool,
+}
+
+pub(super) const FIN: u8 = 0x01;
+pub(super) const SYN: u8 = 0x02;
+pub(super) const RST: u8 = 0x04;
+pub(super) const PSH: u8 = 0x08;
+pub(super) const ACK: u8 = 0x10;
+pub(super) const URG: u8 = 0x20;
+pub(super) const ECE: u8 = 0x40;
+pub(super) const CWR: u8 = 0x80;
+
+impl Segment {
+    pub(super) const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// An option of a segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Opt {
+    Eol,
+    Nop,
+    Mss(u16),
+    Wscale(u8),
+    SackOk,
+    Sack(Vec<(u32, u32)>),
+    Ts(u32, u32),
+    /// Seen on the wire, and never written by a script.
+    Other(u8),
+}
+
+/// An argument of a call.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Arg {
+    Int(i64),
+    /// A symbol, or several joined by `|`.
+    Word(String),
+    /// `...`
+    Fill,
+    List(Vec<Self>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SocketCall {
+    pub(super) name: String,
+    pub(super) args: Vec<Arg>,
+    pub(super) result: i64,
+    pub(super) errno: Option<String>,
+}

@@ -1,0 +1,147 @@
+//! The runner of scripts: what it refuses, and what the kernel says of our own scripts.
+
+#![expect(clippy::unwrap_used, reason = "a failing test may panic")]
+#![expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
+
+use std::path::PathBuf;
+use std::thread;
+
+use floodwall_testkit::pkt::{Failure, Kernel, Script, parse, play};
+
+/// Plays a script against the kernel; `None`, with the reason printed, where that is not allowed.
+fn on_kernel(script: Script) -> Option<Result<(), Failure>> {
+    let player = thread::spawn(move || {
+        let kernel = Kernel::own_namespace().and_then(|()| Kernel::new(&script));
+        match kernel {
+            Ok(mut kernel) => Some(play(&script, &mut kernel)),
+            Err(why) => {
+                eprintln!("SKIPPED against the kernel: {why}");
+                None
+            }
+        }
+    });
+    player.join().unwrap()
+}
+
+fn scripts() -> Vec<(PathBuf, Script)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/conformance/tcp");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let script = parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        (path, script)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+#[test]
+fn every_script_says_its_rule_and_can_be_read() {
+    let scripts = scripts();
+    assert!(scripts.len() >= 10);
+    for (path, script) in scripts {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("//") && text.contains("RFC "), "{}", path.display());
+        assert!(!script.is_empty());
+    }
+}
+
+#[test]
+fn the_kernel_passes_our_scripts_over_both_families() {
+    // Each in a namespace of its own, those of one family at once: most of their time they wait.
+    for is_ipv6 in [false, true] {
+        let families = |(path, script): (PathBuf, Script)| {
+            let script = if is_ipv6 { script.over_ipv6() } else { script };
+            (path, thread::spawn(move || on_kernel(script)))
+        };
+        let players: Vec<_> = scripts().into_iter().map(families).collect();
+        for (path, player) in players {
+            if let Some(outcome) = player.join().unwrap() {
+                outcome.unwrap_or_else(|e| panic!("{} (IPv6: {is_ipv6}): {e}", path.display()));
+            }
+        }
+    }
+}
+
+/// A connection that is open, and its line count.
+const OPEN: &str = "--tolerance_usecs=200000
++0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 bind(3, ..., ...) = 0
++0 listen(3, 1) = 0
++0 < S 0:0(0) win 32792 <mss 1000,nop,nop,sackOK>
++0 > S. 0:0(0) ack 1 <...>
++0.01 < . 1:1(0) ack 1 win 257
++0 accept(3, ..., ...) = 4
+";
+
+#[test]
+fn a_script_that_is_wrong_fails_at_its_line() {
+    for (event, part) in [
+        ("+0 read(4, ..., 10) = 5", "does not return at once"),
+        ("+0 write(4, ..., 10) = 11", "expected 11"),
+        ("+0 write(9, ..., 10) = 10", "EBADF"),
+        ("+0 > . 1:1(0) ack 1", "nothing was sent"),
+        ("+0 getsockopt(4, SOL_SOCKET, SO_ERROR, [104], [4]) = 0", "expected [104]"),
+        ("+0...0.02 read(4, ..., 10) = 0", "has not returned"),
+    ] {
+        let script = parse(&format!("{OPEN}{event}\n")).unwrap();
+        let Some(outcome) = on_kernel(script) else { return };
+        let failure = outcome.expect_err(event);
+        assert_eq!(failure.line, 9, "{event}: {failure}");
+        assert!(failure.what.contains(part), "{event}: {failure}");
+    }
+    for (event, part) in [
+        ("+0 > P. 1:12(11) ack 1", "expected"),
+        ("+0 > . 1:11(10) ack 1", "expected"),
+        ("+0 > P. 2:12(10) ack 1", "expected"),
+        ("+0 > P. 1:11(10) ack 2", "expected"),
+        ("+0 > P. 1:11(10) ack 1 win 1", "expected"),
+        ("+0 > P. 1:11(10) ack 1 <nop,nop,TS val 1 ecr 1>", "expected"),
+        ("+0.9 > P. 1:11(10) ack 1", "expected at"),
+    ] {
+        let text = format!("{OPEN}+0 write(4, ..., 10) = 10\n{event}\n");
+        let Some(outcome) = on_kernel(parse(&text).unwrap()) else { return };
+        let failure = outcome.expect_err(event);
+        assert!(failure.line == 10 && failure.what.contains(part), "{event}: {failure}");
+    }
+}
+
+#[test]
+fn what_is_wrong_or_not_supported_is_refused_with_line_and_word() {
+    for (text, line, near, what) in [
+        ("+0 nonsense(3) = 0", 1, "nonsense(3)", "call is not supported"),
+        ("\n\n+0 < S 0:1(0) win 1", 3, ")", "the end is not"),
+        ("+0 < S 0:0(0)", 1, "end", "says its window"),
+        ("+0 < X 0:0(0) win 1", 1, "X", "a flag is none"),
+        ("+0 > S 0:0(0) <mss 1460,sackOK>", 1, "end", "fill no whole words"),
+        ("+0 > S 0:0(0) <foo>", 1, "foo>", "option is not supported"),
+        ("// a comment\n/* and\n another */ +0 %{ assert x }%", 3, "%{", "code blocks"),
+        ("+0 < icmp unreachable", 1, "icmp", "kind of packet"),
+        ("--mss=3\n", 1, "mss=3", "option or its value"),
+        ("+0 close(3) = -1", 1, "end", "says its errno"),
+        ("* close(3) = 0", 1, "end", "time of this event"),
+        ("2 close(3) = 0\n1 close(3) = 0", 2, "end", "goes back"),
+        ("+ close(3) = 0", 1, "close(3)", "a time is missing"),
+        ("+0 `true", 1, "true", "is missing"),
+        ("+0...1 > . 1:1(0) ack 1", 1, "end", "only a call can last"),
+        ("+0 > . 1:1(0) ack 99999999999", 1, "99999999999", "does not fit"),
+        ("`true`\n`false`\n+0 close(3) = 0", 3, "+0", "the last thing"),
+    ] {
+        let error = parse(text).expect_err(text);
+        assert_eq!(error.line, line, "{text}: {error}");
+        assert!(error.near.starts_with(near), "{text}: {error}");
+        assert!(error.what.contains(what), "{text}: {error}");
+    }
+}
+
+#[test]
+fn no_cut_of_a_script_makes_the_parser_panic_or_stall() {
+    for (path, _) in scripts() {
+        let text = std::fs::read_to_string(path).unwrap();
+        for end in 0..text.len() {
+            if let Some(cut) = text.get(..end) {
+                let _ = parse(cut);
+            }
+        }
+    }
+}

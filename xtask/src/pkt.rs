@@ -1,0 +1,53 @@
+//! `pkt`: plays scripts in packetdrill's dialect, one after another.
+//!
+//! Invariant: true only if every script passed. Each script gets a network namespace of its own,
+//! on a thread of its own.
+
+#![expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
+
+use std::thread;
+
+use floodwall_testkit::pkt::{Kernel, Script, parse, play};
+
+/// Plays the scripts that the words name.
+pub(crate) fn run(words: &[String]) -> Result<bool, String> {
+    let (options, files): (Vec<&String>, Vec<&String>) =
+        words.iter().partition(|word| word.starts_with("--"));
+    let (mut is_kernel, mut is_ipv6) = (false, false);
+    for option in options {
+        match option.as_str() {
+            "--kernel" => is_kernel = true,
+            "--ipv6" => is_ipv6 = true,
+            other => return Err(format!("pkt: unknown option {other}")),
+        }
+    }
+    if files.is_empty() {
+        return Err("pkt: name a script".to_owned());
+    }
+    if !is_kernel {
+        return Err("pkt: the back end in memory is not built yet; say --kernel".to_owned());
+    }
+    let mut passed = true;
+    for file in files {
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+        let outcome = parse(&text).map_err(|error| error.to_string()).and_then(|script| {
+            let script = if is_ipv6 { script.over_ipv6() } else { script };
+            let player = thread::spawn(move || on_kernel(&script));
+            player.join().unwrap_or_else(|_| Err("the runner panicked".to_owned()))
+        });
+        match outcome {
+            Ok(()) => println!("{file}: passed"),
+            Err(why) => {
+                println!("{file}: {why}");
+                passed = false;
+            }
+        }
+    }
+    Ok(passed)
+}
+
+fn on_kernel(script: &Script) -> Result<(), String> {
+    Kernel::own_namespace()?;
+    let mut kernel = Kernel::new(script)?;
+    play(script, &mut kernel).map_err(|failure| failure.to_string())
+}
