@@ -59,12 +59,19 @@ pub(crate) fn unknown_protocol(bench: Bench) {
 
 pub(crate) fn traceroute(bench: Bench) {
     for Ends { ours, .. } in ends() {
-        let Some(said) = run("traceroute", &format!("-n -q1 -w5 -N1 -m3 {ours}"), b"") else {
-            return;
+        let traced = || {
+            let said = run("traceroute", &format!("-n -q1 -w5 -N1 -m3 {ours}"), b"")?;
+            let hops: Vec<_> = said.text.lines().skip(1).collect();
+            let is_ours = |hop: &&str| hop.split_whitespace().nth(1) == Some(&ours.to_string());
+            let ends = hops.len() == 1 && hops.iter().all(is_ours);
+            Some((ends, said))
         };
-        let hops: Vec<_> = said.text.lines().skip(1).collect();
-        let is_ours = |hop: &&str| hop.split_whitespace().nth(1) == Some(&ours.to_string());
-        assert!(hops.len() == 1 && hops.iter().all(is_ours), "{} {}", said.text, said.complaint);
+        // A single probe may be lost on the way, on a machine with much else to do.
+        let Some((mut ends, mut said)) = traced() else { return };
+        if !ends && let Some(again) = traced() {
+            (ends, said) = again;
+        }
+        assert!(ends, "{} {}", said.text, said.complaint);
     }
     bench.end_without_loss();
 }
