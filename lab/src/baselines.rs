@@ -6,6 +6,7 @@
 //! wrong bytes: the tests of each experiment hold it to the flat packet.
 
 pub mod chain;
+pub mod drop_list;
 pub mod gc_list;
 pub mod lazy_quiescence;
 pub mod pulldown;

@@ -9,6 +9,7 @@ pub mod fib_gc;
 pub mod grace_period;
 pub mod header_pull;
 pub mod starvation;
+pub mod syn_flood;
 
 /// Something that can be measured. What varies and what is held it reads from the plan; what is
 /// claimed it does not know.
@@ -36,6 +37,7 @@ const EXPERIMENTS: &[&dyn Experiment] = &[
     &grace_period::GracePeriod,
     &header_pull::HeaderPull,
     &starvation::Starvation,
+    &syn_flood::SynFlood,
 ];
 
 /// The experiment of a name.

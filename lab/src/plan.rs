@@ -20,6 +20,7 @@ const PLANS: &[(&str, &str)] = &[
     ("grace-period", include_str!("../plans/grace-period.toml")),
     ("header-pull", include_str!("../plans/header-pull.toml")),
     ("starvation", include_str!("../plans/starvation.toml")),
+    ("syn-flood", include_str!("../plans/syn-flood.toml")),
 ];
 
 /// How much of a plan is run.

@@ -14,6 +14,7 @@ mod reassembly;
 mod sequence;
 #[cfg(feature = "stack")]
 mod stack_frame;
+mod syncache;
 mod wire;
 
 pub use canary::canary;
@@ -26,6 +27,7 @@ pub use reassembly::reassembly;
 pub use sequence::sequence;
 #[cfg(feature = "stack")]
 pub use stack_frame::stack_frame;
+pub use syncache::{cookie, syncache};
 pub use wire::wire;
 
 /// A body: panics where something is wrong with what it makes of the bytes.
@@ -40,6 +42,8 @@ pub struct Body {
 pub const ALL: &[Body] = &[
     Body { name: "pulldown", run: pulldown },
     Body { name: "wire", run: wire },
+    Body { name: "cookie", run: cookie },
+    Body { name: "syncache", run: syncache },
     #[cfg(feature = "stack")]
     Body { name: "stack_frame", run: stack_frame },
     #[cfg(feature = "stack")]

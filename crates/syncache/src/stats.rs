@@ -21,6 +21,9 @@ macro_rules! numbers {
                 [$(($name, self.$field, $sentence),)*]
             }
 
+            /// Nothing counted yet.
+            pub const NONE: Self = Self { $($field: 0,)* };
+
             /// How many numbers there are.
             pub const COUNT: usize = [$($name),*].len();
         }

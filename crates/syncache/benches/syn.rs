@@ -1,0 +1,166 @@
+//! A SYN answered, by cache and by cookie, and an unknown ACK refused, beside the bare floor; the
+//! same for every backlog and fill; memory over a long flood.
+//!
+//! Run: `cargo bench -p floodwall-syncache --bench syn` (`-- --flood` for 100 million SYNs). The
+//! bare floor is one keyed hash over the flow and the record of 64 bytes written at random in a
+//! megabyte. Rounds are interleaved and medians taken; ratios are what counts, this machine's
+//! nanoseconds stand beside them. As a test it runs a small share of everything once.
+#![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
+#![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+
+use std::hint::black_box;
+use std::time::Instant as Clock;
+
+use floodwall_base::{HashKey, Randomness, Units};
+use floodwall_syncache::contract::{Client, at_millis, listening};
+use floodwall_syncache::{
+    Ack, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId, Secret, SynCache,
+};
+use floodwall_testkit::alloc::{CountingAllocator, counted};
+
+fn main() {
+    let (whole, flood) = (
+        std::env::args().any(|arg| arg == "--bench"),
+        std::env::args().any(|arg| arg == "--flood"),
+    );
+    let (rounds, syns) = if whole { (15, 200_000) } else { (1, 2_000) };
+    let clients: Vec<_> = (0..syns).map(|n| Client::nth(n, n % 2 == 0)).collect();
+    speeds(&clients, rounds);
+    backlogs(&clients, rounds);
+    memory(if flood { 100_000_000 } else { u64::from(syns) * 10 });
+}
+
+fn cache(settings: CacheSettings, listen: ListenSettings) -> (SynCache, ListenerId) {
+    let mut random = Randomness::from_number(3).secret;
+    let secret = Secret::random(&mut random);
+    let mut it = SynCache::new(settings, secret, &mut random, at_millis(0));
+    let listener = it.listen(listen).unwrap();
+    (it, listener)
+}
+
+/// Nanoseconds for each client.
+fn each(clients: &[Client], mut act: impl FnMut(&Client)) -> f64 {
+    let before = Clock::now();
+    clients.iter().for_each(&mut act);
+    before.elapsed().as_nanos() as f64 / clients.len() as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The bare floor: a hash and a record.
+struct Bare {
+    key: HashKey,
+    records: Vec<[u64; 8]>,
+}
+
+impl Bare {
+    fn syn(&mut self, client: &Client) {
+        let (ours, theirs) = (client.flow.local, client.flow.remote);
+        let (a, b) = (ours.addr.to_bits(), theirs.addr.to_bits());
+        let ports = u64::from(ours.port) << 16 | u64::from(theirs.port);
+        let words = [a as u64, (a >> 64) as u64, b as u64, (b >> 64) as u64, ports];
+        let hash = self.key.words(&words);
+        let at = hash as usize % self.records.len();
+        let [w, x, y, z, p] = words;
+        self.records[at] = [w, x, y, z, p, u64::from(client.irs.0), hash, 7];
+    }
+}
+
+fn speeds(clients: &[Client], rounds: usize) {
+    let mut bare = Bare { key: HashKey::new(1, 2), records: vec![[0; 8]; 16_384] };
+    let never = ListenSettings { cookies: CookiePolicy::Never, ..listening(1024) };
+    let always = ListenSettings { cookies: CookiePolicy::Always, ..listening(1024) };
+    let all = CacheSettings { prefix_entries: usize::MAX, ..CacheSettings::default() };
+    let (mut cached, at_cached) = cache(all, never);
+    let (mut cookies, at_cookies) = cache(all, always);
+    let (mut shut, at_shut) = cache(all, listening(1024));
+    let mut times = [const { Vec::new() }; 5];
+    let now = at_millis(60_000);
+    for _ in 0..rounds {
+        let nanos = [
+            each(clients, |client| bare.syn(black_box(client))),
+            each(clients, |client| {
+                black_box(cached.syn(at_cached, &client.syn(), now));
+            }),
+            each(clients, |client| {
+                black_box(cookies.syn(at_cookies, &client.syn(), now));
+            }),
+            each(clients, |client| {
+                black_box(cookies.syn(at_cookies, &client.timeless().syn(), now));
+            }),
+            each(clients, |client| {
+                let ack =
+                    Ack { flow: client.flow, seq: client.irs, ack: client.irs, timestamp: None };
+                black_box(shut.ack(at_shut, &ack, now));
+            }),
+        ];
+        times.iter_mut().zip(nanos).for_each(|(all, one)| all.push(one));
+    }
+    let names = ["bare", "cached", "cookie", "cookie, no timestamps", "unknown ACK, gate shut"];
+    let floor = median(times[0].clone());
+    for (name, times) in names.iter().zip(times) {
+        let it = median(times);
+        println!("{name:<24} {it:>7.1} ns  {:>5.2} x bare", it / floor);
+    }
+    black_box(&bare.records);
+}
+
+fn backlogs(clients: &[Client], rounds: usize) {
+    println!("\na SYN by cache: backlog, fill before it (cookies never, so that all are cached)");
+    let never = |backlog| ListenSettings { cookies: CookiePolicy::Never, ..listening(backlog) };
+    let all = CacheSettings { prefix_entries: usize::MAX, ..CacheSettings::default() };
+    let (mut means, some) = (Vec::new(), 1000.min(clients.len()));
+    for backlog in [128, 1024, 65_536] {
+        for fill in [0, 25, 50, 75, 100] {
+            let mut times = Vec::new();
+            let (mut it, listener) = cache(all, never(backlog));
+            for round in 0..rounds * 5 {
+                for n in 0..15_359 * fill / 100 {
+                    let other = Client::nth(1 << 24 | n, n % 2 == 0);
+                    let _ = it.syn(listener, &other.syn(), at_millis(60_000));
+                }
+                let from = round * some % clients.len();
+                let part = &clients[from..(from + some).min(clients.len())];
+                times.push(each(part, |client| {
+                    black_box(it.syn(listener, &client.syn(), at_millis(60_000)));
+                }));
+                for client in part {
+                    it.reset(&client.flow, client.irs + 1, at_millis(60_000));
+                }
+            }
+            let mean = median(times);
+            println!("{backlog:>6} {fill:>4} % {mean:>7.1} ns");
+            means.push(mean);
+        }
+    }
+    let most = means.iter().copied().fold(0.0, f64::max);
+    let least = means.iter().copied().fold(f64::INFINITY, f64::min);
+    println!("most to least: {:.2}", most / least);
+}
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+fn memory(syns: u64) {
+    let (mut it, listener) = cache(CacheSettings::default(), listening(1024));
+    let (count, ()) = counted(|| flood(&mut it, listener, syns));
+    let taken = count.allocations;
+    println!("\n{syns} SYNs: {taken} allocations, {} bytes in all", it.memory());
+    assert_eq!(taken, 0, "no memory is taken after the start");
+}
+
+fn flood(it: &mut SynCache, listener: ListenerId, syns: u64) {
+    for n in 0..syns {
+        let now = at_millis(60_000 + n / 1000);
+        let client = Client::nth((n as u32).wrapping_mul(2_654_435_769) >> 2, n % 2 == 0);
+        black_box(it.syn(listener, &client.syn(), now));
+        if n % 64 == 0 {
+            it.work(now, Units(64), &mut |again| {
+                black_box(again);
+            });
+        }
+    }
+}
