@@ -119,7 +119,8 @@ impl Run {
 /// What came of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// For each honest client: milliseconds until its connect returned; infinite where it never did.
+    /// For each honest client: milliseconds until its connect returned; infinite where it never
+    /// did.
     pub(crate) connected: Vec<f64>,
     /// The same until its first byte came.
     pub(crate) first_byte: Vec<f64>,
