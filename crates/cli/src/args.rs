@@ -114,7 +114,8 @@ pub(crate) struct RunArgs {
     /// Configuration file (TOML), read before the flags
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where packets come from: tun:NAME, tap:NAME or packet:INTERFACE
+    /// Where packets come from: tun:NAME, tap:NAME, packet:INTERFACE, or
+    /// xdp:INTERFACE[,queues=N][,mode=native|generic]
     #[arg(long, value_name = "KIND:NAME")]
     pub(crate) device: Option<String>,
     /// Link address of our station; by default one of our own making that stays the same on this
@@ -143,13 +144,13 @@ pub(crate) struct RunArgs {
     /// Largest IP packet of the link in bytes; by default the device's own
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(i64))]
     pub(crate) mtu: Option<i64>,
-    /// Queues of a TUN or TAP
+    /// Queues of a TUN, TAP or XDP device
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64))]
     pub(crate) queues: Option<i64>,
     /// Do not let super-frames and unfinished checksums cross the device
     #[arg(long)]
     pub(crate) no_offload: bool,
-    /// Where the kernel's half of a packet:INTERFACE runs: auto (the best that can be had),
+    /// Where the kernel's half of a packet: or xdp:INTERFACE runs: auto (the best that can be had),
     /// busy-poll (within the worker), napi-thread (beside it, behind in rank) or leave
     #[arg(long, value_name = "PLACE")]
     pub(crate) kernel_half: Option<String>,

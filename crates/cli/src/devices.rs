@@ -4,7 +4,7 @@
 
 use floodwall_base::{IfIndex, MacAddr, Randomness};
 use floodwall_device::{
-    Device, DeviceError, DeviceInfo, Medium, OpenConfig, OpenedDevice, PlacementReport,
+    Device, DeviceError, DeviceInfo, DeviceKind, Medium, OpenConfig, OpenedDevice, PlacementReport,
     station_address,
 };
 
@@ -23,9 +23,6 @@ pub(crate) struct Opened {
     pub(crate) placement: PlacementReport,
 }
 
-/// Queues of a TUN or TAP where nobody says how many: one a worker, as far as there can be so many.
-const QUEUES_MAX: usize = 8;
-
 /// Opens an interface's device as wanted, for the workers on these cores, with the most that it
 /// and our privilege allow.
 pub(crate) fn open(
@@ -36,8 +33,15 @@ pub(crate) fn open(
 ) -> Result<Opened, DeviceError> {
     let name = &wanted.device.value.name;
     let workers = cores.len();
+    let station = match (&wanted.mac, wanted.device.value.kind) {
+        (Some(mac), _) => Some(mac.value),
+        (None, DeviceKind::Tun) => None,
+        (None, _) => Some(station_address(name, random)),
+    };
     let config = OpenConfig {
-        queues: wanted.queues.as_ref().map_or(workers.min(QUEUES_MAX), |queues| queues.value),
+        workers,
+        queues: wanted.queues.as_ref().map(|queues| queues.value),
+        station,
         offload: wanted.offload.value,
         mtu: wanted.mtu.as_ref().map(|mtu| mtu.value),
         kernel_half: wanted.kernel_half.as_ref().map(|half| half.value).unwrap_or_default(),
@@ -54,9 +58,7 @@ pub(crate) fn open(
     if queues.len() < workers {
         notes.push(few_queues(queues.len(), workers));
     }
-    let mac = (info.medium == Medium::Ethernet).then(|| {
-        wanted.mac.as_ref().map_or_else(|| station_address(name, random), |mac| mac.value)
-    });
+    let mac = station.filter(|_| info.medium == Medium::Ethernet);
     let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
     Ok(Opened { iface, info, mac, queues, notes, placement })
 }
@@ -69,7 +71,7 @@ fn few_queues(queues: usize, workers: usize) -> String {
     };
     format!(
         "{queues} of {workers} workers can have a queue: {who} called by the device, and pass on \
-         what the others receive and send (a TAP or TUN has up to {QUEUES_MAX} queues)"
+         what the others receive and send (a TAP or TUN has up to 8 queues)"
     )
 }
 

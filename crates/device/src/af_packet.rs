@@ -42,9 +42,23 @@ const STUCK_MAX: u32 = 1000;
 /// Bytes of both link addresses: a tag stands behind them.
 const ADDRESSES: usize = 12;
 
+/// Which frames a packet socket takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Accept {
+    /// All that arrive.
+    #[default]
+    All,
+    /// Those for groups and broadcasts only.
+    Groups,
+    /// None: it only tells whether the interface is there.
+    Nothing,
+}
+
 /// How an interface is opened.
 #[derive(Clone, Debug)]
 pub struct AfPacketConfig {
+    /// Which frames.
+    pub accept: Accept,
     /// Bytes of a block of the ring: a multiple of the page, 64 KiB by measurement. With offload
     /// at least 128 KiB, so that a super-frame fits.
     pub block_bytes: usize,
@@ -60,7 +74,13 @@ pub struct AfPacketConfig {
 
 impl Default for AfPacketConfig {
     fn default() -> Self {
-        Self { block_bytes: 64 << 10, blocks: 64, promiscuous: true, offload: false }
+        Self {
+            accept: Accept::All,
+            block_bytes: 64 << 10,
+            blocks: 64,
+            promiscuous: true,
+            offload: false,
+        }
     }
 }
 
@@ -107,6 +127,7 @@ impl AfPacket {
         };
         let fd = socket.as_fd();
         set_options(fd, &info)?;
+        socket::filter(fd, config.accept).map_err(fail(name, "choose frames"))?;
         let least = if config.offload { SUPER_BLOCK } else { 4096 };
         let block_bytes = config.block_bytes.max(least).next_multiple_of(4096);
         let ring = PacketRing::map(fd, block_bytes, config.blocks.max(2), BLOCK_MILLIS)
@@ -283,7 +304,7 @@ fn fail(name: &str, action: &'static str) -> impl Fn(io::Error) -> DeviceError {
     }
 }
 
-fn not_found(name: &str, source: io::Error) -> DeviceError {
+pub(crate) fn not_found(name: &str, source: io::Error) -> DeviceError {
     match source.raw_os_error() {
         Some(libc::ENODEV | libc::ENXIO) => DeviceError::NotFound {
             device: name.to_owned(),

@@ -30,6 +30,11 @@ impl Control {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
+    /// For questions that are asked elsewhere.
+    pub(crate) fn fd(&self) -> std::os::fd::RawFd {
+        self.0.as_raw_fd()
+    }
+
     /// The interface `name`.
     pub(crate) fn interface<'a>(&'a self, name: &'a str) -> Interface<'a, OwnedFd> {
         Interface { socket: &self.0, name }

@@ -1,7 +1,7 @@
 //! The outside: everything that brings packets in and takes packets away.
 //!
 //! One trait, [`Device`], and who implements it: [`MemoryWire`] (in one process, or several at a
-//! [`Switch`]), `Tun` and `AfPacket` (Linux), [`Replay`] (a capture file); and who wraps one:
+//! [`Switch`]), `Tun`, `AfPacket` and `AfXdp` (Linux), [`Replay`] (a capture file); and who wraps one:
 //! [`Recorder`] and [`Fault`]. `dispatch` and the programs call it; no engine ever sees a device.
 //!
 //! Invariants: no call ever blocks; a packet that a device loses is counted under a name in
@@ -11,6 +11,8 @@
 
 #[cfg(target_os = "linux")]
 mod af_packet;
+#[cfg(target_os = "linux")]
+mod af_xdp;
 mod capture;
 mod copy;
 mod device;
@@ -36,9 +38,12 @@ mod switch;
 mod tun;
 mod vnet;
 mod word;
+mod xdp_mode;
 
 #[cfg(target_os = "linux")]
-pub use af_packet::{AfPacket, AfPacketConfig};
+pub use af_packet::{Accept, AfPacket, AfPacketConfig};
+#[cfg(target_os = "linux")]
+pub use af_xdp::{AfXdp, AfXdpConfig, OpenedXdp};
 pub use capture::{
     Capture, CaptureError, CapturedPacket, LinkType, Recorder, RecorderConfig, Replay, Truncation,
     parse_capture, read_capture,
@@ -59,3 +64,4 @@ pub use tun::{Tun, TunConfig, TunKind};
 pub use word::{
     DeviceKind, DeviceWord, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
 };
+pub use xdp_mode::XdpMode;

@@ -7,6 +7,8 @@ use std::io::{self, IoSlice};
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use crate::af_packet::Accept;
+
 /// Messages that one call sends.
 pub(crate) const BATCH_MAX: usize = 16;
 
@@ -39,6 +41,33 @@ pub(crate) fn set_option<T: Plain>(
     let len = size_of::<T>() as libc::socklen_t;
     let at = core::ptr::from_ref(value).cast();
     // SAFETY: the system reads `len` bytes of a plain value that is borrowed for the call.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Has the kernel show only some frames, before the socket is bound.
+pub(crate) fn filter(socket: BorrowedFd<'_>, accept: Accept) -> io::Result<()> {
+    const fn line(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt, jf, k }
+    }
+    const ALL: libc::sock_filter = line(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX);
+    const NONE: libc::sock_filter = line(libc::BPF_RET | libc::BPF_K, 0, 0, 0);
+    // Groups have the lowest bit of the first byte set (IEEE 802).
+    let groups = [
+        line(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0),
+        line(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, 1),
+        ALL,
+        NONE,
+    ];
+    let lines: &[libc::sock_filter] = match accept {
+        Accept::All => return Ok(()),
+        Accept::Groups => &groups,
+        Accept::Nothing => &[NONE],
+    };
+    let program = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_ptr().cast_mut() };
+    let (len, at) = (size_of::<libc::sock_fprog>() as libc::socklen_t, (&raw const program).cast());
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    // SAFETY: the kernel copies the lines, which live until the call returns, and keeps no address.
     let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -16,8 +16,12 @@ use crate::device::Device;
 use crate::error::DeviceError;
 use crate::kernel_half::KernelHalf;
 use crate::placement_report::PlacementReport;
+use crate::xdp_mode::XdpMode;
 #[cfg(target_os = "linux")]
-use crate::{AfPacket, AfPacketConfig, Placement, PlacementConfig, Tun, TunConfig, TunKind};
+use crate::{
+    AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, OpenedXdp, Placement, PlacementConfig, Tun,
+    TunConfig, TunKind,
+};
 
 /// Kinds of devices that have a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +32,8 @@ pub enum DeviceKind {
     Tap,
     /// A packet socket on an interface of the system.
     Packet,
+    /// AF_XDP sockets on an interface of the system.
+    Xdp,
 }
 
 impl DeviceKind {
@@ -38,17 +44,22 @@ impl DeviceKind {
             Self::Tun => "tun",
             Self::Tap => "tap",
             Self::Packet => "packet",
+            Self::Xdp => "xdp",
         }
     }
 }
 
-/// See the file's head. Made from text: `"tap:fw0".parse()`.
+/// See the file's head. Made from text: `"tap:fw0".parse()`, `"xdp:eth1,queues=2".parse()`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceWord {
     /// What kind of device.
     pub kind: DeviceKind,
     /// The interface's name, 1 to 15 bytes.
     pub name: String,
+    /// `queues=N`: how many queues.
+    pub queues: Option<usize>,
+    /// `mode=native`, `mode=generic`: by which way XDP shall run.
+    pub mode: XdpMode,
 }
 
 /// Why a text names no device.
@@ -63,22 +74,29 @@ pub struct NoDeviceWord {
 
 /// Longest name that Linux gives an interface.
 const NAME_MAX: usize = 15;
+/// Most queues that a word may ask for.
+const QUEUES_MAX: usize = 64;
+/// Queues of a TUN or TAP where nobody says how many: one a worker, as far as there can be so many.
+const TUN_QUEUES_MAX: usize = 8;
 
 impl FromStr for DeviceWord {
     type Err = NoDeviceWord;
 
     fn from_str(text: &str) -> Result<Self, NoDeviceWord> {
-        const REMEDY: &str = "write tun:NAME, tap:NAME or packet:INTERFACE, as in tap:fw0";
-        let wrong = |what, remedy| Err(NoDeviceWord { what, remedy });
-        let Some((kind, name)) = text.split_once(':') else {
+        const REMEDY: &str =
+            "write tun:NAME, tap:NAME, packet:INTERFACE or xdp:INTERFACE, as in tap:fw0";
+        let Some((kind, rest)) = text.split_once(':') else {
             return wrong(format!("{text:?} is not a device"), REMEDY);
         };
         let kind = match kind {
             "tun" => DeviceKind::Tun,
             "tap" => DeviceKind::Tap,
             "packet" => DeviceKind::Packet,
+            "xdp" => DeviceKind::Xdp,
             _ => return wrong(format!("{kind:?} is not a kind of device"), REMEDY),
         };
+        let mut parts = rest.split(',');
+        let name = parts.next().unwrap_or_default();
         let is_odd =
             |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || c.is_control();
         if name.is_empty()
@@ -86,30 +104,79 @@ impl FromStr for DeviceWord {
             || matches!(name, "." | "..")
             || name.contains(is_odd)
         {
-            let remedy =
-                "use 1 to 15 bytes without space, slash, colon or percent sign, as in tap:fw0";
+            let remedy = "use 1 to 15 bytes without space, slash, comma, colon or percent sign, as \
+                          in tap:fw0";
             return wrong(format!("{name:?} cannot be an interface's name"), remedy);
         }
-        Ok(Self { kind, name: name.to_owned() })
+        let mut word = Self { kind, name: name.to_owned(), queues: None, mode: XdpMode::default() };
+        parts.try_for_each(|option| word.set(option))?;
+        Ok(word)
     }
+}
+
+impl DeviceWord {
+    /// Takes one option of the word.
+    fn set(&mut self, option: &str) -> Result<(), NoDeviceWord> {
+        let unknown = || {
+            let remedy = "the options are queues=N, and of xdp mode=native or mode=generic";
+            wrong(format!("{option:?} is no option of {}:", self.kind.word()), remedy)
+        };
+        let Some((key, value)) = option.split_once('=') else { return unknown() };
+        match (key, self.kind) {
+            ("queues", DeviceKind::Tun | DeviceKind::Tap | DeviceKind::Xdp) => {
+                let most = if self.kind == DeviceKind::Xdp { QUEUES_MAX } else { TUN_QUEUES_MAX };
+                let number = value.parse().ok().filter(|n| (1..=most).contains(n));
+                if number.is_none() {
+                    let remedy = "use 1 to 64; a TUN or TAP has up to 8";
+                    return wrong(format!("{value:?} cannot be a number of queues"), remedy);
+                }
+                self.queues = number;
+            }
+            ("mode", DeviceKind::Xdp) => match value.parse() {
+                Ok(mode) => self.mode = mode,
+                Err(()) => {
+                    let remedy = "use auto, native or generic";
+                    return wrong(format!("{value:?} is no mode of xdp"), remedy);
+                }
+            },
+            _ => return unknown(),
+        }
+        Ok(())
+    }
+}
+
+fn wrong<T>(what: String, remedy: &'static str) -> Result<T, NoDeviceWord> {
+    Err(NoDeviceWord { what, remedy })
 }
 
 impl fmt::Display for DeviceWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.kind.word(), self.name)
+        write!(f, "{}:{}", self.kind.word(), self.name)?;
+        if let Some(queues) = self.queues {
+            write!(f, ",queues={queues}")?;
+        }
+        if self.mode != XdpMode::default() {
+            write!(f, ",mode={}", self.mode)?;
+        }
+        Ok(())
     }
 }
 
 /// How a device is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenConfig {
-    /// Queues of a TUN or TAP, one a worker; a packet socket has one.
-    pub queues: usize,
+    /// Workers that the queues are for.
+    pub workers: usize,
+    /// Queues; the word's own number goes before. `None` is one a worker of a TUN or TAP, and all
+    /// that the interface has of XDP; a packet socket has one.
+    pub queues: Option<usize>,
+    /// The link address of the station behind the device, which XDP steers by and must know.
+    pub station: Option<MacAddr>,
     /// Whether super-frames and partial checksums may cross, where the device can.
     pub offload: bool,
     /// The MTU that a TUN or TAP is given; `None` leaves it.
     pub mtu: Option<u32>,
-    /// Where the kernel's half of a packet socket's interface shall run.
+    /// Where the kernel's half of an interface shall run.
     pub kernel_half: KernelHalf,
     /// The core of the worker that will have the device; `None` where it is not pinned.
     pub core: Option<usize>,
@@ -118,7 +185,9 @@ pub struct OpenConfig {
 impl Default for OpenConfig {
     fn default() -> Self {
         Self {
-            queues: 1,
+            workers: 1,
+            queues: None,
+            station: None,
             offload: false,
             mtu: None,
             kernel_half: KernelHalf::default(),
@@ -161,9 +230,12 @@ impl DeviceWord {
             DeviceKind::Tun => TunKind::Tun,
             DeviceKind::Tap => TunKind::Tap,
             DeviceKind::Packet => return open_packet(name, config),
+            DeviceKind::Xdp => return open_xdp(self, config),
         };
         let mut notes = Vec::new();
-        let queues = boxed(open_tun(name, kind, config, &mut notes)?);
+        let queues =
+            self.queues.or(config.queues).unwrap_or(config.workers.clamp(1, TUN_QUEUES_MAX));
+        let queues = boxed(open_tun(name, kind, queues, config, &mut notes)?);
         Ok(OpenedDevice { queues, notes, placement: Placement::of_tun(name) })
     }
 
@@ -195,14 +267,38 @@ fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceEr
     Ok(OpenedDevice { queues: boxed(vec![device]), notes: Vec::new(), placement: report })
 }
 
+/// AF_XDP sockets, and the place of the kernel's half behind them.
+#[cfg(target_os = "linux")]
+fn open_xdp(word: &DeviceWord, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
+    let name = &word.name;
+    let Some(station) = config.station else {
+        return Err(DeviceError::Unsupported {
+            device: name.clone(),
+            missing: "XDP without a link address of our own",
+            remedy: "say which address the station behind the device has",
+        });
+    };
+    let queues = word.queues.or(config.queues);
+    let wanted = AfXdpConfig { queues, mode: word.mode, ..AfXdpConfig::new(station) };
+    let OpenedXdp { mut queues, notes } = AfXdp::open(name, &wanted)?;
+    let wanted = PlacementConfig { half: config.kernel_half, core: config.core };
+    let placement = Placement::take(name, &wanted)?;
+    let report = placement.report().clone();
+    if let Some(first) = queues.first_mut() {
+        first.place(placement);
+    }
+    Ok(OpenedDevice { queues: boxed(queues), notes, placement: report })
+}
+
 #[cfg(target_os = "linux")]
 fn open_tun(
     name: &str,
     kind: TunKind,
+    queues: usize,
     wanted: &OpenConfig,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Tun>, DeviceError> {
-    let OpenConfig { queues, offload, mtu, .. } = *wanted;
+    let OpenConfig { offload, mtu, .. } = *wanted;
     let config = TunConfig { kind, queues, vnet_header: offload, up: true, mtu };
     match Tun::open(name, &config) {
         Err(DeviceError::NoPrivilege { action: "bring the interface up", .. }) => {
@@ -258,12 +354,27 @@ mod tests {
 
     #[test]
     fn a_word_is_read_and_written_back() {
-        for text in ["tun:t", "tap:fw0", "packet:eth0.100"] {
+        for text in
+            ["tun:t", "tap:fw0", "packet:eth0.100", "xdp:eth1", "xdp:eth1,queues=2,mode=generic"]
+        {
             assert_eq!(text.parse::<DeviceWord>().unwrap().to_string(), text);
         }
         for text in ["", "fw0", "tap:", "tap:a b", "tap:..", "veth:fw0", "tap:sixteen-bytes-it"] {
             let refused = text.parse::<DeviceWord>().unwrap_err().to_string();
             assert!(refused.ends_with("as in tap:fw0"), "{refused}");
+        }
+        for text in [
+            "tap:t,",
+            "tap:t,mode=native",
+            "packet:e,queues=2",
+            "xdp:e,queues=0",
+            "xdp:e,queues=65",
+            "xdp:e,mode=fast",
+            "xdp:e,colour=red",
+        ] {
+            let refused = text.parse::<DeviceWord>().unwrap_err().to_string();
+            let words = ["is no option", "cannot be a number", "is no mode"];
+            assert!(words.iter().any(|words| refused.contains(words)), "{text}: {refused}");
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use floodwall_base::{IfIndex, IpCidr, MacAddr};
+use floodwall_base::{IfIndex, IpCidr, MacAddr, Randomness};
 use floodwall_device::{
     Device, DeviceInfo, DeviceWord, KernelHalf, Medium, OpenConfig, OpenedDevice, stable_secret,
     station_address,
@@ -251,19 +251,20 @@ impl NetworkBuilder {
             .map(|worker| Berth { core: self.cores.get(worker).copied(), ports: Vec::new() })
             .collect();
         let mut offload = false;
-        for (index, wanted) in self.interfaces.into_iter().enumerate() {
+        for (index, mut wanted) in self.interfaces.into_iter().enumerate() {
             let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
             let addresses = addresses(&wanted.addresses)?;
             let gateways = gateways(&wanted.gateways)?;
-            let (queues, info) = open(wanted.source, workers, wanted.mtu, wanted.offload)?;
+            let (queues, info, station) = open(&mut wanted, workers, &mut random)?;
             offload |= info.offload;
-            for (queue, berth) in queues.into_iter().zip(&mut berths) {
-                berth.ports.push(Port::new(iface, queue));
+            // An interface may have more queues than there are workers: in turn.
+            for (number, queue) in queues.into_iter().enumerate() {
+                if let Some(berth) = berths.get_mut(number % workers.max(1)) {
+                    berth.ports.push(Port::new(iface, queue));
+                }
             }
             let medium = match info.medium {
-                Medium::Ethernet => LinkMedium::Ethernet(
-                    wanted.mac.unwrap_or_else(|| station_address(&info.name, &mut random)),
-                ),
+                Medium::Ethernet => LinkMedium::Ethernet(station),
                 Medium::Ip => LinkMedium::Ip,
             };
             let learns =
@@ -334,34 +335,46 @@ fn gateways(texts: &[String]) -> Result<Vec<IpAddr>, NetworkError> {
 
 type Queues = Vec<Box<dyn Device>>;
 
-/// The device's queues: one a worker, or one for all.
+/// The device's queues, what it is, and our station's link address behind it.
 fn open(
-    source: Source,
+    wanted: &mut Wanted,
     workers: usize,
-    mtu: Option<u32>,
-    offload: bool,
-) -> Result<(Queues, DeviceInfo), NetworkError> {
-    let queues = match source {
-        Source::Queues(queues) => queues,
+    random: &mut Randomness,
+) -> Result<(Queues, DeviceInfo, MacAddr), NetworkError> {
+    let none = Source::Queues(Vec::new());
+    match std::mem::replace(&mut wanted.source, none) {
+        Source::Queues(queues) => {
+            let Some(first) = queues.first() else {
+                return Err(NetworkError::Queues { device: String::new(), queues: 0, workers });
+            };
+            let info = first.info().clone();
+            if queues.len() > workers {
+                let (device, queues) = (info.name, queues.len());
+                return Err(NetworkError::Queues { device, queues, workers });
+            }
+            let station = wanted.mac.unwrap_or_else(|| station_address(&info.name, random));
+            Ok((queues, info, station))
+        }
         Source::Word(word) => {
             let word: DeviceWord = word.parse()?;
-            // A library sets nothing of the system's unasked: see `device`'s placement.
-            let kernel_half = KernelHalf::Leave;
-            let config =
-                OpenConfig { queues: workers, offload, mtu, kernel_half, ..OpenConfig::default() };
+            let station = wanted.mac.unwrap_or_else(|| station_address(&word.name, random));
+            let config = OpenConfig {
+                workers,
+                station: Some(station),
+                offload: wanted.offload,
+                mtu: wanted.mtu,
+                // A library sets nothing of the system's unasked: see `device`'s placement.
+                kernel_half: KernelHalf::Leave,
+                ..OpenConfig::default()
+            };
             let OpenedDevice { queues, .. } = word.open(&config)?;
-            queues
+            let Some(first) = queues.first() else {
+                return Err(NetworkError::Queues { device: word.name, queues: 0, workers });
+            };
+            let info = first.info().clone();
+            Ok((queues, info, station))
         }
-    };
-    let Some(first) = queues.first() else {
-        return Err(NetworkError::Queues { device: String::new(), queues: 0, workers });
-    };
-    let info = first.info().clone();
-    if queues.len() > workers {
-        let (device, queues) = (info.name, queues.len());
-        return Err(NetworkError::Queues { device, queues, workers });
     }
-    Ok((queues, info))
 }
 
 impl std::fmt::Debug for NetworkBuilder {

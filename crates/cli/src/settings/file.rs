@@ -213,7 +213,8 @@ impl Walk<'_> {
         let table = value.get_ref().as_table()?;
         self.known(table, INTERFACE, HERE);
         if !table.contains_key("device") {
-            let remedy = "add device = \"tap:NAME\", \"tun:NAME\" or \"packet:INTERFACE\"";
+            let remedy = "add device = \"tap:NAME\", \"tun:NAME\", \"packet:INTERFACE\" or \
+                          \"xdp:INTERFACE\"";
             self.complain(value.span().start, "interface.device", wrong("missing", remedy));
         }
         let device = self.read(table, (HERE, "device"), text, |t| words::device(&t));

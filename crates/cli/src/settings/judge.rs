@@ -75,12 +75,16 @@ impl Problems {
             let what = "a packet socket has no queues to choose";
             self.add(&queues.place, "interface.queues", what, "leave it out");
         }
+        if let (Some(_), Some(queues)) = (interface.device.value.queues, &interface.queues) {
+            let what = "the device's word says how many queues, too";
+            self.add(&queues.place, "interface.queues", what, "keep one of them");
+        }
         if let (DeviceKind::Tun | DeviceKind::Tap, Some(half)) =
             (interface.device.value.kind, &interface.kernel_half)
             && matches!(half.value, KernelHalf::BusyPoll | KernelHalf::NapiThread)
         {
             let what = format!("a TUN or TAP has no kernel's half that {} could be", half.value);
-            let remedy = "leave it out; only a packet:INTERFACE has one";
+            let remedy = "leave it out; only a packet:INTERFACE or xdp:INTERFACE has one";
             self.add(&half.place, "interface.kernel_half", what, remedy);
         }
         self.mtu(interface, is_ethernet);

@@ -20,7 +20,7 @@ pub(crate) fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong
     Wrong { what: what.into(), remedy: remedy.into() }
 }
 
-/// `tun:NAME`, `tap:NAME`, `packet:INTERFACE`.
+/// `tun:NAME`, `tap:NAME`, `packet:INTERFACE`, `xdp:INTERFACE,queues=N,mode=WAY`.
 pub(crate) fn device(text: &str) -> Result<DeviceWord, Wrong> {
     text.parse().map_err(|NoDeviceWord { what, remedy }| wrong(what, remedy))
 }

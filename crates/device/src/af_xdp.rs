@@ -1,0 +1,577 @@
+//! `AfXdp`: an existing Ethernet interface of the host, by sockets that share our memory with it.
+//!
+//! Called by whoever puts a stack onto a real card or a veth at full rate without taking the card
+//! away from the host. A program at the interface (`af_xdp/steering.rs`) gives the frames for our
+//! station's link address to the socket of their receive queue, straight into the packet pool; all
+//! else goes to the host's own stack, as before. Groups and broadcasts belong to both: the host
+//! gets them, and the device of the first queue takes a copy through a packet socket.
+//!
+//! Invariants: never blocks; a frame is in the pool, at the kernel, or counted as lost; nothing is
+//! left behind when the devices are dropped or the process ends, however it ends. Memory is shared
+//! with the kernel at the first call of [`Device::receive`], which has the pool. Reading: the
+//! kernel's `Documentation/networking/af_xdp.rst`. Not here: super-frames; frames longer than one
+//! frame of the pool.
+//!
+//! # Under flood
+//! Anyone on the link fills the receive ring. Bound: [`AfXdpConfig::ring`] frames a queue; when
+//! full the kernel drops blindly, friend and foe, which is `rx_ring_full`. Work per frame: two ring
+//! entries, no copy of ours. Groups have a ring of their own, so that neither crowds out the other.
+
+mod assembler;
+mod bpf;
+mod card;
+mod partial;
+mod queue;
+mod ring;
+mod steering;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use floodwall_base::MacAddr;
+use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig};
+use rustix::event::epoll;
+
+use self::bpf::Attach;
+use self::card::Card;
+use self::queue::{Arrived, Queue};
+use self::steering::Steering;
+use crate::af_packet::{Accept, AfPacket, AfPacketConfig};
+use crate::device::{Device, DeviceInfo, Medium};
+use crate::error::DeviceError;
+use crate::interface::Control;
+use crate::placement::Placement;
+use crate::stats::DeviceStats;
+use crate::vnet::{self, Completion};
+use crate::xdp_mode::XdpMode;
+
+/// What the kernel keeps free in front of a frame that arrives, and what the link header needs.
+const FRONT: usize = 256;
+const LINK_BYTES: usize = 18;
+/// Frames kept for copies of packets that do not lie in one frame.
+const SPARES: usize = 256;
+/// Tries to get a queue that its last owner has just left.
+const TRIES_MAX: u32 = 20_000;
+/// Entries of the rings by which the memory is tried out when a device opens.
+const TRIAL: u32 = 64;
+
+/// How an interface is opened.
+#[derive(Clone, Debug)]
+pub struct AfXdpConfig {
+    /// The link address of the stack behind the device: not the interface's own, which the host
+    /// keeps.
+    pub station: MacAddr,
+    /// How many of the interface's receive queues; `None` is all. A frame for us that the card
+    /// puts into another queue is lost, so fewer only make sense where the card is told so.
+    pub queues: Option<usize>,
+    /// By which way.
+    pub mode: XdpMode,
+    /// Entries of each ring of a queue: a power of two. So many frames of the pool wait for what
+    /// arrives.
+    pub ring: u32,
+    /// Bytes of a frame of the pool: 2048 or 4096.
+    pub frame_bytes: usize,
+}
+
+impl AfXdpConfig {
+    /// All queues of the interface, by the best way that there is.
+    #[must_use]
+    pub const fn new(station: MacAddr) -> Self {
+        Self { station, queues: None, mode: XdpMode::Auto, ring: 1024, frame_bytes: 2048 }
+    }
+}
+
+/// What all queues of an interface share.
+#[derive(Debug)]
+struct Shared {
+    steering: Steering,
+    index: u32,
+    /// Whether senders on the other side leave their checksums to us.
+    local: bool,
+    ring: u32,
+    /// `XDP_COPY` or `XDP_ZEROCOPY`.
+    bind: u16,
+}
+
+/// See the file's head. One receive queue of an interface.
+#[derive(Debug)]
+pub struct AfXdp {
+    info: DeviceInfo,
+    shared: Arc<Shared>,
+    number: u32,
+    /// Without memory yet: until the first call brings the pool.
+    unattached: Option<OwnedFd>,
+    tries: u32,
+    queue: Option<Queue>,
+    /// Groups, and whether the interface is still there.
+    groups: AfPacket,
+    /// Readable when either has something.
+    either: OwnedFd,
+    /// Frames for copies of packets that do not lie in one frame.
+    spares: PacketList,
+    placement: Option<Placement>,
+    stats: DeviceStats,
+}
+
+/// What [`AfXdp::open`] gives.
+#[derive(Debug)]
+pub struct OpenedXdp {
+    /// One device a queue.
+    pub queues: Vec<AfXdp>,
+    /// How it was got, and why not better.
+    pub notes: Vec<String>,
+}
+
+impl AfXdp {
+    /// Opens the interface `name`, which must exist and be Ethernet's kind, and attaches the
+    /// program. Costs some system calls and, for a moment, a little memory to try what the driver
+    /// can do.
+    ///
+    /// # Errors
+    /// No privilege (CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are needed), no such interface or
+    /// queue, another program on it, an MTU that fits no frame, too little memory may be locked.
+    pub fn open(name: &str, config: &AfXdpConfig) -> Result<OpenedXdp, DeviceError> {
+        let io = |action| move |error| failed(name, action, error);
+        let control = Control::open().map_err(io("open a socket"))?;
+        let interface = control.interface(name);
+        let index = interface.index().map_err(|error| crate::af_packet::not_found(name, error))?;
+        let mtu = interface.mtu().map_err(io("read the MTU"))?;
+        fits(name, mtu, config.frame_bytes)?;
+        let mac = interface.mac().map_err(io("read the link address"))?;
+        if mac == Some(config.station) {
+            return Err(unsupported(
+                name,
+                "our station at the interface's own link address, which the host keeps",
+                "give another one with `--mac`, or leave it out",
+            ));
+        }
+        let card = Card::of(name).map_err(io("ask for the driver"))?;
+        let queues = chosen(name, config.queues, card.queues)?;
+        queue::raise_memory_lock();
+        let mut steering = Steering::load(config.station, card.queues)
+            .map_err(io("load the program that steers frames"))?;
+        let mut notes = Vec::new();
+        attach(name, &mut steering, index.cast_unsigned(), config.mode, &mut notes)?;
+        let bind = trial(name, index.cast_unsigned(), config, &mut notes)?;
+        let info = DeviceInfo {
+            name: name.to_owned(),
+            medium: Medium::Ethernet,
+            mtu,
+            mac,
+            offload: false,
+        };
+        let shared = Arc::new(Shared {
+            steering,
+            index: index.cast_unsigned(),
+            local: card.is_local(),
+            ring: config.ring,
+            bind,
+        });
+        let queues = (0..queues).map(|number| Self::queue(&info, &shared, number));
+        Ok(OpenedXdp { queues: queues.collect::<Result<_, _>>()?, notes })
+    }
+
+    fn queue(info: &DeviceInfo, shared: &Arc<Shared>, number: u32) -> Result<Self, DeviceError> {
+        let io = |action| move |error| failed(&info.name, action, error);
+        let wanted = AfPacketConfig {
+            accept: if number == 0 { Accept::Groups } else { Accept::Nothing },
+            promiscuous: number == 0,
+            blocks: if number == 0 { 16 } else { 2 },
+            ..AfPacketConfig::default()
+        };
+        let groups = AfPacket::open(&info.name, &wanted)?;
+        let unattached = queue::open().map_err(io("open an AF_XDP socket"))?;
+        let either = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|error| failed(&info.name, "make an event queue", error.into()))?;
+        if let Some(fd) = groups.readiness() {
+            watch(&either, fd).map_err(io("watch for groups"))?;
+        }
+        Ok(Self {
+            info: info.clone(),
+            shared: Arc::clone(shared),
+            number,
+            unattached: Some(unattached),
+            tries: 0,
+            queue: None,
+            groups,
+            either,
+            spares: PacketList::new(),
+            placement: None,
+            stats: DeviceStats::default(),
+        })
+    }
+
+    /// Keeps a place for the kernel's half, until the device closes.
+    pub fn place(&mut self, placement: Placement) {
+        self.placement = Some(placement);
+    }
+
+    /// Frames for our station that came to the interface, on all queues, and frames that were left
+    /// to the host.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn steered(&self) -> io::Result<(u64, u64)> {
+        Ok((self.shared.steering.ours()?, self.shared.steering.passed()?))
+    }
+
+    /// Whether frames move between card and pool without a copy; false until the first call of
+    /// [`Device::receive`].
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        self.queue.as_ref().is_some_and(Queue::is_zero_copy)
+    }
+
+    /// Shares the pool with the kernel. `Ok(false)` where the queue's last owner has not quite
+    /// left it.
+    fn attach(&mut self, pool: &Pool) -> Result<bool, DeviceError> {
+        let Some(socket) = self.unattached.take() else { return Ok(self.queue.is_some()) };
+        let Shared { index, ring, bind, .. } = *self.shared;
+        match Queue::attach(socket, pool, index, self.number, ring, bind) {
+            Ok(queue) => {
+                self.connect(&queue)
+                    .map_err(|error| failed(&self.info.name, "give frames to the socket", error))?;
+                self.queue = Some(queue);
+                Ok(true)
+            }
+            Err(error) if is_busy(&error) && self.tries < TRIES_MAX => {
+                self.tries += 1;
+                // A socket that was refused is bound half: another one.
+                let another = queue::open()
+                    .map_err(|error| failed(&self.info.name, "open an AF_XDP socket", error))?;
+                self.unattached = Some(another);
+                Ok(false)
+            }
+            Err(error) => Err(failed(&self.info.name, "share memory with the queue", error)),
+        }
+    }
+
+    /// From now on frames come.
+    fn connect(&self, queue: &Queue) -> io::Result<()> {
+        let Some(fd) = queue.fd() else { return Ok(()) };
+        watch(&self.either, fd)?;
+        self.shared.steering.take(self.number, fd.as_raw_fd())
+    }
+
+    /// Takes frames out of the ring into `burst`.
+    fn take(&mut self, burst: &mut Burst) -> usize {
+        let Some(queue) = &mut self.queue else { return 0 };
+        let mut taken = 0;
+        for _ in 0..burst.room() {
+            match queue.receive() {
+                None => break,
+                Some(Arrived::Nonsense) => self.stats.rx_malformed += 1,
+                Some(Arrived::Packet(mut packet)) => {
+                    if self.shared.local {
+                        partial::describe(&mut packet);
+                    }
+                    self.stats.count_rx(packet.len());
+                    let _ = burst.push(packet);
+                    taken += 1;
+                }
+            }
+        }
+        taken
+    }
+
+    /// The packet as it can leave: whole, in one frame that the kernel knows. Gives it back where
+    /// no frame is free now; `None` where it can never leave.
+    fn sendable(&mut self, mut packet: PacketBuf) -> Option<Result<PacketBuf, PacketBuf>> {
+        let patch = match vnet::complete(&packet) {
+            Completion::Whole => None,
+            Completion::Patch(patch) => Some(patch),
+            Completion::Impossible => return None,
+        };
+        let fits = packet.class() == Class::Frame && packet.is_contiguous();
+        let mut ready = match packet.first_mut() {
+            Some(_) if fits => packet,
+            _ => {
+                let Some(mut copy) = self.spares.pop_front() else { return Some(Err(packet)) };
+                for chunk in packet.chunks() {
+                    if !copy.extend_from_slice(chunk) {
+                        self.spares.push_back(emptied(copy));
+                        return None;
+                    }
+                }
+                copy
+            }
+        };
+        if let (Some(patch), Some(bytes)) = (patch, ready.first_mut()) {
+            bytes.get_mut(patch.at..patch.at + 2)?.copy_from_slice(&patch.bytes);
+        }
+        Some(Ok(ready))
+    }
+
+    /// Puts packets from the front into the ring; how many left the list.
+    fn load(&mut self, packets: &mut PacketList) -> usize {
+        let mut left = 0;
+        while self.queue.as_mut().is_some_and(Queue::has_room) {
+            let Some(packet) = packets.pop_front() else { break };
+            let bytes = packet.len();
+            match self.sendable(packet) {
+                None => {
+                    self.stats.tx_refused += 1;
+                    left += 1;
+                    continue;
+                }
+                Some(Err(packet)) => {
+                    packets.push_front(packet);
+                    break;
+                }
+                Some(Ok(ready)) => {
+                    let sent = self.queue.as_mut().map(|queue| queue.send(ready));
+                    match sent {
+                        Some(Ok(())) => self.stats.count_tx(bytes),
+                        _ => self.stats.tx_refused += 1,
+                    }
+                    left += 1;
+                }
+            }
+        }
+        left
+    }
+
+    /// Memory for the packets that must be copied on their way out.
+    fn restock(&mut self, pool: &Pool) {
+        while self.spares.len() < SPARES {
+            let Some(frame) = pool.alloc(Class::Frame) else { break };
+            self.spares.push_back(frame);
+        }
+    }
+}
+
+impl Device for AfXdp {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        if self.queue.is_none() && !self.attach(pool)? {
+            return Ok(0);
+        }
+        if let Some(placement) = &mut self.placement
+            && !self.queue.as_ref().is_some_and(Queue::is_ready)
+        {
+            placement.poll();
+        }
+        let mut taken = self.take(burst);
+        if let Some(queue) = &mut self.queue {
+            queue.complete();
+            queue.refill(pool);
+        }
+        self.restock(pool);
+        if taken == 0 || self.groups.pending() {
+            // Says besides whether the interface is gone.
+            taken += self.groups.receive(pool, burst)?;
+        }
+        Ok(taken)
+    }
+
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        let mut left = 0;
+        loop {
+            if let Some(queue) = &mut self.queue {
+                queue.complete();
+            }
+            let loaded = self.load(packets);
+            left += loaded;
+            let Some(queue) = &mut self.queue else { break };
+            match queue.flush() {
+                Ok(()) => {}
+                // Down: what is in the ring leaves when the link is up again. Whether the
+                // interface is gone is found by the next look for groups.
+                Err(error)
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV)
+                    ) =>
+                {
+                    break;
+                }
+                Err(error) => return Err(failed(&self.info.name, "transmit", error)),
+            }
+            if loaded == 0 || packets.is_empty() {
+                break;
+            }
+        }
+        Ok(left)
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.either.as_fd())
+    }
+
+    fn pending(&self) -> bool {
+        self.queue.as_ref().is_none_or(Queue::is_ready) || self.groups.pending()
+    }
+
+    fn rest(&mut self) {
+        if let Some(placement) = &mut self.placement {
+            placement.rest();
+        }
+    }
+
+    fn stats(&self) -> DeviceStats {
+        let mut all = self.stats;
+        if let Some(Ok(kernel)) = self.queue.as_ref().map(Queue::statistics) {
+            let empty = kernel.rx_fill_ring_empty_descs.min(kernel.rx_dropped);
+            all.rx_ring_full += kernel.rx_ring_full;
+            all.rx_no_buffer += empty;
+            all.rx_truncated += kernel.rx_dropped - empty;
+            all.rx_malformed += kernel.rx_invalid_descs;
+            all.tx_refused += kernel.tx_invalid_descs;
+        }
+        all.merge(&self.groups.stats());
+        all
+    }
+}
+
+/// Attaches the program by the best way that is wanted and that there is.
+fn attach(
+    name: &str,
+    steering: &mut Steering,
+    index: u32,
+    mode: XdpMode,
+    notes: &mut Vec<String>,
+) -> Result<(), DeviceError> {
+    let refused = |error: io::Error| match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => unsupported(
+            name,
+            "a second XDP program on the interface",
+            "stop who has attached the other one (`bpftool net`, `ip link` show it)",
+        ),
+        _ => failed(name, "attach the program to the interface", error),
+    };
+    if mode == XdpMode::Generic {
+        notes.push("generic XDP, as wished".to_owned());
+        return steering.attach(index, Attach::Generic).map_err(refused);
+    }
+    match steering.attach(index, Attach::Native) {
+        Ok(()) => {
+            notes.push("native XDP".to_owned());
+            Ok(())
+        }
+        Err(error) if mode == XdpMode::Auto && is_unfit(&error) => {
+            notes.push(format!("generic XDP: the driver refuses native ({error})"));
+            steering.attach(index, Attach::Generic).map_err(refused)
+        }
+        Err(error) => Err(refused(error)),
+    }
+}
+
+/// What a driver says that cannot run programs, or not with this MTU or these settings.
+fn is_unfit(error: &io::Error) -> bool {
+    !matches!(
+        error.raw_os_error(),
+        Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::EACCES | libc::ENODEV)
+    )
+}
+
+/// Tries the first queue with a little memory, which is given back: whether the driver moves
+/// frames without a copy, and whether it works at all.
+fn trial(
+    name: &str,
+    index: u32,
+    config: &AfXdpConfig,
+    notes: &mut Vec<String>,
+) -> Result<u16, DeviceError> {
+    let io = |action| move |error| failed(name, action, error);
+    let memory = PoolConfig {
+        small: 0,
+        frames: TRIAL as usize,
+        supers: 0,
+        references: 0,
+        frame_bytes: config.frame_bytes,
+        ..PoolConfig::default()
+    };
+    let pool = Pool::new(&memory).map_err(|error| {
+        failed(name, "take memory for a trial", io::Error::other(error.to_string()))
+    })?;
+    let try_with = |flags| {
+        let socket = queue::open().map_err(io("open an AF_XDP socket"))?;
+        Ok::<_, DeviceError>(Queue::attach(socket, &pool, index, 0, TRIAL, flags))
+    };
+    let generic = notes.iter().any(|note| note.starts_with("generic"));
+    if !generic {
+        match try_with(libc::XDP_ZEROCOPY)? {
+            Ok(_) => {
+                notes.push("frames move without a copy".to_owned());
+                return Ok(libc::XDP_ZEROCOPY);
+            }
+            Err(error) if is_busy(&error) => return Err(DeviceError::Busy { device: name.into() }),
+            Err(error) => notes.push(format!("frames are copied: the driver says {error}")),
+        }
+    }
+    match try_with(libc::XDP_COPY)? {
+        Ok(_) => Ok(libc::XDP_COPY),
+        Err(error) if is_busy(&error) => Err(DeviceError::Busy { device: name.into() }),
+        Err(error) => Err(failed(name, "share memory with the interface", error)),
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBUSY)
+}
+
+/// The receive queues to open.
+fn chosen(name: &str, wanted: Option<usize>, there: u32) -> Result<u32, DeviceError> {
+    match wanted.map(u32::try_from) {
+        None => Ok(there),
+        Some(Ok(wanted)) if (1..=there).contains(&wanted) => Ok(wanted),
+        Some(_) => Err(unsupported(
+            name,
+            "that many receive queues",
+            "`ethtool -l` says how many the interface has; ask for one at least",
+        )),
+    }
+}
+
+/// Whether the link's largest frame fits into one frame of the pool.
+fn fits(name: &str, mtu: u32, frame_bytes: usize) -> Result<(), DeviceError> {
+    if mtu as usize + LINK_BYTES + FRONT <= frame_bytes {
+        return Ok(());
+    }
+    let remedy = if frame_bytes < 4096 {
+        "lower it with `ip link set dev INTERFACE mtu 1500` (up to 1774 fit), or take memory in \
+         frames of 4096 bytes"
+    } else {
+        "lower it with `ip link set dev INTERFACE mtu 1500` (up to 3822 fit)"
+    };
+    Err(unsupported(name, "an MTU that fits into no frame of the packet memory", remedy))
+}
+
+fn emptied(mut packet: PacketBuf) -> PacketBuf {
+    packet.truncate(0);
+    packet
+}
+
+fn watch(either: &OwnedFd, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let (data, flags) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+    epoll::add(either, fd, data, flags).map_err(io::Error::from)
+}
+
+fn unsupported(name: &str, missing: &'static str, remedy: &'static str) -> DeviceError {
+    DeviceError::Unsupported { device: name.to_owned(), missing, remedy }
+}
+
+fn failed(name: &str, action: &'static str, error: io::Error) -> DeviceError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => DeviceError::NoPrivilege {
+            device: name.to_owned(),
+            action,
+            missing: "one of CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
+        },
+        Some(libc::ENOBUFS) => unsupported(
+            name,
+            "locking the packet memory",
+            "raise the bound: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in the unit",
+        ),
+        Some(libc::EAFNOSUPPORT) => unsupported(
+            name,
+            "AF_XDP in this kernel",
+            "use packet:INTERFACE, or a kernel with CONFIG_XDP_SOCKETS",
+        ),
+        _ => DeviceError::from_system(name, action, error),
+    }
+}

@@ -1,0 +1,233 @@
+//! An assembler for BPF: instructions with registers and labels, and no offset counted by hand.
+//!
+//! Called by `steering.rs`. Invariant: every jump goes forward to a label that was placed, else
+//! there is no program. Reading: RFC 9669. Deliberately small: what the steering program needs.
+
+/// One instruction as the kernel reads it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Instruction {
+    code: u8,
+    /// Destination in the low four bits, source in the high ones.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+/// A register. `R1` holds the context at the start, `R0` the verdict at the end; calls take `R1`
+/// to `R5` and lose them; `R10` is the end of the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reg {
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R6,
+    R10,
+}
+
+impl Reg {
+    const fn number(self) -> u8 {
+        match self {
+            Self::R0 => 0,
+            Self::R1 => 1,
+            Self::R2 => 2,
+            Self::R3 => 3,
+            Self::R4 => 4,
+            Self::R6 => 6,
+            Self::R10 => 10,
+        }
+    }
+}
+
+/// How many bytes a load or store moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Size {
+    Half = 0x08,
+    Word = 0x00,
+    Double = 0x18,
+}
+
+/// When a jump is taken: the left register beside the right value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum When {
+    Equal = 0x10,
+    Above = 0x20,
+    Differs = 0x50,
+}
+
+/// A place to jump to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Label(usize);
+
+/// Functions of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Function {
+    MapLookup = 1,
+    RedirectMap = 51,
+}
+
+/// A program in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    code: Vec<Instruction>,
+    /// Where each label stands.
+    labels: Vec<Option<usize>>,
+    /// Jumps whose way is still to be filled in: the instruction, and the label.
+    jumps: Vec<(usize, Label)>,
+}
+
+/// Why there is no program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NoProgram;
+
+impl Assembler {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// The label stands before the next instruction.
+    pub(crate) fn place(&mut self, label: Label) {
+        let here = self.code.len();
+        if let Some(place) = self.labels.get_mut(label.0) {
+            *place = Some(here);
+        }
+    }
+
+    fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> &mut Self {
+        self.code.push(Instruction { code, registers: to | from << 4, offset, immediate });
+        self
+    }
+
+    /// `to = from`.
+    pub(crate) fn copy(&mut self, to: Reg, from: Reg) -> &mut Self {
+        self.push(0xbf, to.number(), from.number(), 0, 0)
+    }
+
+    /// `to = value`.
+    pub(crate) fn set(&mut self, to: Reg, value: i32) -> &mut Self {
+        self.push(0xb7, to.number(), 0, 0, value)
+    }
+
+    /// `to += value`.
+    pub(crate) fn add(&mut self, to: Reg, value: i32) -> &mut Self {
+        self.push(0x07, to.number(), 0, 0, value)
+    }
+
+    /// `to = memory[from + offset]`.
+    pub(crate) fn load(&mut self, size: Size, to: Reg, from: Reg, offset: i16) -> &mut Self {
+        self.push(0x61 | size as u8, to.number(), from.number(), offset, 0)
+    }
+
+    /// `memory[to + offset] = from`.
+    pub(crate) fn store(&mut self, size: Size, to: Reg, offset: i16, from: Reg) -> &mut Self {
+        self.push(0x63 | size as u8, to.number(), from.number(), offset, 0)
+    }
+
+    /// `to` becomes the map behind this descriptor.
+    pub(crate) fn map(&mut self, to: Reg, fd: i32) -> &mut Self {
+        const PSEUDO_MAP: u8 = 1;
+        self.push(0x18, to.number(), PSEUDO_MAP, 0, fd).push(0, 0, 0, 0, 0)
+    }
+
+    pub(crate) fn call(&mut self, function: Function) -> &mut Self {
+        self.push(0x85, 0, 0, 0, function as i32)
+    }
+
+    pub(crate) fn exit(&mut self) -> &mut Self {
+        self.push(0x95, 0, 0, 0, 0)
+    }
+
+    /// Jumps where a register and a value compare so, as unsigned 64-bit numbers.
+    pub(crate) fn jump_if(&mut self, left: Reg, when: When, value: i32, to: Label) -> &mut Self {
+        self.jumps.push((self.code.len(), to));
+        self.push(0x05 | when as u8, left.number(), 0, 0, value)
+    }
+
+    /// The same, comparing two registers.
+    pub(crate) fn jump_if_reg(
+        &mut self,
+        left: Reg,
+        when: When,
+        right: Reg,
+        to: Label,
+    ) -> &mut Self {
+        self.jumps.push((self.code.len(), to));
+        self.push(0x0d | when as u8, left.number(), right.number(), 0, 0)
+    }
+
+    /// As [`Assembler::jump_if`], comparing the low 32 bits only.
+    pub(crate) fn jump_if_word(
+        &mut self,
+        left: Reg,
+        when: When,
+        value: u32,
+        to: Label,
+    ) -> &mut Self {
+        self.jumps.push((self.code.len(), to));
+        self.push(0x06 | when as u8, left.number(), 0, 0, value.cast_signed())
+    }
+
+    /// The program, with every jump's way filled in.
+    pub(crate) fn finish(mut self) -> Result<Vec<Instruction>, NoProgram> {
+        for (from, label) in self.jumps {
+            let to = self.labels.get(label.0).copied().flatten().ok_or(NoProgram)?;
+            let way = to.checked_sub(from + 1).and_then(|way| i16::try_from(way).ok());
+            let jump = self.code.get_mut(from).ok_or(NoProgram)?;
+            jump.offset = way.ok_or(NoProgram)?;
+        }
+        Ok(self.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_laid_out_as_the_kernel_reads_them() {
+        assert_eq!(size_of::<Instruction>(), 8);
+        let mut a = Assembler::new();
+        let end = a.label();
+        a.load(Size::Word, Reg::R2, Reg::R1, 4);
+        a.jump_if_word(Reg::R2, When::Differs, 0xffff_fffe, end);
+        a.map(Reg::R1, 7);
+        a.set(Reg::R0, 2);
+        a.place(end);
+        a.exit();
+        let code = a.finish().unwrap();
+        let all: Vec<_> =
+            code.iter().map(|i| (i.code, i.registers, i.offset, i.immediate)).collect();
+        assert_eq!(
+            all,
+            [
+                (0x61, 0x12, 4, 0),
+                (0x56, 0x02, 3, -2),
+                (0x18, 0x11, 0, 7),
+                (0, 0, 0, 0),
+                (0xb7, 0x00, 0, 2),
+                (0x95, 0, 0, 0),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_jump_to_nowhere_or_backwards_is_no_program() {
+        let mut nowhere = Assembler::new();
+        let label = nowhere.label();
+        nowhere.jump_if(Reg::R0, When::Equal, 0, label);
+        assert_eq!(nowhere.finish(), Err(NoProgram));
+        let mut back = Assembler::new();
+        let label = back.label();
+        back.place(label);
+        back.exit();
+        back.jump_if(Reg::R0, When::Equal, 0, label);
+        assert_eq!(back.finish(), Err(NoProgram));
+    }
+}

@@ -1,0 +1,230 @@
+//! bpf(2): maps, programs and links of the kernel, by the raw system call.
+//!
+//! Called by `steering.rs`. Invariant: what goes to the system is zeroed to its true size, so that
+//! no field that a newer kernel knows holds what was on the stack; every descriptor is owned, and
+//! program, maps and attachment go away with it. Reading: bpf(2), `linux/bpf.h`. Not here: object
+//! files; the program is assembled in this process.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::assembler::Instruction;
+
+const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP: libc::c_int = 1;
+const MAP_UPDATE: libc::c_int = 2;
+const PROG_LOAD: libc::c_int = 5;
+#[cfg(test)]
+const PROG_TEST_RUN: libc::c_int = 10;
+const LINK_CREATE: libc::c_int = 28;
+const PROG_TYPE_XDP: u32 = 6;
+const ATTACH_XDP: u32 = 37;
+/// Bytes of what the verifier may say.
+const LOG_BYTES: usize = 64 << 10;
+
+/// Kinds of maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MapKind {
+    /// One value a core and index.
+    PerCpuArray = 6,
+    /// Sockets by receive queue.
+    Sockets = 17,
+}
+
+/// Where a program is attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attach {
+    /// In the driver, before the system has made anything of the frame.
+    Native = 4,
+    /// In front of the system's stack, by any driver.
+    Generic = 2,
+}
+
+/// The fields of one command; the kernel's union is longer, and zero beyond.
+#[repr(C, align(8))]
+struct Attr([u8; 128]);
+
+impl Attr {
+    const fn new() -> Self {
+        Self([0; 128])
+    }
+
+    fn u32(mut self, at: usize, value: u32) -> Self {
+        if let Some(place) = self.0.get_mut(at..at + 4) {
+            place.copy_from_slice(&value.to_ne_bytes());
+        }
+        self
+    }
+
+    fn u64(mut self, at: usize, value: u64) -> Self {
+        if let Some(place) = self.0.get_mut(at..at + 8) {
+            place.copy_from_slice(&value.to_ne_bytes());
+        }
+        self
+    }
+
+    /// The address of memory that outlives the call: the caller keeps it borrowed.
+    fn memory<T: ?Sized>(self, at: usize, memory: *const T) -> Self {
+        self.u64(at, memory.cast::<u8>().addr() as u64)
+    }
+
+    #[cfg(test)]
+    fn u32_at(&self, at: usize) -> u32 {
+        let bytes = self.0.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>());
+        bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    }
+
+    /// # Safety
+    /// Every address in it is of memory that lives, and has the length that the command expects.
+    unsafe fn call(&mut self, command: libc::c_int) -> io::Result<libc::c_long> {
+        // SAFETY: the attribute is borrowed for the call; what it points to is the caller's claim.
+        let result = unsafe {
+            libc::syscall(libc::SYS_bpf, command, self.0.as_mut_ptr(), self.0.len() as libc::c_uint)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    }
+
+    /// # Safety
+    /// As for [`Attr::call`], and the command answers with a descriptor.
+    unsafe fn call_for_fd(&mut self, command: libc::c_int) -> io::Result<OwnedFd> {
+        // SAFETY: the caller's claim.
+        let fd = unsafe { self.call(command) }?;
+        // SAFETY: a descriptor that was just made, and that nobody else has.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    }
+}
+
+/// A map of 4-byte keys 0 to `entries` - 1.
+#[derive(Debug)]
+pub(crate) struct Map {
+    fd: OwnedFd,
+    value_bytes: usize,
+}
+
+impl Map {
+    pub(crate) fn create(kind: MapKind, value_bytes: usize, entries: u32) -> io::Result<Self> {
+        let mut attr = Attr::new()
+            .u32(0, kind as u32)
+            .u32(4, 4)
+            .u32(8, value_bytes as u32)
+            .u32(12, entries)
+            .u32(16, 0);
+        // SAFETY: no addresses in it.
+        let fd = unsafe { attr.call_for_fd(MAP_CREATE) }?;
+        Ok(Self { fd, value_bytes })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Stores a 4-byte value, as maps of sockets have.
+    pub(crate) fn set(&self, key: u32, value: u32) -> io::Result<()> {
+        if self.value_bytes != 4 {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut attr = Attr::new()
+            .u32(0, self.fd.as_raw_fd() as u32)
+            .memory(8, &raw const key)
+            .memory(16, &raw const value);
+        // SAFETY: key and value are 4 bytes long, as the map's are, and live.
+        unsafe { attr.call(MAP_UPDATE) }.map(drop)
+    }
+
+    /// The sum over all cores of an 8-byte value.
+    pub(crate) fn sum(&self, key: u32) -> io::Result<u64> {
+        // One value for every core that there can be.
+        let mut values = [0_u64; CORES_MAX];
+        if self.value_bytes != 8 || possible_cores()? > CORES_MAX {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut attr = Attr::new()
+            .u32(0, self.fd.as_raw_fd() as u32)
+            .memory(8, &raw const key)
+            .memory(16, values.as_mut_ptr());
+        // SAFETY: the key has 4 bytes; the kernel writes 8 for each possible core, of which there
+        // are no more than `values` has room for.
+        unsafe { attr.call(MAP_LOOKUP) }?;
+        Ok(values.iter().sum())
+    }
+}
+
+/// Cores for which a counter has room.
+const CORES_MAX: usize = 512;
+
+/// Cores that this kernel could ever have: those whose values a lookup writes.
+fn possible_cores() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
+    last.map(|last| last + 1).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub(crate) struct Program(OwnedFd);
+
+impl Program {
+    /// Has the kernel verify and load it. What the verifier says of a program that it refuses is
+    /// in the error.
+    pub(crate) fn load(code: &[Instruction]) -> io::Result<Self> {
+        match Self::load_with(code, None) {
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
+                let mut log = vec![0; LOG_BYTES];
+                Self::load_with(code, Some(&mut log)).map_err(|error| explained(&error, &log))
+            }
+            other => other,
+        }
+    }
+
+    fn load_with(code: &[Instruction], log: Option<&mut [u8]>) -> io::Result<Self> {
+        let license = c"Dual MIT/GPL";
+        let mut attr = Attr::new()
+            .u32(0, PROG_TYPE_XDP)
+            .u32(4, code.len() as u32)
+            .memory(8, code.as_ptr())
+            .memory(16, license.as_ptr());
+        if let Some(log) = log {
+            attr = attr.u32(24, 1).u32(28, log.len() as u32).memory(32, log.as_mut_ptr());
+        }
+        // SAFETY: instructions, licence and log live until the call returns, with these lengths.
+        unsafe { attr.call_for_fd(PROG_LOAD) }.map(Self)
+    }
+
+    /// Attaches it to an interface, until what is returned is dropped.
+    pub(crate) fn attach(&self, index: u32, how: Attach) -> io::Result<Attachment> {
+        let mut attr = Attr::new()
+            .u32(0, self.0.as_raw_fd() as u32)
+            .u32(4, index)
+            .u32(8, ATTACH_XDP)
+            .u32(12, how as u32);
+        // SAFETY: no addresses in it.
+        unsafe { attr.call_for_fd(LINK_CREATE) }.map(|fd| Attachment { _link: fd })
+    }
+
+    /// What it says of `frame`, which no device has seen.
+    #[cfg(test)]
+    pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<u32> {
+        let mut attr = Attr::new()
+            .u32(0, self.0.as_raw_fd() as u32)
+            .u32(8, frame.len() as u32)
+            .memory(16, frame.as_ptr())
+            .u32(32, 1);
+        // SAFETY: the kernel reads `frame.len()` bytes of the frame, which lives.
+        unsafe { attr.call(PROG_TEST_RUN) }?;
+        Ok(attr.u32_at(4))
+    }
+}
+
+/// A program on an interface; leaves it when dropped, and with the process.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    _link: OwnedFd,
+}
+
+fn explained(error: &io::Error, log: &[u8]) -> io::Error {
+    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    let words = String::from_utf8_lossy(log.get(..end).unwrap_or_default());
+    let last: Vec<_> = words.lines().rev().take(3).collect();
+    let last = last.into_iter().rev().collect::<Vec<_>>().join("; ");
+    io::Error::new(error.kind(), format!("the kernel's verifier refuses the program: {last}"))
+}

@@ -1,0 +1,205 @@
+//! The program at the interface that says whose a frame is: ours by its link address, or the
+//! host's own, as before.
+//!
+//! Called by `af_xdp.rs`. A frame for our station's address goes to the socket of its queue; all
+//! else passes to the system, groups and broadcasts too, of which the device takes a copy through
+//! a packet socket: so the host keeps its interface. Invariants: what is not for our unicast
+//! address is never taken from the system; the program is gone when the last device of the
+//! interface is dropped, or the process ends.
+//!
+//! # Under flood
+//! Reachable by anyone on the link. No memory grows. Work per frame: three loads and one look-up
+//! of the queue's socket; a frame for us whose queue has no socket, or whose socket has no room,
+//! ends there.
+
+use std::io;
+
+use floodwall_base::MacAddr;
+
+use super::assembler::{Assembler, Function, Instruction, NoProgram, Reg, Size, When};
+use super::bpf::{Attach, Attachment, Map, MapKind, Program};
+
+/// Verdicts of XDP programs.
+const DROP: i32 = 1;
+const PASS: i32 = 2;
+/// Where the context has the frame's first byte, its end, and the queue.
+const DATA: i16 = 0;
+const DATA_END: i16 = 4;
+const RX_QUEUE: i16 = 16;
+/// Bytes that must be there to tell whose a frame is.
+const ADDRESS_BYTES: i32 = 6;
+
+/// What the program counts, by index of its map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Count {
+    /// Frames for our station.
+    Ours = 0,
+    /// Frames left to the system.
+    Passed = 1,
+}
+
+const COUNTS: u32 = 2;
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Steering {
+    sockets: Map,
+    counts: Map,
+    program: Program,
+    attached: Option<Attachment>,
+}
+
+impl Steering {
+    /// Loads the program for the station at `mac`, on an interface of `queues` receive queues.
+    pub(crate) fn load(mac: MacAddr, queues: u32) -> io::Result<Self> {
+        let sockets = Map::create(MapKind::Sockets, 4, queues.max(1))?;
+        let counts = Map::create(MapKind::PerCpuArray, 8, COUNTS)?;
+        let code = code(mac, sockets.fd(), counts.fd())
+            .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
+        let program = Program::load(&code)?;
+        Ok(Self { sockets, counts, program, attached: None })
+    }
+
+    /// Attaches it to the interface.
+    pub(crate) fn attach(&mut self, index: u32, how: Attach) -> io::Result<()> {
+        self.attached = Some(self.program.attach(index, how)?);
+        Ok(())
+    }
+
+    /// From now on the frames of `queue` for us go to `socket`.
+    pub(crate) fn take(&self, queue: u32, socket: i32) -> io::Result<()> {
+        self.sockets.set(queue, socket.cast_unsigned())
+    }
+
+    /// Frames for our station since the start, those included that found no room.
+    pub(crate) fn ours(&self) -> io::Result<u64> {
+        self.counts.sum(Count::Ours as u32)
+    }
+
+    /// Frames that the system got.
+    pub(crate) fn passed(&self) -> io::Result<u64> {
+        self.counts.sum(Count::Passed as u32)
+    }
+
+    /// What it says of a frame.
+    #[cfg(test)]
+    fn verdict(&self, frame: &[u8]) -> i32 {
+        self.program.verdict(frame).unwrap().cast_signed()
+    }
+}
+
+/// The program. Six bytes are compared as four and two, in the machine's own byte order.
+fn code(mac: MacAddr, sockets: i32, counts: i32) -> Result<Vec<Instruction>, NoProgram> {
+    let [a, b, c, d, e, f] = mac.0;
+    let mut program = Assembler::new();
+    let pass = program.label();
+    program
+        .copy(Reg::R6, Reg::R1)
+        .load(Size::Word, Reg::R2, Reg::R6, DATA)
+        .load(Size::Word, Reg::R3, Reg::R6, DATA_END)
+        .copy(Reg::R4, Reg::R2)
+        .add(Reg::R4, ADDRESS_BYTES)
+        .jump_if_reg(Reg::R4, When::Above, Reg::R3, pass)
+        .load(Size::Word, Reg::R4, Reg::R2, 0)
+        .jump_if_word(Reg::R4, When::Differs, u32::from_ne_bytes([a, b, c, d]), pass)
+        .load(Size::Half, Reg::R4, Reg::R2, 4)
+        .jump_if_word(Reg::R4, When::Differs, u32::from(u16::from_ne_bytes([e, f])), pass);
+    count(&mut program, counts, Count::Ours);
+    program
+        .map(Reg::R1, sockets)
+        .load(Size::Word, Reg::R2, Reg::R6, RX_QUEUE)
+        .set(Reg::R3, DROP)
+        .call(Function::RedirectMap)
+        .exit();
+    program.place(pass);
+    count(&mut program, counts, Count::Passed);
+    program.set(Reg::R0, PASS).exit();
+    program.finish()
+}
+
+/// Adds one to a count of this core's.
+fn count(program: &mut Assembler, counts: i32, which: Count) {
+    const KEY: i16 = -4;
+    let missing = program.label();
+    program
+        .set(Reg::R1, which as i32)
+        .store(Size::Word, Reg::R10, KEY, Reg::R1)
+        .map(Reg::R1, counts)
+        .copy(Reg::R2, Reg::R10)
+        .add(Reg::R2, i32::from(KEY))
+        .call(Function::MapLookup)
+        .jump_if(Reg::R0, When::Equal, 0, missing)
+        .load(Size::Double, Reg::R1, Reg::R0, 0)
+        .add(Reg::R1, 1)
+        .store(Size::Double, Reg::R0, 0, Reg::R1);
+    program.place(missing);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
+
+    fn loaded() -> Option<Steering> {
+        match Steering::load(STATION, 4) {
+            Ok(steering) => Some(steering),
+            Err(error) => {
+                eprintln!("SKIPPED: the kernel loads no program here: {error}");
+                None
+            }
+        }
+    }
+
+    fn frame(to: [u8; 6], ether_type: u16, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = to.to_vec();
+        bytes.extend([2, 0, 0, 0, 0, 9]);
+        bytes.extend(ether_type.to_be_bytes());
+        bytes.extend(payload);
+        bytes.resize(bytes.len().max(60), 0);
+        bytes
+    }
+
+    /// Without sockets a frame of ours ends at the interface, and one of the host's passes.
+    #[test]
+    fn only_what_is_for_our_station_is_taken_whatever_it_carries() {
+        let Some(steering) = loaded() else { return };
+        let kinds: [(u16, &[u8]); 6] = [
+            (0x0800, &[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17]),
+            (0x0800, &[0x45, 0, 0, 28, 0, 0, 0x20, 7, 64, 6]),
+            (0x86dd, &[0x60, 0, 0, 0, 0, 8, 17, 64]),
+            (0x86dd, &[0x60, 0, 0, 0, 0, 8, 0, 64]),
+            (0x8100, &[0, 0, 8, 0, 0x45]),
+            (0x0806, &[0, 1, 8, 0, 6, 4, 0, 1]),
+        ];
+        for (kind, payload) in kinds {
+            assert_eq!(steering.verdict(&frame(STATION.0, kind, payload)), DROP, "{kind:#x}");
+        }
+        let mut passed = 0;
+        for bit in 0..48 {
+            let mut other = STATION.0;
+            other[bit / 8] ^= 1 << (bit % 8);
+            for (kind, payload) in kinds {
+                assert_eq!(steering.verdict(&frame(other, kind, payload)), PASS, "bit {bit}");
+                passed += 1;
+            }
+        }
+        for group in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]] {
+            assert_eq!(steering.verdict(&frame(group, 0x86dd, &[0x60])), PASS);
+            passed += 1;
+        }
+        assert_eq!(steering.ours().unwrap(), kinds.len() as u64);
+        assert_eq!(steering.passed().unwrap(), passed);
+    }
+
+    #[test]
+    fn a_frame_of_a_header_alone_is_told_apart_too() {
+        let Some(steering) = loaded() else { return };
+        // The kernel runs no program on less than a link header.
+        let mut shortest = STATION.0.to_vec();
+        shortest.extend([0; 8]);
+        assert_eq!(steering.verdict(&shortest), DROP);
+        shortest[5] ^= 1;
+        assert_eq!(steering.verdict(&shortest), PASS);
+    }
+}
