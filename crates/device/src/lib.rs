@@ -1,8 +1,8 @@
 //! The outside: everything that brings packets in and takes packets away.
 //!
 //! One trait, [`Device`], and who implements it: [`MemoryWire`] (in one process, or several at a
-//! [`Switch`]), `Tun`, `AfPacket` and `AfXdp` (Linux), [`Replay`] (a capture file); and who wraps one:
-//! [`Recorder`] and [`Fault`]. `dispatch` and the programs call it; no engine ever sees a device.
+//! [`Switch`]), `Tun`, `AfPacket` and `AfXdp` (Linux), [`Replay`] (a capture file); and who wraps
+//! one: [`Recorder`] and [`Fault`]. `dispatch` and the programs call it; no engine ever sees one.
 //!
 //! Invariants: no call ever blocks; a packet that a device loses is counted under a name in
 //! [`DeviceStats`]; what a device has no room for stays with the caller. Every [`DeviceError`]

@@ -61,11 +61,12 @@ impl Instance {
         let device = match kind {
             Kind::Tap => format!("tap:{NAME}"),
             Kind::Tun => panic!("a TUN is no station"),
-            Kind::Packet => {
+            Kind::Packet | Kind::Xdp => {
                 assert!(ip(&format!("link add {NAME} type veth peer name {OTHER_END}")));
                 site.plug(NAME);
                 assert!(ip(&format!("link set {OTHER_END} mtu {} up", site.mtu)));
-                format!("packet:{OTHER_END}")
+                let word = if kind == Kind::Xdp { "xdp" } else { "packet" };
+                format!("{word}:{OTHER_END}")
             }
         };
         let words = format!("run --device {device} --socket {socket} {flags}");

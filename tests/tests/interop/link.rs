@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use floodwall_base::MacAddr;
-use floodwall_device::{AfPacket, AfPacketConfig, Device, Tun, TunConfig, TunKind};
+use floodwall_device::{
+    AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, Device, Tun, TunConfig, TunKind,
+};
 use floodwall_stack::{InterfaceConfig, LinkMedium};
 
 use crate::command::{ip, shown_by_ip};
@@ -25,6 +27,8 @@ pub(crate) enum Kind {
     Tun,
     /// A packet socket on one end of a virtual cable.
     Packet,
+    /// AF_XDP on one end of a virtual cable.
+    Xdp,
 }
 
 impl Kind {
@@ -38,7 +42,7 @@ impl Kind {
 
     /// What `floodwall run` takes unless told otherwise.
     pub(crate) fn usual_offload(self) -> bool {
-        self != Self::Packet
+        !matches!(self, Self::Packet | Self::Xdp)
     }
 }
 
@@ -89,15 +93,20 @@ pub(crate) fn open_with(kind: Kind, offload: bool, mtu: u32) -> Option<Box<dyn D
     let device: Box<dyn Device> = match kind {
         Kind::Tap => Box::new(open_tun(TunKind::Tap, offload, mtu)?),
         Kind::Tun => Box::new(open_tun(TunKind::Tun, offload, mtu)?),
-        Kind::Packet => {
+        Kind::Packet | Kind::Xdp => {
             let ends = format!("{NAME} mtu {mtu} type veth peer name {OTHER_END} mtu {mtu}");
             assert!(ip(&format!("link add {ends}")));
             if mtu >= 1280 {
                 set(&format!("net/ipv6/conf/{OTHER_END}/disable_ipv6"), "1");
             }
             assert!(ip(&format!("link set {OTHER_END} up")) && ip(&format!("link set {NAME} up")));
-            let config = AfPacketConfig { offload, ..AfPacketConfig::default() };
-            Box::new(available(AfPacket::open(OTHER_END, &config))?)
+            if kind == Kind::Xdp {
+                let opened = available(AfXdp::open(OTHER_END, &AfXdpConfig::new(MAC)))?;
+                Box::new(opened.queues.into_iter().next().expect("one queue"))
+            } else {
+                let config = AfPacketConfig { offload, ..AfPacketConfig::default() };
+                Box::new(available(AfPacket::open(OTHER_END, &config))?)
+            }
         }
     };
     assert!(ip(&format!("addr add 10.77.0.1/24 dev {NAME}")));

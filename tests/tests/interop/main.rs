@@ -1,4 +1,4 @@
-//! Floodwall beside the Linux kernel: who answers whom over TAP, TUN and a packet socket.
+//! Floodwall beside the Linux kernel: who answers whom over TAP, TUN, a packet socket and AF_XDP.
 //!
 //! Floodwall runs as it does in `floodwall run`: a host under a worker, here on a thread of this
 //! process; the kernel is its peer, in a network namespace that the test makes for itself and that
@@ -44,6 +44,9 @@ macro_rules! over_every_link {
         })* }
         mod over_a_packet_socket { $(#[test] fn $name() {
             crate::bench::over(crate::link::Kind::Packet, $scenario);
+        })* }
+        mod over_xdp { $(#[test] fn $name() {
+            crate::bench::over(crate::link::Kind::Xdp, $scenario);
         })* }
     };
 }
