@@ -697,3 +697,38 @@ fn a_packet_in_pieces_is_passed_on_as_a_whole_one() {
         }
     }
 }
+
+#[test]
+fn what_a_rule_denies_dies_before_anything_else_is_done() {
+    for family in FAMILIES {
+        let mut config = router_config();
+        config.interfaces[0].access = ["permit udp dport 10", "deny udp dport 9-20", "deny 200"]
+            .map(|r| r.parse().unwrap())
+            .into();
+        let mut router = Transit::new(&config);
+        let to = far(family, 7);
+        let port =
+            |port| udp(SocketAddr::new(addr(family, PEER), 1), SocketAddr::new(to, port), b"?");
+        let silent = router.dies("denied", &port(9), DropReason::AccessDenied);
+        assert!(silent.is_empty());
+        // No answer although it has no hop left; and what is for ourselves is denied as well.
+        let spent = with_hop_limit(&port(9), 1);
+        assert!(router.dies("no hop left", &spent, DropReason::AccessDenied).is_empty());
+        let ours = ip(addr(family, PEER), addr(family, HOST), IpProtocol(200), b"?");
+        assert!(router.dies("ours", &ours, DropReason::AccessDenied).is_empty());
+        let open = [from_left(&port(10)), from_left(&port(21))];
+        assert_eq!(router.arrive(LEFT, &open).len(), 2);
+        let list = router.rig.stack.access_list(LEFT).unwrap();
+        let counts: Vec<_> = list.rules().map(|(_, count)| count.packets).collect();
+        assert_eq!(counts, [1, 2, 1]);
+        assert_eq!(router.rig.stats().counters.of(Counter::FloodwallAccessDenied), 3);
+        assert!(router.rig.stack.access_list(RIGHT).is_none());
+        // From the other side nothing is asked.
+        assert_eq!(
+            router
+                .arrive(RIGHT, &[from_right(&ip(to, addr(family, PEER), IpProtocol(200), b"?"))])
+                .len(),
+            1
+        );
+    }
+}

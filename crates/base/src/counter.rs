@@ -155,6 +155,7 @@ counters! {
     TcpExtTCPTimeouts = "Retransmission timers of TCP that rang.",
     TcpExtTCPChallengeACK = "Challenge acknowledgments sent (RFC 5961).",
     TcpExtIPReversePathFilter = "Packets whose source's way back leads elsewhere.",
+    FloodwallAccessDenied = "Packets that an access list denied.",
     FloodwallForwardBursts = "Times that packets were passed on together.",
     FloodwallForwardAgain = "Packets passed on the way of the one before.",
     FloodwallArpInRequests = "ARP requests that arrived for us.",

@@ -120,6 +120,7 @@ drop_reasons! {
     ForwardMartian = "An address of the packet is of a range that no router passes on.",
     ForwardLinkScope = "An address of the packet is valid on its own link only.",
     ForwardBroadcast = "The packet is for all of a network, or came in a frame for many.",
+    AccessDenied = "A rule of the interface's access list denies the packet.",
     ForwardReversePath = "The way back to the packet's source leads elsewhere, or nowhere.",
     PacketTooBig = "The packet exceeds the interface's MTU and cannot be cut.",
     NeighborPendingFull = "Too many packets wait for the neighbour's link address.",

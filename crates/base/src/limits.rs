@@ -114,6 +114,8 @@ pub const NEIGHBOR_PENDING_MAX: usize = 3;
 /// Packets of others that one follower hands over in a round because their neighbour is not known:
 /// a fraction of a burst, so that neighbour discovery itself gets through beside them.
 pub const FORWARD_HANDED_MAX: usize = 16;
+/// Rules of one interface's access list: each packet may be compared with all of them.
+pub const ACCESS_RULES_MAX: usize = 256;
 /// IPv6 extension headers of one packet.
 pub const EXTENSION_HEADERS_MAX: usize = 8;
 /// Options of one extension header, padding apart (RFC 8504 section 5.3).

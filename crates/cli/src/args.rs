@@ -100,6 +100,8 @@ A router of two networks passes packets for others on (routes: `floodwall route 
   device = \"packet:eth0\"
   address = [\"10.0.0.1/24\", \"fd00::1/64\"]
   rp_filter = \"strict\" # or loose, off; forwarding and send_redirects = true or false
+  access = [\"deny udp from 10.0.0.0/8 dport 53\"] # first match decides, else it passes
+  advertise = { prefix = [\"fd00::/64\"] } # route, dns, mtu, interval and lifetime beside it
   [[interface]]
   device = \"packet:eth1\"
   address = [\"10.1.0.1/24\", \"fd01::1/64\"]

@@ -183,6 +183,7 @@ pub(crate) fn say_farewell(control: &Control<Shown<Host>>) {
             .iter()
             .any(|i| stack.dhcp(i.index).is_some_and(|client| client.lease().is_some()));
         stack.release_leases(now);
+        stack.cease_advertising(now);
         bound
     });
     if !has_lease.unwrap_or(false) {

@@ -25,8 +25,6 @@ use thiserror::Error;
 const INITIAL_COUNT: u8 = 3;
 /// How far apart those are at most (MAX_INITIAL_RTR_ADVERT_INTERVAL).
 const INITIAL_INTERVAL_MAX: Duration = Duration::from_secs(16);
-/// How often a router that ceases says so (MAX_FINAL_RTR_ADVERTISEMENTS).
-pub const FINAL_COUNT: usize = 3;
 /// Between two advertisements to all (MIN_DELAY_BETWEEN_RAS).
 pub const DELAY_BETWEEN: Duration = Duration::from_secs(3);
 /// How long an answer may be put off (MAX_RA_DELAY_TIME).
@@ -153,6 +151,8 @@ pub struct Advertiser {
     not_before: Instant,
     /// Of the first ones, how many are left.
     initial: u8,
+    /// We are a router no more: it is to be said once.
+    ceases: bool,
 }
 
 impl Advertiser {
@@ -161,7 +161,7 @@ impl Advertiser {
     pub fn new(config: AdvertiserConfig, now: Instant, random: &mut PublicRandom) -> Self {
         let dns = config.dns.iter().map(Ipv6Addr::octets).collect();
         let not_before = Instant::ORIGIN;
-        let mut this = Self { config, dns, next: None, not_before, initial: 0 };
+        let mut this = Self { config, dns, next: None, not_before, initial: 0, ceases: false };
         this.start(now, random);
         this
     }
@@ -183,6 +183,11 @@ impl Advertiser {
         self.next = None;
     }
 
+    /// We are a router no more: that is said at once, and nothing after it.
+    pub const fn cease(&mut self, now: Instant) {
+        (self.ceases, self.next) = (true, Some(now));
+    }
+
     /// Somebody asks: all are told, within half a second, or as soon as they may be told again.
     pub fn asked(&mut self, now: Instant, random: &mut PublicRandom) {
         let answer = (now + below(ANSWER_DELAY_MAX, random)).max(self.not_before);
@@ -201,6 +206,10 @@ impl Advertiser {
             wait = wait.min(INITIAL_INTERVAL_MAX);
         }
         self.not_before = now + DELAY_BETWEEN;
+        if self.ceases {
+            self.next = None;
+            return true;
+        }
         self.next = Some(now + wait.max(DELAY_BETWEEN));
         true
     }
@@ -211,16 +220,16 @@ impl Advertiser {
         self.next
     }
 
-    /// What stands before the options. `is_final` says that we are a router no more.
+    /// What stands before the options: of one that ceases, a lifetime of zero.
     #[must_use]
-    pub const fn fields(&self, is_final: bool) -> RouterAdvertisementFields {
+    pub const fn fields(&self) -> RouterAdvertisementFields {
         let config = &self.config;
         RouterAdvertisementFields {
             hop_limit: if config.hop_limit == 0 { None } else { Some(config.hop_limit) },
             managed: config.managed,
             other: config.other,
             preference: config.preference,
-            router_lifetime: if is_final { Duration::ZERO } else { config.lifetime },
+            router_lifetime: if self.ceases { Duration::ZERO } else { config.lifetime },
             reachable_time: Duration::ZERO,
             retrans_timer: Duration::ZERO,
         }

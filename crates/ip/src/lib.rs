@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+pub mod access_list;
 mod action;
 pub mod advertiser;
 pub mod arp;

@@ -34,7 +34,8 @@ use floodwall_wire::ndp::{
 };
 
 pub use self::output::{
-    advertisement, announce, probe, redirect, router_solicitation, solicitation,
+    advertisement, announce, probe, redirect, router_advertisement, router_solicitation,
+    solicitation,
 };
 
 use crate::iface::{AddressState, Interface};
@@ -139,6 +140,8 @@ pub enum NdpVerdict<'a> {
     },
     /// A router speaks.
     Router(RouterSummary<'a>),
+    /// A host asks for routers, and we may be one.
+    Asked,
     /// Somebody says that there is a better way.
     Redirect(RedirectSummary<'a>),
     /// It dies, for this reason.
@@ -176,7 +179,7 @@ pub fn input<'a>(
             counters.count(Counter::Icmp6InRouterAdvertisements);
             router_input(message, heading, iface)
         }
-        Icmpv6Type::ROUTER_SOLICITATION => router_solicitation_input(message, heading),
+        Icmpv6Type::ROUTER_SOLICITATION => router_solicitation_input(message, heading, iface),
         Icmpv6Type::REDIRECT => redirect_input(message, heading),
         _ => Err(DropReason::IcmpTypeUnknown),
     };
@@ -301,13 +304,14 @@ fn router_input<'a>(
 fn router_solicitation_input(
     message: &[u8],
     heading: &NdpHeading,
+    iface: &Interface,
 ) -> Result<NdpVerdict<'static>, DropReason> {
     let question = RouterSolicitation::parse(message).map_err(|_| DropReason::NdpMalformed)?;
     let link_addr = station(question.options().source_link_addr())?;
     if heading.src_addr.is_unspecified() && link_addr.is_some() {
         return Err(DropReason::NdpMalformed);
     }
-    Err(DropReason::IcmpTypeUnknown)
+    if iface.is_router { Ok(NdpVerdict::Asked) } else { Err(DropReason::IcmpTypeUnknown) }
 }
 
 /// RFC 4861 section 8.1, as far as the message tells.

@@ -7,6 +7,8 @@ use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Ra
 use floodwall_fib::exceptions::{Exceptions, Judge};
 use floodwall_fib::lpm::Family as Routed;
 use floodwall_fib::{Fib, Route, RouteProtocol};
+use floodwall_ip::access_list::AccessList;
+use floodwall_ip::advertiser::AdvertiserConfig;
 use floodwall_ip::{
     AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
     LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets, Reassembly,
@@ -15,6 +17,7 @@ use floodwall_ip::{
 use floodwall_packet::PacketList;
 use floodwall_udp::{Udp, UdpConfig};
 
+use crate::advertise::Advertisers;
 use crate::answered::Answered;
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::dhcp::Dhcp;
@@ -71,6 +74,12 @@ pub fn check(config: &StackConfig) -> Result<(), ConfigError> {
 
 fn check_interface(config: &InterfaceConfig, seen: &mut Vec<IpAddr>) -> Result<(), ConfigError> {
     let name = || config.name.clone();
+    if config.access.len() > limits::ACCESS_RULES_MAX {
+        return Err(ConfigError::AccessRules { name: name(), count: config.access.len() });
+    }
+    if let Some(Err(error)) = config.advertise.as_ref().map(AdvertiserConfig::check) {
+        return Err(ConfigError::Advertise { name: name(), error });
+    }
     if let LinkMedium::Ethernet(mac) = config.medium
         && !mac.is_unicast()
     {
@@ -160,8 +169,13 @@ pub(crate) fn stack(
         judge: Judge::new(workers),
         raw_sent: RawSent::new(config.raw_sockets_max),
         follows_redirects: config.accept_redirects,
+        access_lists: access_lists(config),
         forwarding: Forwarding::new(config, &mut random.secret),
         routers: Routers::new(config, random, now),
+        advertisers: match follows {
+            true => Advertisers::none(),
+            false => Advertisers::new(config, &mut random.public, now),
+        },
         detects: config.duplicate_address_detection,
         address_deadline: None,
         dhcp: Dhcp::new(config.interfaces.len() + 1),
@@ -195,6 +209,17 @@ pub(crate) fn stack(
     }
     stack.all_groups_changed(now, random);
     Ok(stack)
+}
+
+/// By interface, the loopback's first, which has none.
+fn access_lists(config: &StackConfig) -> Box<[Option<AccessList>]> {
+    if config.interfaces.iter().all(|interface| interface.access.is_empty()) {
+        return Box::default();
+    }
+    let list = |interface: &InterfaceConfig| {
+        (!interface.access.is_empty()).then(|| AccessList::new(&interface.access))
+    };
+    core::iter::once(None).chain(config.interfaces.iter().map(list)).collect()
 }
 
 fn neighbors<A: Address>(

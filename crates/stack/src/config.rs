@@ -3,6 +3,8 @@
 use core::net::IpAddr;
 
 use floodwall_base::{IpCidr, MacAddr, limits};
+use floodwall_ip::access_list::AccessRule;
+use floodwall_ip::advertiser::{AdvertiserConfig, AdvertiserError};
 use floodwall_ip::forward::{Martians, ReversePath};
 use floodwall_ip::{LinkMedium, ReassemblyConfig};
 use floodwall_wire::ExtensionLimits;
@@ -36,6 +38,11 @@ pub struct InterfaceConfig {
     pub reverse_path: ReversePath,
     /// Whether hosts there are told of a better first hop.
     pub send_redirects: bool,
+    /// What we tell hosts there as a router, where IPv6 is forwarded from there. Ethernet only.
+    pub advertise: Option<AdvertiserConfig>,
+    /// What may come in there, in order: the first rule that matches decides, what none matches
+    /// passes. It counts for all packets, ours and others'.
+    pub access: Vec<AccessRule>,
 }
 
 impl Default for InterfaceConfig {
@@ -53,6 +60,8 @@ impl Default for InterfaceConfig {
             forwarding: true,
             reverse_path: ReversePath::Off,
             send_redirects: true,
+            advertise: None,
+            access: Vec::new(),
         }
     }
 }
@@ -181,6 +190,23 @@ pub enum ConfigError {
         name: String,
         /// The address.
         address: IpAddr,
+    },
+    /// Too many rules.
+    #[error("{name}: {count} rules, but an access list has at most {max}",
+        max = limits::ACCESS_RULES_MAX)]
+    AccessRules {
+        /// The interface.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// No router may advertise that.
+    #[error("{name}: {error}")]
+    Advertise {
+        /// The interface.
+        name: String,
+        /// Why.
+        error: AdvertiserError,
     },
     /// A router that no prefix of the interface covers.
     #[error(

@@ -107,6 +107,7 @@ impl Stack {
             | DropReason::HandoffFull
             | DropReason::InterfaceDown
             | DropReason::RouteBlackhole
+            | DropReason::AccessDenied
             | DropReason::ForwardReversePath => pick(Counter::IpInDiscards, Counter::Ip6InDiscards),
             DropReason::ForwardMartian
             | DropReason::ForwardLinkScope

@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod addresses;
+mod advertise;
 mod answered;
 mod build;
 mod config;
@@ -48,6 +49,8 @@ pub use addresses::{AddAddress, AddressError};
 pub use build::check;
 pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 pub use floodwall_dhcp as dhcp_client;
+pub use floodwall_ip::access_list::{AccessList, AccessRule, AccessRuleError, RuleCount};
+pub use floodwall_ip::advertiser::{self, AdvertiserConfig, AdvertiserError};
 pub use floodwall_ip::forward::{Martians, ReversePath};
 pub use floodwall_ip::router_discovery;
 pub use floodwall_ip::{

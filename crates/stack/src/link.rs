@@ -50,6 +50,7 @@ impl Stack {
         self.routes_v6.set_usable(iface, up, now);
         self.paths.forget();
         self.routers_link_changed(iface, up, now, random);
+        self.advertisers_link_changed(iface, up, now, &mut random.public);
         self.forget_exceptions_on(iface);
         if up {
             self.verify_all(iface, now, random);

@@ -159,6 +159,10 @@ impl Stack {
                 Ok(()) => self.stats.fates.delivered += 1,
                 Err(reason) => self.die(packet, reason),
             },
+            NdpVerdict::Asked => match self.router_asked(cx, ascent.iface) {
+                Ok(()) => self.stats.fates.delivered += 1,
+                Err(reason) => self.die(packet, reason),
+            },
             NdpVerdict::Redirect(_) => self.redirect_v6(cx, packet, ascent, l4),
             NdpVerdict::Drop(reason) => {
                 if kind != Icmpv6Type::REDIRECT && reason == DropReason::NdpMalformed {
@@ -277,13 +281,14 @@ impl Stack {
 
     /// All timed work, up to `budget` units, each kind in its turn.
     pub(crate) fn timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        const KINDS: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 11] = [
+        const KINDS: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 12] = [
             Stack::address_timers,
             Stack::address_lifetimes,
             Stack::dhcp_timers,
             Stack::neighbor_timers::<Ipv4Addr>,
             Stack::neighbor_timers::<Ipv6Addr>,
             Stack::router_timers,
+            Stack::advertiser_timers,
             Stack::reassembly_timers::<Ipv4Addr>,
             Stack::reassembly_timers::<Ipv6Addr>,
             Stack::group_timers,

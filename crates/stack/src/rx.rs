@@ -127,6 +127,9 @@ impl Stack {
         };
         // Ethernet padding ends here.
         packet.truncate(l3 + heading.total_len);
+        if !self.admits(&packet, l3, &heading) {
+            return self.die_ip::<Ipv4Addr>(packet, DropReason::AccessDenied);
+        }
         let to_group = match self.is_ours_v4(packet.iface(), &heading) {
             Ok(to_group) => to_group,
             Err(DropReason::IpNotForUs) if self.dhcp_asks() => {
@@ -140,6 +143,18 @@ impl Stack {
         };
         let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
         self.up_v4(cx, packet, ascent);
+    }
+
+    /// Whether the access list of its interface lets a packet in.
+    #[inline]
+    fn admits<A: Address>(&mut self, packet: &PacketBuf, l3: usize, heading: &Heading<A>) -> bool {
+        let at = usize::from(packet.iface().0);
+        let Some(Some(list)) = self.access_lists.get_mut(at) else { return true };
+        let permits = list.permits(packet, l3, heading, &mut self.stats.access);
+        if !permits {
+            self.stats.counters.count(Counter::FloodwallAccessDenied);
+        }
+        permits
     }
 
     /// An IPv4 packet that is for us.
@@ -164,6 +179,9 @@ impl Stack {
             Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
         };
         packet.truncate(l3 + heading.total_len);
+        if !self.admits(&packet, l3, &heading) {
+            return self.die_ip::<Ipv6Addr>(packet, DropReason::AccessDenied);
+        }
         let to_group = match self.is_ours_v6(packet.iface(), &heading) {
             Ok(to_group) => to_group,
             Err(DropReason::IpNotForUs) if self.forwards::<Ipv6Addr>(packet.iface()) => {

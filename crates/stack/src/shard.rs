@@ -51,10 +51,14 @@ pub struct Stack {
     /// Whom raw sockets lately sent to.
     pub(crate) raw_sent: RawSent,
     pub(crate) follows_redirects: bool,
+    /// What each interface lets in; empty where none has rules.
+    pub(crate) access_lists: Box<[Option<floodwall_ip::access_list::AccessList>]>,
     /// What is needed to pass others' packets on, where that is wanted.
     pub(crate) forwarding: Option<Box<crate::forward::Forwarding>>,
     /// What routers said, of the interfaces that believe them.
     pub(crate) routers: Routers,
+    /// Where we advertise ourselves.
+    pub(crate) advertisers: crate::advertise::Advertisers,
     pub(crate) reassembly_v4: Reassembly<Ipv4Addr>,
     pub(crate) reassembly_v6: Reassembly<Ipv6Addr>,
     pub(crate) icmp_limit: IcmpLimit,
@@ -201,6 +205,12 @@ impl Stack {
         &self.reassembly_v6
     }
 
+    /// The access list of an interface, where it has one, with what each rule decided here.
+    #[must_use]
+    pub fn access_list(&self, iface: IfIndex) -> Option<&floodwall_ip::access_list::AccessList> {
+        self.access_lists.get(usize::from(iface.0))?.as_ref()
+    }
+
     /// The interface with this name.
     #[must_use]
     pub fn interface_named(&self, name: &str) -> Option<IfIndex> {
@@ -336,6 +346,7 @@ impl Engine for Stack {
             self.dad.deadline(),
             self.address_deadline,
             self.routers.deadline(),
+            self.advertisers.deadline(),
             self.reassembly_v4.deadline(),
             self.reassembly_v6.deadline(),
             self.dhcp.deadline(),

@@ -29,6 +29,7 @@ mod path;
 mod path_mtu;
 mod ping;
 mod refusal;
+mod router;
 mod running;
 mod several;
 mod site;

@@ -65,13 +65,25 @@ impl Host {
     /// A host at the other end of a new cable, `near`, without addresses; `far` is what its end is
     /// called before it is its interface.
     pub(crate) fn at(near: &str, far: &str, mtu: u32) -> Self {
-        let host = Self { namespace: make_namespace() };
+        let host = Self::alone();
         assert!(ip(&format!("link add {near} mtu {mtu} type veth peer name {far} mtu {mtu}")));
-        let file = format!("/proc/{}/fd/{}", std::process::id(), host.namespace.as_raw_fd());
-        assert!(ip(&format!("link set {far} netns {file}")));
-        host.inside(|| {
+        host.take(far, mtu);
+        host
+    }
+
+    /// One that has no interface yet but its loopback.
+    pub(crate) fn alone() -> Self {
+        Self { namespace: make_namespace() }
+    }
+
+    /// Takes an interface of the calling thread's namespace for its own, and lets it believe
+    /// nothing.
+    pub(crate) fn take(&self, name: &str, mtu: u32) {
+        let file = format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd());
+        assert!(ip(&format!("link set {name} netns {file}")));
+        self.inside(|| {
             assert!(ip("link set lo up"));
-            assert!(ip(&format!("link set {far} name {ETH} mtu {mtu}")));
+            assert!(ip(&format!("link set {name} name {ETH} mtu {mtu}")));
             for conf in ["all", "default", ETH] {
                 for switch in ["accept_dad", "router_solicitations", "accept_ra"] {
                     set(&format!("net/ipv6/conf/{conf}/{switch}"), "0");
@@ -80,7 +92,6 @@ impl Host {
             }
             assert!(ip(&format!("link set {ETH} up")));
         });
-        host
     }
 
     /// Does something in the host's namespace, on a thread of its own; so do the processes that it

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use floodwall_stack::AdvertiserConfig;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -30,7 +31,9 @@ const TOP: &[&str] = &[
 ];
 const INTERFACE: &[&str] = &[
     "accept_ra",
+    "access",
     "address",
+    "advertise",
     "autoconf",
     "device",
     "dhcp",
@@ -44,6 +47,7 @@ const INTERFACE: &[&str] = &[
     "rp_filter",
     "send_redirects",
 ];
+const ADVERTISE: &[&str] = &["dns", "interval", "lifetime", "mtu", "prefix", "route"];
 const SERVICE: &[&str] = &["kind", "port", "join"];
 
 /// Reads a file's bytes. All complaints at once, in order of their places.
@@ -235,9 +239,45 @@ impl Walk<'_> {
             forwarding: self.read(table, (HERE, "forwarding"), truth, Ok),
             rp_filter: self.read(table, (HERE, "rp_filter"), text, |t| transit::rp_filter(&t)),
             send_redirects: self.read(table, (HERE, "send_redirects"), truth, Ok),
+            access: self.read_list(table, (HERE, "access"), "deny udp dport 53", transit::access),
+            advertise: table.get("advertise").and_then(|value| self.advertise(value)),
         };
         let plain = InterfaceSettings { kernel_half, dhcp, accept_ra, autoconf, transit, ..plain };
         Some(InterfaceSettings { mac, mtu, queues, offload, addresses, gateways, ..plain })
+    }
+
+    /// What a router says to the hosts of a link.
+    fn advertise(&mut self, value: &Value<'_>) -> Option<Given<AdvertiserConfig>> {
+        const HERE: &str = "interface.advertise";
+        let at = value.span().start;
+        let Some(table) = value.get_ref().as_table() else {
+            let remedy = "write a table: advertise = { prefix = [\"fd00:0:0:1::/64\"] }";
+            self.complain(at, HERE, wrong(this_is(value.get_ref()), remedy));
+            return None;
+        };
+        self.known(table, ADVERTISE, HERE);
+        let plain = AdvertiserConfig::default();
+        let prefixes = self.read_list(table, (HERE, "prefix"), "fd00:0:0:1::/64", transit::prefix);
+        let routes = self.read_list(table, (HERE, "route"), "fd16::/16", transit::route);
+        let dns = self.read_list(table, (HERE, "dns"), "fd00::53", transit::dns);
+        let interval = self.read(table, (HERE, "interval"), number, transit::seconds);
+        let lifetime = self.read(table, (HERE, "lifetime"), number, transit::seconds);
+        let mtu = self.read(table, (HERE, "mtu"), number, words::mtu);
+        let said = AdvertiserConfig {
+            prefixes: prefixes.into_iter().map(|given| given.value).collect(),
+            routes: routes.into_iter().map(|given| given.value).collect(),
+            dns: dns.into_iter().map(|given| given.value).collect(),
+            interval: interval.map_or(plain.interval, |given| given.value),
+            lifetime: lifetime.map_or(plain.lifetime, |given| given.value),
+            mtu: mtu.map(|given| given.value),
+            ..plain
+        };
+        if let Err(error) = said.check() {
+            let remedy = "see RFC 4861 section 6.2.1 for what may be said";
+            self.complain(at, HERE, wrong(error.to_string(), remedy));
+            return None;
+        }
+        Some(Given { value: said, place: self.place(at) })
     }
 
     fn service(&mut self, value: &Value<'_>) -> Option<Given<ServiceWord>> {

@@ -3,7 +3,15 @@
 //! Filled by `file.rs`, used by `run` for the stack's configuration. Words are those of Linux's
 //! sysctls where it has them. There are no flags: a router has several interfaces, and so a file.
 
-use floodwall_stack::{InterfaceConfig, Martians, ReversePath, StackConfig};
+use floodwall_stack::{
+    AccessRule, AdvertiserConfig, InterfaceConfig, Martians, ReversePath, StackConfig,
+};
+
+use core::net::Ipv6Addr;
+use core::time::Duration;
+
+use floodwall_base::Prefix;
+use floodwall_wire::ndp::{Lifetime, Preference, PrefixInfo, RouteInfo};
 
 use super::Given;
 use super::words::{Wrong, wrong};
@@ -28,6 +36,9 @@ pub(crate) struct InterfaceTransit {
     pub(crate) forwarding: Option<Given<bool>>,
     pub(crate) rp_filter: Option<Given<ReversePath>>,
     pub(crate) send_redirects: Option<Given<bool>>,
+    pub(crate) advertise: Option<Given<AdvertiserConfig>>,
+    /// What may come in.
+    pub(crate) access: Vec<Given<AccessRule>>,
 }
 
 /// `strict`, `loose`, `off`.
@@ -55,6 +66,55 @@ pub(super) fn martians(text: &str) -> Result<Martians, Wrong> {
     }
 }
 
+/// `deny udp from 10.0.0.0/8 to any dport 53`.
+pub(super) fn access(text: &str) -> Result<AccessRule, Wrong> {
+    let remedy = "write permit or deny, then udp, tcp, icmp, icmpv6 or a number, from PREFIX, to \
+                  PREFIX, sport PORTS, dport PORTS, as far as wanted";
+    text.parse().map_err(|error: floodwall_stack::AccessRuleError| wrong(error.to_string(), remedy))
+}
+
+/// A prefix that hosts make addresses of, for a day, four hours of them preferred (RFC 9096 section
+/// 3.5 shortens RFC 4861's month).
+pub(super) fn prefix(text: &str) -> Result<PrefixInfo, Wrong> {
+    let (prefix, prefix_len) = ipv6_prefix(text)?;
+    Ok(PrefixInfo {
+        prefix,
+        prefix_len,
+        on_link: true,
+        autonomous: prefix_len == 64,
+        valid_lifetime: Lifetime::from_secs(86_400),
+        preferred_lifetime: Lifetime::from_secs(14_400),
+    })
+}
+
+/// A route of medium preference for half an hour.
+pub(super) fn route(text: &str) -> Result<RouteInfo, Wrong> {
+    let (prefix, prefix_len) = ipv6_prefix(text)?;
+    let (preference, lifetime) = (Preference::Medium, Lifetime::from_secs(1800));
+    Ok(RouteInfo { prefix, prefix_len, preference, lifetime })
+}
+
+fn ipv6_prefix(text: &str) -> Result<(Ipv6Addr, u8), Wrong> {
+    let odd = || wrong(format!("{text:?} is no IPv6 prefix"), "write one as in fd00:0:0:1::/64");
+    let (addr, len) = text.split_once('/').ok_or_else(odd)?;
+    let addr: Ipv6Addr = addr.parse().map_err(|_| odd())?;
+    let len: u8 = len.parse().ok().filter(|len| *len <= 128).ok_or_else(odd)?;
+    let prefix = Prefix::new(addr, len).ok_or_else(odd)?;
+    Ok((prefix.addr(), len))
+}
+
+/// A DNS server.
+pub(super) fn dns(text: &str) -> Result<Ipv6Addr, Wrong> {
+    let odd = |_| wrong(format!("{text:?} is no IPv6 address"), "write one as in fd00::53");
+    text.parse().map_err(odd)
+}
+
+/// Seconds.
+pub(super) fn seconds(number: i64) -> Result<Duration, Wrong> {
+    let odd = |_| wrong(format!("{number} is no number of seconds"), "write 0 to 65535");
+    u16::try_from(number).map(|secs| Duration::from_secs(secs.into())).map_err(odd)
+}
+
 fn value<T: Copy>(given: &Option<Given<T>>) -> Option<T> {
     given.as_ref().map(|given| given.value)
 }
@@ -74,6 +134,8 @@ impl HostTransit {
             forwarding: value(&interface.forwarding).unwrap_or(plain.forwarding),
             reverse_path: value(&interface.rp_filter).unwrap_or(plain.reverse_path),
             send_redirects: value(&interface.send_redirects).unwrap_or(plain.send_redirects),
+            access: interface.access.iter().map(|given| given.value.clone()).collect(),
+            advertise: interface.advertise.as_ref().map(|given| given.value.clone()),
             ..plain
         }
     }
@@ -108,6 +170,14 @@ mod tests {
         assert_eq!((of(0).reverse_path, of(0).send_redirects), (ReversePath::Strict, false));
         assert_eq!((of(0).forwarding, of(1).forwarding), (true, false));
         assert_eq!((of(1).reverse_path, of(1).send_redirects), (ReversePath::Off, true));
+        let text = "[[interface]]\ndevice = \"tap:f\"\nadvertise = { prefix = [\"fd00::1/64\"], \
+            dns = [\"fd00::53\"], route = [\"fd16::/16\"], interval = 60, lifetime = 180 }";
+        let settings = file::parse("r.toml", text.as_bytes()).unwrap();
+        let said = settings.transit.of_interface(&settings.interfaces[0].transit).advertise;
+        let said = said.unwrap();
+        assert_eq!((said.prefixes.len(), said.routes.len(), said.dns.len()), (1, 1, 1));
+        assert_eq!(said.prefixes[0].prefix, "fd00::".parse::<Ipv6Addr>().unwrap());
+        assert_eq!((said.interval.as_secs(), said.lifetime.as_secs()), (60, 180));
         let one = file::parse("r.toml", b"forwarding = \"ipv6\"").unwrap().transit.of_host();
         assert!(!one.ipv4_forwarding && one.ipv6_forwarding);
         let none = file::parse("r.toml", b"").unwrap().transit.of_host();
@@ -125,7 +195,14 @@ mod tests {
             assert_eq!((problems.len(), problems[0].key.as_str()), (1, key), "{line}");
             assert!(problems[0].remedy.starts_with("write "), "{line}");
         }
-        for (word, value) in [("rp_filter", "\"1\""), ("send_redirects", "\"no\"")] {
+        for (word, value) in [
+            ("rp_filter", "\"1\""),
+            ("send_redirects", "\"no\""),
+            ("advertise", "true"),
+            ("access", "[\"allow udp\"]"),
+            ("advertise.prefix", "[\"10.0.0.0/8\"]"),
+            ("advertise.interval", "3"),
+        ] {
             let text = format!("[[interface]]\ndevice = \"tap:f\"\n{word} = {value}\n");
             let problems = file::parse("r.toml", text.as_bytes()).unwrap_err();
             assert_eq!(problems[0].key, format!("interface.{word}"));

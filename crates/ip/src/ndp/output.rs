@@ -11,7 +11,7 @@ use floodwall_base::{MacAddr, solicited_node};
 use floodwall_packet::{Class, PacketBuf, Pool};
 use floodwall_wire::ndp::{
     NdpOption, NeighborAdvertisementFields, NeighborSolicitationFields, RedirectFields,
-    RouterSolicitationFields,
+    RouterAdvertisementFields, RouterSolicitationFields,
 };
 use floodwall_wire::{
     BufferTooShort, EtherType, EthernetFields, IpProtocol, Ipv6Fields, ethernet, ipv6,
@@ -28,6 +28,8 @@ const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const MESSAGE_AT: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
 /// The longest message: a solicitation with two options of eight bytes.
 const MESSAGE_MAX: usize = 24 + 2 * 8;
+/// The longest advertisement of a router.
+const MESSAGE_LONGEST: usize = crate::advertiser::MESSAGE_MAX;
 
 /// Asks for the link address of `target_addr`: its solicited-node group, or the neighbour at
 /// `unicast` whether it still hears us. `src_addr` is one of our addresses.
@@ -103,6 +105,23 @@ pub fn router_solicitation(pool: &Pool, iface: &Interface) -> Option<PacketBuf> 
     })
 }
 
+/// Tells all nodes of the link what `fields` and `options` say, from our link-local address (RFC
+/// 4861 section 6.2.3).
+#[must_use]
+pub fn router_advertisement(
+    pool: &Pool,
+    iface: &Interface,
+    fields: &RouterAdvertisementFields,
+    options: &[NdpOption<'_>],
+) -> Option<PacketBuf> {
+    let (src_addr, dst_addr) = (iface.link_local_addr()?, ALL_NODES);
+    let link = MacAddr::of_ipv6_multicast(dst_addr);
+    let room = pool.alloc(Class::Frame)?;
+    frame_in(room, MESSAGE_LONGEST, iface, link, (src_addr, dst_addr), |out| {
+        fields.emit_into(options, src_addr, dst_addr, out)
+    })
+}
+
 /// The most bytes of a redirect, IPv6 header included (RFC 4861 section 4.5).
 const REDIRECT_MAX: usize = 1280;
 /// The fixed part of a redirect, a link address and the head of the option that quotes.
@@ -142,13 +161,25 @@ fn frame(
     dst_addr: Ipv6Addr,
     emit: impl FnOnce(&mut [u8]) -> Result<usize, BufferTooShort>,
 ) -> Option<PacketBuf> {
+    let room = pool.alloc(Class::Small)?;
+    frame_in(room, MESSAGE_MAX, iface, link_dst_addr, (src_addr, dst_addr), emit)
+}
+
+/// The same in memory with room for a message of at most `most` bytes.
+fn frame_in(
+    mut frame: PacketBuf,
+    most: usize,
+    iface: &Interface,
+    link_dst_addr: MacAddr,
+    (src_addr, dst_addr): (Ipv6Addr, Ipv6Addr),
+    emit: impl FnOnce(&mut [u8]) -> Result<usize, BufferTooShort>,
+) -> Option<PacketBuf> {
     let link = EthernetFields {
         dst_addr: link_dst_addr,
         src_addr: iface.link_addr()?,
         ether_type: EtherType::IPV6,
     };
-    let mut frame = pool.alloc(Class::Small)?;
-    let room = frame.extend(MESSAGE_AT + MESSAGE_MAX)?;
+    let room = frame.extend(MESSAGE_AT + most)?;
     let (link_header, rest) = room.split_first_chunk_mut::<{ ethernet::HEADER_LEN }>()?;
     let (header, message) = rest.split_first_chunk_mut::<{ ipv6::HEADER_LEN }>()?;
     let len = emit(message).ok()?;

@@ -70,7 +70,9 @@ impl World {
             }
             NdpVerdict::DadConflict { addr, nonce } => NdpVerdict::DadConflict { addr, nonce },
             NdpVerdict::Drop(reason) => NdpVerdict::Drop(reason),
-            NdpVerdict::Router(_) | NdpVerdict::Redirect(_) => panic!("no router here"),
+            NdpVerdict::Router(_) | NdpVerdict::Asked | NdpVerdict::Redirect(_) => {
+                panic!("no router here")
+            }
         }
     }
 

@@ -1,0 +1,232 @@
+//! `floodwall run` as a router between two hosts of the kernel's, over TAP and packet sockets.
+//!
+//! Two bridges in the test's own namespace are the links, each with one host in a namespace of its
+//! own and one of our interfaces; the right one carries 1,300 bytes only. Both families: ping,
+//! traceroute, the path's MTU found, cut packets, a stream; and a host that knows nothing but what
+//! our advertisements say. Reading: RFC 1812, RFC 8201, RFC 4861 section 6.2.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::binary::floodwall;
+use crate::command::{Process, ip, run, shown_by_ip};
+use crate::instance::{Folder, assert_lawful};
+use crate::link::Kind;
+use crate::namespace::{inside, set, skip, until};
+use crate::site::{ETH, Host};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What the right link carries.
+const NARROW: u32 = 1300;
+
+/// One side: its bridge, its host, our interface.
+struct Side {
+    name: &'static str,
+    mtu: u32,
+}
+
+const SIDES: [Side; 2] = [Side { name: "l", mtu: 1500 }, Side { name: "r", mtu: NARROW }];
+
+impl Side {
+    /// What `floodwall run` calls our interface.
+    fn device(&self, kind: Kind) -> String {
+        match kind {
+            Kind::Packet => format!("packet:g{}", self.name),
+            _ => format!("tap:f{}", self.name),
+        }
+    }
+
+    /// Makes the bridge, plugs a host in, and where it is a packet socket, our cable.
+    fn lay(&self, kind: Kind) -> Host {
+        let Self { name, mtu } = self;
+        assert!(ip(&format!("link add b{name} type bridge mcast_snooping 0 forward_delay 0")));
+        assert!(ip(&format!("link set b{name} mtu {mtu} up")));
+        let host = Host::alone();
+        assert!(ip(&format!("link add h{name} type veth peer name e{name}")));
+        host.take(&format!("e{name}"), *mtu);
+        self.plug(&format!("h{name}"));
+        if kind == Kind::Packet {
+            assert!(ip(&format!("link add f{name} type veth peer name g{name}")));
+            assert!(ip(&format!("link set g{name} mtu {mtu} up")));
+            self.plug(&format!("f{name}"));
+        }
+        host
+    }
+
+    fn plug(&self, interface: &str) {
+        let (name, mtu) = (self.name, self.mtu);
+        assert!(ip(&format!("link set {interface} master b{name} mtu {mtu} up")), "{interface}");
+    }
+}
+
+/// The router, and a host on each side of it.
+struct Scene {
+    process: Process,
+    binary: &'static str,
+    socket: String,
+    hosts: [Host; 2],
+    _folder: Folder,
+}
+
+impl Scene {
+    /// Lays both links and starts the router with `left` beside the left interface's settings;
+    /// `None`, and said so, where this machine cannot.
+    fn new(kind: Kind, left: &str) -> Option<Self> {
+        let (binary, folder) = (floodwall()?.to_str()?, Folder::new());
+        for conf in ["all", "default"] {
+            set(&format!("net/ipv6/conf/{conf}/disable_ipv6"), "1");
+        }
+        let hosts = SIDES.map(|side| side.lay(kind));
+        let (socket, file) = (folder.file("control"), folder.file("router.toml"));
+        let [l, r] = SIDES.map(|side| (side.device(kind), side.mtu));
+        let text = format!(
+            "forwarding = true\n\
+             [[interface]]\ndevice = \"{}\"\nmtu = {}\n\
+             address = [\"10.77.1.1/24\", \"fd77:1::1/64\"]\nrp_filter = \"strict\"\n{left}\n\
+             [[interface]]\ndevice = \"{}\"\nmtu = {}\n\
+             address = [\"10.77.2.1/24\", \"fd77:2::1/64\"]\n",
+            l.0, l.1, r.0, r.1
+        );
+        std::fs::write(&file, text).unwrap();
+        let words = format!("run --config {file} --socket {socket}");
+        let process = Process::start(binary, &words, b"")?;
+        let mut scene = Self { process, binary, socket, hosts, _folder: folder };
+        let stands = until(PATIENCE, || scene.look().is_some() || scene.process.has_ended());
+        assert!(stands, "it never answers");
+        if scene.process.has_ended() {
+            skip(&format!("the router does not start: {}", scene.process.end().complaint));
+            return None;
+        }
+        if kind == Kind::Tap {
+            SIDES.iter().for_each(|side| side.plug(&format!("f{}", side.name)));
+        }
+        Some(scene)
+    }
+
+    fn look(&self) -> Option<Value> {
+        let said = run(self.binary, &format!("stat --json --socket {}", self.socket), b"")?;
+        said.status.success().then(|| serde_json::from_str(&said.text).unwrap())
+    }
+
+    /// Gives both hosts their addresses and us as their router.
+    fn configure(&self) {
+        for (n, host) in [1, 2].into_iter().zip(&self.hosts) {
+            host.inside(|| {
+                assert!(ip(&format!("addr add 10.77.{n}.2/24 dev {ETH}")));
+                assert!(ip(&format!("addr add fd77:{n}::2/64 dev {ETH} nodad")));
+                assert!(ip(&format!("route add default via 10.77.{n}.1")));
+                assert!(ip(&format!("-6 route add default via fd77:{n}::1")));
+            });
+        }
+    }
+
+    /// Ends the router, which says that every packet had one fate.
+    fn end(self) {
+        let stat = self.look().expect("it answers");
+        assert_lawful(&stat);
+        let said = self.process.end();
+        assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
+        assert!(said.complaint.contains("every packet has one fate"), "{}", said.complaint);
+    }
+}
+
+/// What one of the kernel's commands says on a host; empty where it is missing.
+fn said(host: &Host, program: &str, words: &str) -> Option<String> {
+    host.inside(|| run(program, words, b"")).map(|said| said.text + &said.complaint)
+}
+
+fn between_two_hosts(kind: Kind) {
+    inside(move || {
+        let Some(scene) = Scene::new(kind, "") else { return };
+        scene.configure();
+        let [left, right] = &scene.hosts;
+        for (router, to, family) in [("10.77.1.1", "10.77.2.2", 4), ("fd77:1::1", "fd77:2::2", 6)] {
+            assert!(until(PATIENCE, || left.is_answered(to)), "{to} answers");
+            if let Some(path) = said(left, "traceroute", &format!("-n -q 1 -w 3 -m 4 {to}")) {
+                let hops: Vec<_> = path.lines().skip(1).map(str::trim).collect();
+                assert!(hops.len() == 2 && hops[0].contains(router), "{path}");
+                assert!(hops[1].contains(to), "{path}");
+            }
+            // Too big for the right link: told so, and believed by the kernel.
+            let big = format!("-n -q -c 3 -i 0.1 -w 3 -M do -s 1400 {to}");
+            let lost = said(left, "ping", &big).unwrap_or_default();
+            let route = left.inside(|| shown_by_ip(&format!("-{family} route get {to}")));
+            assert!(route.contains("mtu 1300"), "{route} {lost}");
+            let fits = format!("-n -q -c 2 -i 0.1 -w 3 -M do -s 1200 {to}");
+            assert!(left.inside(|| run("ping", &fits, b"")).is_none_or(|s| s.status.success()));
+            stream(left, right, to);
+        }
+        // From the right nothing is too big for the left; what may be cut is.
+        let cut = "-n -q -c 2 -i 0.1 -w 3 -M dont -s 1400 10.77.2.2";
+        left.inside(|| assert!(ip("route flush cache")));
+        assert!(left.inside(|| run("ping", cut, b"")).is_none_or(|s| s.status.success()));
+        let stat = scene.look().expect("it answers");
+        let count = |name: &str| stat["counters"][name].as_u64().unwrap_or(0);
+        assert!(count("IpForwDatagrams") > 10 && count("Ip6OutForwDatagrams") > 10, "{stat:#}");
+        assert!(count("Icmp6OutPktTooBigs") > 0 && count("IcmpOutTimeExcds") > 0, "{stat:#}");
+        scene.end();
+    });
+}
+
+/// A stream of 200 KiB from one host to the other arrives whole.
+fn stream(from: &Host, to: &Host, addr: &str) {
+    let payload = vec![b'x'; 200 * 1024];
+    let (family, port) = if addr.contains(':') { ("-6", 7106) } else { ("-4", 7104) };
+    let words = format!("{family} -l -N {port}");
+    let Some(server) = to.inside(|| Process::start("nc", &words, b"")) else { return };
+    let is_there = |text: &str| text.contains(&format!(":{port}"));
+    let listens = || to.inside(|| run("ss", "-ltn", b"")).is_none_or(|said| is_there(&said.text));
+    assert!(until(PATIENCE, listens));
+    let client = from.inside(|| run("nc", &format!("-N -w 5 {addr} {port}"), &payload));
+    assert!(client.is_some_and(|said| said.status.success()), "{addr}");
+    assert_eq!(server.wait(PATIENCE).text.len(), payload.len(), "{addr}");
+}
+
+fn advertised_to_a_host(kind: Kind) {
+    inside(move || {
+        let said_to_hosts = "advertise = { prefix = [\"fd77:1::/64\"], \
+            route = [\"fd77:2::/64\"], lifetime = 1800, interval = 600 }";
+        let Some(scene) = Scene::new(kind, said_to_hosts) else { return };
+        let [left, right] = &scene.hosts;
+        right.inside(|| {
+            assert!(ip(&format!("addr add fd77:2::2/64 dev {ETH} nodad")));
+            assert!(ip("-6 route add default via fd77:2::1"));
+        });
+        left.inside(|| {
+            // Again up, the host asks for routers.
+            assert!(ip(&format!("link set {ETH} down")));
+            for (switch, value) in [("accept_ra", "2"), ("router_solicitations", "5")] {
+                set(&format!("net/ipv6/conf/{ETH}/{switch}"), value);
+            }
+            assert!(ip(&format!("link set {ETH} up")));
+        });
+        let configured = || {
+            let (addrs, routes) = left.inside(|| {
+                (shown_by_ip(&format!("-6 addr show dev {ETH}")), shown_by_ip("-6 route show"))
+            });
+            addrs.contains("inet6 fd77:1") && routes.contains("default via fe80::")
+        };
+        assert!(until(PATIENCE, configured), "the host has an address and a router");
+        assert!(until(PATIENCE, || left.is_answered("fd77:2::2")), "and reaches the other side");
+        scene.end();
+        // Who ceases to be a router says so.
+        let gone = || !left.inside(|| shown_by_ip("-6 route show")).contains("default via");
+        assert!(until(PATIENCE, gone), "no default route is left");
+    });
+}
+
+#[test]
+fn hosts_talk_through_a_router_on_taps() {
+    between_two_hosts(Kind::Tap);
+}
+
+#[test]
+fn hosts_talk_through_a_router_on_packet_sockets() {
+    between_two_hosts(Kind::Packet);
+}
+
+#[test]
+fn a_host_is_configured_by_our_advertisements() {
+    advertised_to_a_host(Kind::Packet);
+}
