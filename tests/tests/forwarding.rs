@@ -732,3 +732,34 @@ fn what_a_rule_denies_dies_before_anything_else_is_done() {
         );
     }
 }
+
+#[test]
+fn a_follower_passes_on_what_its_own_queue_brings() {
+    for family in FAMILIES {
+        let mut shards = floodwall_tests::Shards::new(&router_config(), 2, Vec::new);
+        let now = shards.now;
+        let control = shards.workers[0].host.stack_mut();
+        control.add_neighbor(LEFT, addr(family, PEER), mac(PEER), now).unwrap();
+        control.add_neighbor(RIGHT, right(family, PEER), right_mac(PEER), now).unwrap();
+        shards.run_for(Duration::from_secs(2), Duration::from_millis(50));
+        shards.departed();
+        let before = shards.stats(1).fates;
+        let packet = hello(family, far(family, 7));
+        shards.turn(1, &[from_left(&packet)]);
+        let kind = if family == Family::V4 { EtherType::IPV4 } else { EtherType::IPV6 };
+        let after = frame(right_mac(PEER), right_mac(HOST), kind, &one_hop_later(&packet));
+        assert_eq!(shards.departed(), [after]);
+        let fates = shards.stats(1).fates;
+        assert_eq!((fates.forwarded, fates.handed_in), (before.forwarded + 1, before.handed_in));
+        // Whose neighbour is not known goes to the control shard as it came, a bounded number.
+        let unknown: Vec<_> =
+            (0..64).map(|_| from_left(&hello(family, right(family, 66)))).collect();
+        shards.turn(1, &unknown);
+        let handed = shards.stats(1).fates.handed_in - fates.handed_in;
+        assert_eq!(handed, limits::FORWARD_HANDED_MAX as u64);
+        assert_eq!(shards.stats(1).drops_in.of(DropReason::HandoffFull), 64 - handed);
+        shards.turn(0, &[]);
+        assert_eq!(shards.stats(0).pending, limits::NEIGHBOR_PENDING_MAX as u64);
+        shards.assert_conserved();
+    }
+}
