@@ -14,6 +14,7 @@ use floodwall_tests::craft::{PEER, mac};
 use floodwall_tests::router::{message_frame, prefix, route};
 use floodwall_tests::transit::{LEFT, Transit, router_config};
 use floodwall_tests::{Sent, bytes_of};
+use floodwall_wire::ethernet::{EtherType, HEADER_LEN};
 use floodwall_wire::ndp::{
     NdpOption, Preference, RouterAdvertisement, RouterAdvertisementFields, RouterSolicitationFields,
 };
@@ -41,7 +42,8 @@ fn config() -> StackConfig {
 /// The advertisements among what departed.
 fn advertisements(departed: &[PacketBuf]) -> Vec<Sent> {
     let all = departed.iter().filter(|p| bytes_of(p).get(54) == Some(&134));
-    all.map(Sent::of).collect()
+    // They go to a group, not to the peer that `Sent::of` expects.
+    all.map(|packet| Sent::of_ip(&bytes_of(packet)[HEADER_LEN..], EtherType::IPV6)).collect()
 }
 
 fn question(from: &str, options: &[NdpOption<'_>]) -> Vec<u8> {
