@@ -40,8 +40,8 @@ impl Side {
     /// Makes the bridge, plugs a host in, and where it is a packet socket, our cable.
     fn lay(&self, kind: Kind) -> Host {
         let Self { name, mtu } = self;
-        assert!(ip(&format!("link add b{name} type bridge mcast_snooping 0 forward_delay 0")));
-        assert!(ip(&format!("link set b{name} mtu {mtu} up")));
+        assert!(ip(&format!("link add sw{name} type bridge mcast_snooping 0 forward_delay 0")));
+        assert!(ip(&format!("link set sw{name} mtu {mtu} up")));
         let host = Host::alone();
         assert!(ip(&format!("link add h{name} type veth peer name e{name}")));
         host.take(&format!("e{name}"), *mtu);
@@ -56,7 +56,7 @@ impl Side {
 
     fn plug(&self, interface: &str) {
         let (name, mtu) = (self.name, self.mtu);
-        assert!(ip(&format!("link set {interface} master b{name} mtu {mtu} up")), "{interface}");
+        assert!(ip(&format!("link set {interface} master sw{name} mtu {mtu} up")), "{interface}");
     }
 }
 
@@ -121,13 +121,14 @@ impl Scene {
         }
     }
 
-    /// Ends the router, which says that every packet had one fate.
-    fn end(self) {
+    /// Ends the router, which says that every packet had one fate. The hosts stay.
+    fn end(self) -> [Host; 2] {
         let stat = self.look().expect("it answers");
         assert_lawful(&stat);
         let said = self.process.end();
         assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
         assert!(said.complaint.contains("every packet has one fate"), "{}", said.complaint);
+        self.hosts
     }
 }
 
@@ -209,7 +210,7 @@ fn advertised_to_a_host(kind: Kind) {
         };
         assert!(until(PATIENCE, configured), "the host has an address and a router");
         assert!(until(PATIENCE, || left.is_answered("fd77:2::2")), "and reaches the other side");
-        scene.end();
+        let [left, _right] = scene.end();
         // Who ceases to be a router says so.
         let gone = || !left.inside(|| shown_by_ip("-6 route show")).contains("default via");
         assert!(until(PATIENCE, gone), "no default route is left");
