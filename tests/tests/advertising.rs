@@ -96,7 +96,10 @@ fn hosts_hear_all_that_is_configured() {
 fn a_question_is_answered_soon_and_a_flood_of_them_no_faster() {
     let mut router = router();
     let ask = question("fe80::2", &[NdpOption::SourceLinkAddr(mac(PEER))]);
-    assert!(advertisements(&router.arrive(LEFT, &[ask.clone()])).is_empty(), "not at once");
+    assert!(
+        advertisements(&router.arrive(LEFT, std::slice::from_ref(&ask))).is_empty(),
+        "not at once"
+    );
     let answer = router.rig.run_for(Duration::from_millis(500));
     assert_eq!(advertisements(&answer).len(), 1);
     let (mut said, mut asked) = (0, 0);
@@ -117,7 +120,7 @@ fn a_question_is_answered_soon_and_a_flood_of_them_no_faster() {
 fn who_does_not_advertise_leaves_questions_unanswered() {
     let mut silent = Transit::new(&router_config());
     let ask = question("fe80::2", &[]);
-    let died = silent.died(|r| assert!(r.arrive(LEFT, &[ask.clone()]).is_empty()));
+    let died = silent.died(|r| assert!(r.arrive(LEFT, std::slice::from_ref(&ask)).is_empty()));
     assert_eq!(died.0, [(DropReason::IcmpTypeUnknown, 1)]);
     // Nor does a host that is configured to, but does not forward.
     let host = StackConfig { ipv6_forwarding: false, ..config() };

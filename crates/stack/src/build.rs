@@ -172,10 +172,7 @@ pub(crate) fn stack(
         access_lists: access_lists(config),
         forwarding: Forwarding::new(config, &mut random.secret),
         routers: Routers::new(config, random, now),
-        advertisers: match follows {
-            true => Advertisers::none(),
-            false => Advertisers::new(config, &mut random.public, now),
-        },
+        advertisers: advertisers(follows, config, random, now),
         detects: config.duplicate_address_detection,
         address_deadline: None,
         dhcp: Dhcp::new(config.interfaces.len() + 1),
@@ -198,17 +195,34 @@ pub(crate) fn stack(
     if workers > 1 {
         stack.udp.set_home(steering, worker);
     }
-    if follows {
-        // All that is learnt, and said to the link, is the control shard's.
-        return Ok(stack);
+    // All that is learnt, and said to the link, is the control shard's.
+    if !follows {
+        lead(&mut stack, config, random, now);
     }
+    Ok(stack)
+}
+
+/// What the control shard begins with.
+fn lead(stack: &mut Stack, config: &StackConfig, random: &mut Randomness, now: Instant) {
     stack.lead();
-    detect(&mut stack, config, random, now);
+    detect(stack, config, random, now);
     for (i, _) in config.interfaces.iter().enumerate().filter(|(_, c)| c.dhcp) {
         stack.set_dhcp(IfIndex(i as u16 + 1), true, now, random);
     }
     stack.all_groups_changed(now, random);
-    Ok(stack)
+}
+
+/// Who speaks as a router: the control shard alone.
+fn advertisers(
+    follows: bool,
+    config: &StackConfig,
+    random: &mut Randomness,
+    now: Instant,
+) -> Advertisers {
+    match follows {
+        true => Advertisers::none(),
+        false => Advertisers::new(config, &mut random.public, now),
+    }
 }
 
 /// By interface, the loopback's first, which has none.

@@ -121,10 +121,9 @@ impl Stack {
         if interface.link_addr().is_none() {
             return self.die(packet, DropReason::NdpNotForUs);
         }
-        let message = match len <= NDP_MESSAGE_MAX {
-            true => packet.header(l4, len, &mut scratch, &mut stats.access),
-            false => None,
-        };
+        let fits = len <= NDP_MESSAGE_MAX;
+        let message =
+            fits.then(|| packet.header(l4, len, &mut scratch, &mut stats.access)).flatten();
         let Some(message) = message else {
             return self.die(packet, DropReason::NdpMalformed);
         };
