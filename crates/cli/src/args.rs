@@ -166,6 +166,9 @@ pub(crate) struct RunArgs {
     /// Workers, each pinned to a core of its own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64))]
     pub(crate) workers: Option<i64>,
+    /// Routes of each family that there is room for; a full Internet table wants 1100000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64))]
+    pub(crate) routes: Option<i64>,
     /// The workers' cores, one each, as in 0,2-3; by default the first that may be used
     #[arg(long, value_name = "CORES")]
     pub(crate) cores: Option<String>,

@@ -112,6 +112,8 @@ pub(crate) struct Settings {
     /// The core of the only worker.
     pub(crate) cpu: Option<Given<usize>>,
     pub(crate) workers: Option<Given<usize>>,
+    /// Room for so many of each family.
+    pub(crate) routes: Option<Given<usize>>,
     /// One a worker.
     pub(crate) cores: Option<Given<Vec<usize>>>,
     /// What the panic of one worker does.

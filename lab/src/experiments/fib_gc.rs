@@ -10,7 +10,7 @@ use core::time::Duration;
 use std::time;
 
 use floodwall_base::{HashKey, IfIndex, Instant, Prefix};
-use floodwall_fib::{Fib, FibConfig, Route};
+use floodwall_fib::{Fib, FibConfig, Route, RouteError, Selector};
 use serde::Deserialize;
 
 use crate::baselines::gc_list::{Collector, Entry, Table as Kernel};
@@ -18,6 +18,7 @@ use crate::error::LabError;
 use crate::experiments::Experiment;
 use crate::measure::Measured;
 use crate::plan::Plan;
+use crate::plot::{Axes, Series, lines};
 use crate::progress::Progress;
 use crate::table::Table;
 
@@ -57,7 +58,12 @@ struct Collection {
     removed: usize,
     nanos: u128,
     longest_step_nanos: u128,
+    /// Of ours: the longest that an addition, a deletion and a look-up took between its steps.
+    beside: [u128; 3],
 }
+
+/// What is done between two steps of ours.
+const BESIDE: [&str; 3] = ["add-nanos", "delete-nanos", "lookup-nanos"];
 
 const START: Instant = Instant::from_nanos(1_000_000_000_000);
 /// When the expired ones end, when the others do, and when is collected.
@@ -86,6 +92,10 @@ impl Experiment for FibGc {
         let mut times = Table::new("Nanoseconds: of one collection", &columns);
         times.note =
             "times of this machine; ours removes what it visits, frees and publishes".into();
+        let columns = ["P / T / E / X", "longest step", "longest addition", "deletion", "look-up"];
+        let mut beside =
+            Table::new("Nanoseconds: what others wait for while ours collects", &columns);
+        let mut drawn = Vec::new();
         for (done, row) in rows.iter().enumerate() {
             progress.step("collections", done as u64, rows.len() as u64);
             let Row { permanent, temporary, expired, exceptions } = *row;
@@ -107,7 +117,12 @@ impl Experiment for FibGc {
                 set("left-undone", f64::from(expired) - collection.removed as f64);
                 set("nanos", collection.nanos as f64);
                 set("longest-step-nanos", collection.longest_step_nanos as f64);
+                if variant == "floodwall" {
+                    let pairs = BESIDE.iter().zip(collection.beside);
+                    pairs.for_each(|(what, nanos)| set(what, nanos as f64));
+                }
             }
+            drawn.push((*row, all.map(|(_, collection)| collection)));
             let title = format!("{permanent} / {temporary} / {expired} / {exceptions}");
             let cells = |of: &dyn Fn(&Collection) -> String| {
                 core::iter::once(title.clone())
@@ -116,10 +131,71 @@ impl Experiment for FibGc {
             };
             visits.row(cells(&|c| c.visited.to_string()));
             times.row(cells(&|c| c.nanos.to_string()));
+            let [.., (_, ours)] = &all;
+            let waits = [ours.longest_step_nanos].into_iter().chain(ours.beside);
+            beside.row([title].into_iter().chain(waits.map(|nanos| nanos.to_string())).collect());
         }
-        measured.tables = vec![visits, times];
+        measured.tables = vec![visits, times, beside];
+        measured.plots = vec![
+            ("by-permanent.svg".to_owned(), by_permanent(&drawn)),
+            ("by-unexpired.svg".to_owned(), by_unexpired(&drawn)),
+        ];
         Ok(measured)
     }
+}
+
+type Drawn = (Row, [Collection; 4]);
+const VARIANTS: [&str; 4] =
+    ["walk of the tree", "list (July 2023)", "list with exceptions (today's)", "ours"];
+
+/// Routes visited as permanent ones grow, with one that expired and as many exceptions as there are.
+fn by_permanent(drawn: &[Drawn]) -> String {
+    let most = drawn.iter().map(|(row, _)| row.exceptions).max().unwrap_or(0);
+    let wanted = |row: &Row| (row.temporary, row.expired, row.exceptions) == (1, 1, most);
+    // The source's own range, where there is more than that.
+    let within = |row: &Row| row.permanent <= 9000;
+    picture(
+        drawn,
+        |row| wanted(row) && within(row),
+        |row| row.permanent,
+        ("One route of all expired: routes that a collection visits", "permanent routes"),
+    )
+}
+
+/// The same as those grow that can expire and have not.
+fn by_unexpired(drawn: &[Drawn]) -> String {
+    let least = drawn.iter().map(|(row, _)| row.permanent).min().unwrap_or(0);
+    picture(
+        drawn,
+        |row| (row.permanent, row.expired, row.exceptions) == (least, 1, 0),
+        |row| row.temporary,
+        ("One route of all expired: routes that a collection visits", "routes that can expire"),
+    )
+}
+
+fn picture(
+    drawn: &[Drawn],
+    wanted: impl Fn(&Row) -> bool,
+    across: impl Fn(&Row) -> u32,
+    (title, x): (&str, &str),
+) -> String {
+    let chosen: Vec<&Drawn> = drawn.iter().filter(|(row, _)| wanted(row)).collect();
+    let series: Vec<Series> = VARIANTS
+        .iter()
+        .enumerate()
+        .map(|(at, name)| {
+            let visited = |all: &[Collection; 4]| all.get(at).map_or(0, |c| c.visited) as f64;
+            let points = chosen.iter().map(|(row, all)| (f64::from(across(row)), visited(all)));
+            Series { name: (*name).to_owned(), points: points.collect() }
+        })
+        .collect();
+    let greatest = |of: fn(&(f64, f64)) -> f64| {
+        let all = series.iter().flat_map(|one| one.points.iter().map(of));
+        all.fold(1.0, f64::max)
+    };
+    let (x_max, y_max) = (greatest(|point| point.0), greatest(|point| point.1));
+    let axes = Axes { title, x, y: "routes visited", x_max, y_max, marks: &[] };
+    lines(&axes, &series)
 }
 
 fn rows(amount: &Amount) -> Vec<Row> {
@@ -148,17 +224,15 @@ fn kernel(collector: Collector, row: &Row) -> Collection {
     }
     let now = (START + NOW).as_nanos();
     let ((visited, removed), nanos) = timed(|| table.collect(now));
-    Collection { visited, removed, nanos, longest_step_nanos: nanos }
+    Collection { visited, removed, nanos, longest_step_nanos: nanos, beside: [0; 3] }
 }
 
 fn ours(row: &Row, step: usize) -> Result<Collection, LabError> {
     let all = (row.permanent + row.temporary) as usize;
-    let config = FibConfig::for_routes(all);
+    let config = FibConfig::for_routes(all + 1);
     let mut fib = Fib::<Ipv6Addr>::alone(config, HashKey::new(1, 2), START);
-    let refused = |error: floodwall_fib::RouteError| LabError::Plan {
-        plan: "fib-gc".to_owned(),
-        what: error.to_string(),
-    };
+    let refused =
+        |error: RouteError| LabError::Plan { plan: "fib-gc".to_owned(), what: error.to_string() };
     for n in 0..row.permanent + row.temporary {
         let bits = 0x2001_0db8_u128 << 96 | u128::from(n) << 64;
         let Some(prefix) = Prefix::new(Ipv6Addr::from_bits(bits), 64) else { continue };
@@ -178,12 +252,39 @@ fn ours(row: &Row, step: usize) -> Result<Collection, LabError> {
         collection.visited += visited;
         collection.nanos += nanos;
         collection.longest_step_nanos = collection.longest_step_nanos.max(nanos);
+        beside(&mut fib, now, &mut collection.beside).map_err(refused)?;
         if visited < step {
             break;
         }
     }
     collection.removed = before - fib.len();
     Ok(collection)
+}
+
+/// A route comes, is looked up and goes, as between any two steps; keeps the longest of each.
+fn beside(
+    fib: &mut Fib<Ipv6Addr>,
+    now: Instant,
+    longest: &mut [u128; 3],
+) -> Result<(), RouteError> {
+    let addr = Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 1);
+    let Some(prefix) = Prefix::new(addr, 128) else { return Ok(()) };
+    let route = Route::on_link(prefix, IfIndex(1));
+    let (added, add) = timed(|| {
+        let added = fib.add(route, now);
+        fib.publish(now);
+        added
+    });
+    added?;
+    let (_, lookup) = timed(|| std::hint::black_box(fib.lookup(addr, now)));
+    let (gone, delete) = timed(|| {
+        let gone = fib.delete(&Selector::to(prefix), now);
+        fib.publish(now);
+        gone
+    });
+    gone?;
+    longest.iter_mut().zip([add, delete, lookup]).for_each(|(most, one)| *most = one.max(*most));
+    Ok(())
 }
 
 #[expect(clippy::disallowed_methods, reason = "an experiment measures time")]

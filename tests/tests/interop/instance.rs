@@ -89,6 +89,12 @@ impl Instance {
         run(self.binary.to_str().unwrap(), &words, b"").unwrap()
     }
 
+    /// Runs `route` with these words on it: options and a verb.
+    pub(crate) fn route(&self, words: &str) -> Said {
+        let words = format!("route --socket {} {words}", self.socket);
+        run(self.binary.to_str().unwrap(), &words, b"").unwrap()
+    }
+
     fn look(&self) -> Option<Value> {
         let said = self.command("stat --json");
         said.status.success().then(|| serde_json::from_str(&said.text).unwrap())

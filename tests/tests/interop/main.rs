@@ -30,6 +30,7 @@ mod path_mtu;
 mod ping;
 mod refusal;
 mod router;
+mod routes;
 mod running;
 mod several;
 mod site;

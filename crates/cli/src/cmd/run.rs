@@ -237,7 +237,9 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
     };
     let interfaces = settings.interfaces.iter().zip(opened).map(interface).collect();
     let stable_secret = floodwall_device::stable_secret();
-    StackConfig { interfaces, stable_secret, ..settings.transit.of_host() }
+    let plain = settings.transit.of_host();
+    let routes_max = settings.routes.as_ref().map_or(plain.routes_max, |routes| routes.value);
+    StackConfig { interfaces, stable_secret, routes_max, ..plain }
 }
 
 /// How leases are given back before the end, once the workers stand.

@@ -25,6 +25,7 @@ const TOP: &[&str] = &[
     "martians",
     "panic",
     "record",
+    "routes",
     "service",
     "socket",
     "workers",
@@ -179,6 +180,7 @@ impl Walk<'_> {
         self.known(table, TOP, "");
         settings.cpu = self.read(table, ("", "cpu"), number, words::cpu);
         settings.workers = self.read(table, ("", "workers"), number, words::workers);
+        settings.routes = self.read(table, ("", "routes"), number, words::routes);
         settings.cores = self.read(table, ("", "cores"), text, |t| words::cores(&t));
         settings.on_panic = self.read(table, ("", "panic"), text, |t| words::on_panic(&t));
         settings.record = self.read(table, ("", "record"), text, path_word);

@@ -27,6 +27,8 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
     settings.cpu = cpu.or(settings.cpu.take());
     let workers = read.one("--workers", args.workers, words::workers);
     settings.workers = workers.or(settings.workers.take());
+    let routes = read.one("--routes", args.routes, words::routes);
+    settings.routes = routes.or(settings.routes.take());
     let cores = read.one("--cores", args.cores.as_deref(), words::cores);
     settings.cores = cores.or(settings.cores.take());
     let on_panic = read.one("--panic", args.panic.as_deref(), words::on_panic);

@@ -107,6 +107,17 @@ fn the_place_of_the_kernels_half_is_read_from_either_and_the_flag_counts() {
 }
 
 #[test]
+fn room_for_routes_is_read_from_either() {
+    let interface = "[[interface]]\ndevice = \"tap:a\"\n";
+    let of = |text: &str, flags: &[&str]| both(&format!("{text}\n{interface}"), flags);
+    let room = |settings: Settings| settings.routes.map(|routes| routes.value);
+    assert_eq!(room(of("", &[]).unwrap()), None);
+    assert_eq!(room(of("routes = 1100000", &[]).unwrap()), Some(1_100_000));
+    assert_eq!(room(of("routes = 5000", &["--routes=64"]).unwrap()), Some(64));
+    assert!(of("routes = 3", &[]).is_err() && of("", &["--routes=99999999"]).is_err());
+}
+
+#[test]
 fn workers_and_their_cores_are_read_from_either() {
     let interface = "[[interface]]\ndevice = \"tap:fw0\"\n";
     let of = |text: &str| file(&format!("{text}\n{interface}")).unwrap();

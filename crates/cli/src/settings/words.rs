@@ -173,6 +173,11 @@ pub(crate) fn workers(number: i64) -> Result<usize, Wrong> {
     within(number, (1, WORKERS_MAX as i64), "a number of workers").map(|workers| workers as usize)
 }
 
+/// Room for how many routes of each family.
+pub(crate) fn routes(number: i64) -> Result<usize, Wrong> {
+    within(number, (16, 4_000_000), "a number of routes").map(|routes| routes as usize)
+}
+
 /// One core a worker, in the words of taskset: `0,2-3`.
 pub(crate) fn cores(text: &str) -> Result<Vec<usize>, Wrong> {
     let remedy = "write one core for each worker, as in 0,1 or 0-3";

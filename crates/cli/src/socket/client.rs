@@ -14,7 +14,11 @@ use crate::exit::Exit;
 /// How long an instance may take for each step of its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for a batch of routes.
-const LONG_PATIENCE: Duration = Duration::from_secs(60);
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
+/// How often somebody is told that it goes on.
+const SIGN: Duration = Duration::from_secs(1);
+/// From how many lines on.
+const TOLD_FROM: usize = 50_000;
 /// Bytes of the longest answer.
 const ANSWER_MAX: u64 = 16 << 20;
 
@@ -46,23 +50,37 @@ pub(crate) fn ask_routes(
     force: bool,
 ) -> Result<serde_json::Value, AskError> {
     let mode = if force { "force" } else { "whole" };
-    ask_for(path, &format!("routes {} {mode}\n{lines}", lines.len() + 1), LONG_PATIENCE)
+    let count = lines.lines().count();
+    let tells = |waited: Duration| {
+        if count >= TOLD_FROM {
+            let seconds = waited.as_secs();
+            eprintln!("floodwall: {count} lines sent; the instance is at work for {seconds} s");
+        }
+    };
+    let request = format!("routes {} {mode}\n{lines}", lines.len() + 1);
+    ask_for(path, &request, LONG_PATIENCE, tells)
 }
 
 /// Sends one request, and gives the answer, which is one JSON document.
 pub(crate) fn ask(path: &Path, request: &str) -> Result<serde_json::Value, AskError> {
-    ask_for(path, request, PATIENCE)
+    ask_for(path, request, PATIENCE, |_| {})
 }
 
-fn ask_for(path: &Path, request: &str, patience: Duration) -> Result<serde_json::Value, AskError> {
+fn ask_for(
+    path: &Path,
+    request: &str,
+    patience: Duration,
+    tells: impl Fn(Duration),
+) -> Result<serde_json::Value, AskError> {
     let mut stream = UnixStream::connect(path).map_err(|error| unreachable(path, &error))?;
     let refused = |why: String| AskError::Refused { path: path.to_owned(), why };
-    let text = exchange(&mut stream, request, patience).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            refused("it does not answer in time".to_owned())
-        }
-        _ => refused(error.to_string()),
-    })?;
+    let text =
+        exchange(&mut stream, request, patience, tells).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                refused("it does not answer in time".to_owned())
+            }
+            _ => refused(error.to_string()),
+        })?;
     let answer: serde_json::Value = serde_json::from_slice(&text)
         .map_err(|error| refused(format!("its answer makes no sense ({error})")))?;
     match answer.get("error").and_then(|error| error.as_str()) {
@@ -71,13 +89,31 @@ fn ask_for(path: &Path, request: &str, patience: Duration) -> Result<serde_json:
     }
 }
 
-fn exchange(stream: &mut UnixStream, request: &str, patience: Duration) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(patience))?;
+fn exchange(
+    stream: &mut UnixStream,
+    request: &str,
+    patience: Duration,
+    tells: impl Fn(Duration),
+) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(SIGN.min(patience)))?;
     stream.set_write_timeout(Some(patience))?;
+    tells(Duration::ZERO);
     stream.write_all(format!("{request}\n").as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
-    Ok(answer)
+    let (mut answer, mut waited) = (Vec::new(), Duration::ZERO);
+    let mut stream = stream.take(ANSWER_MAX);
+    loop {
+        // What has come is kept, also where the rest takes longer.
+        match stream.read_to_end(&mut answer) {
+            Ok(_) => return Ok(answer),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut if waited < patience => {
+                    waited += SIGN;
+                    tells(waited);
+                }
+                _ => return Err(error),
+            },
+        }
+    }
 }
 
 fn unreachable(path: &Path, error: &io::Error) -> AskError {
