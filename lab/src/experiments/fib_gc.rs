@@ -133,7 +133,7 @@ impl Experiment for FibGc {
             times.row(cells(&|c| c.nanos.to_string()));
             let [.., (_, ours)] = &all;
             let waits = [ours.longest_step_nanos].into_iter().chain(ours.beside);
-            beside.row([title].into_iter().chain(waits.map(|nanos| nanos.to_string())).collect());
+            beside.row([title].into_iter().chain(waits.map(|nanos| nanos.to_string())));
         }
         measured.tables = vec![visits, times, beside];
         measured.plots = vec![
