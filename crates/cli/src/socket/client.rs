@@ -50,7 +50,7 @@ pub(crate) fn ask_routes(
     force: bool,
 ) -> Result<serde_json::Value, AskError> {
     let mode = if force { "force" } else { "whole" };
-    let count = lines.lines().count();
+    let count = lines.lines().filter(|line| !line.is_empty()).count();
     let tells = |waited: Duration| {
         if count >= TOLD_FROM {
             let seconds = waited.as_secs();
