@@ -672,7 +672,7 @@ fn what_is_not_for_us_is_no_longer_refusable_where_it_is_passed_on() {
     use floodwall_packet::Triage;
     for family in FAMILIES {
         let frame = from_left(&hello(family, far(family, 7)));
-        assert_eq!(router().rig.classify(&[frame.clone()]), [Triage::Stranger]);
+        assert_eq!(router().rig.classify(std::slice::from_ref(&frame)), [Triage::Stranger]);
         let host =
             StackConfig { ipv4_forwarding: false, ipv6_forwarding: false, ..router_config() };
         assert_eq!(Transit::new(&host).rig.classify(&[frame]), [Triage::Refusable]);
@@ -691,7 +691,7 @@ fn a_packet_in_pieces_is_passed_on_as_a_whole_one() {
             buf.set_iface(LEFT);
             let departed = router
                 .rig
-                .round(vec![buf], |stack, round| floodwall_packet::Engine::round(stack, round))
+                .round(vec![buf], floodwall_packet::Engine::round)
                 .1;
             assert_eq!(bytes_of(&departed[0])[14..], one_hop_later(&packet), "{family:?} {cut}");
         }
