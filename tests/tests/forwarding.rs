@@ -689,10 +689,7 @@ fn a_packet_in_pieces_is_passed_on_as_a_whole_one() {
             let parts = [&whole[..cut], &whole[cut..]];
             let mut buf = router.rig.pool.packet_from_chunks(parts).unwrap();
             buf.set_iface(LEFT);
-            let departed = router
-                .rig
-                .round(vec![buf], floodwall_packet::Engine::round)
-                .1;
+            let departed = router.rig.round(vec![buf], floodwall_packet::Engine::round).1;
             assert_eq!(bytes_of(&departed[0])[14..], one_hop_later(&packet), "{family:?} {cut}");
         }
     }
