@@ -9,6 +9,7 @@
 //! interrupt, [`MODERATION`] included. On a TAP (`tap.rs`) the same loop sends the flood, and
 //! honest clients are the kernel's. Threads and clock: a shell, as `dispatch` is.
 
+use core::cell::Cell;
 use core::time::Duration;
 use std::fs;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -44,6 +45,8 @@ const MODERATION: Duration = Duration::from_micros(20);
 /// How long memory has to come back: the timers of neighbours who do not answer, and then some.
 /// Fragments may wait for longer than anybody likes to wait for a drill.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// A TAP from which nothing has come for so long is empty.
+const QUIET: Duration = Duration::from_millis(50);
 /// How long the crowd's thread rests at a time.
 const PAUSE: Duration = Duration::from_micros(200);
 /// How often a snapshot is looked at.
@@ -303,15 +306,25 @@ impl WireBench {
     }
 
     /// What the stretch sent is no burden of the next one's.
-    fn drain(&mut self, watch: &mut dyn Watch) -> Result<Look, DrillError> {
-        self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)
+    fn drain(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Look, DrillError> {
+        // What lies in a TAP's queue is not told: it is empty when nothing has come for a while.
+        let asks = self.outsiders.is_some() && stretch.flood.is_some();
+        let (quiet, clock) = (if asks { QUIET } else { Duration::ZERO }, self.clock);
+        let last = Cell::new((0, clock.now()));
+        self.settle(crate::honest::TIMEOUT, watch, &|look| {
+            let (received, now) = (look.worker.received, clock.now());
+            if received != last.get().0 {
+                last.set((received, now));
+            }
+            received >= look.given && now - last.get().1 >= quiet
+        })
     }
 }
 
 impl Bench for WireBench {
     fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
         let outcome = self.drive(stretch, watch)?;
-        self.drain(watch)?;
+        self.drain(stretch, watch)?;
         Ok(outcome)
     }
 
@@ -331,7 +344,7 @@ impl Bench for WireBench {
         let stamping = Stamping::start(core, &self.applications).map_err(system)?;
         let mut outcome = self.drive(stretch, watch)?;
         let (after, stamps) = (self.worker_ran(), stamping.end());
-        self.drain(watch)?;
+        self.drain(stretch, watch)?;
         let worker = after.zip(before).map(|(after, before)| after.saturating_sub(before));
         outcome.share = stamps.zip(worker).map(|(stamps, worker)| {
             stamps.ran.as_secs_f64() / (stamps.ran + worker).as_secs_f64().max(1e-9)

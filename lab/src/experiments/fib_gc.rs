@@ -148,7 +148,7 @@ type Drawn = (Row, [Collection; 4]);
 const VARIANTS: [&str; 4] =
     ["walk of the tree", "list (July 2023)", "list with exceptions (today's)", "ours"];
 
-/// Routes visited as permanent ones grow, with one that expired and as many exceptions as there are.
+/// Routes visited as permanent ones grow, with one that expired, and all exceptions there are.
 fn by_permanent(drawn: &[Drawn]) -> String {
     let most = drawn.iter().map(|(row, _)| row.exceptions).max().unwrap_or(0);
     let wanted = |row: &Row| (row.temporary, row.expired, row.exceptions) == (1, 1, most);
