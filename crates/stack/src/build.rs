@@ -3,7 +3,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
-use floodwall_base::{Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, limits};
+use floodwall_base::{
+    Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, Steering, WorkerId, limits,
+};
 use floodwall_fib::exceptions::{Exceptions, Judge};
 use floodwall_fib::lpm::Family as Routed;
 use floodwall_fib::{Fib, Route, RouteProtocol};
@@ -15,6 +17,7 @@ use floodwall_ip::{
     ReassemblyConfig,
 };
 use floodwall_packet::PacketList;
+use floodwall_tcp::{Moment, Tcp, TcpConfig};
 use floodwall_udp::{Udp, UdpConfig};
 
 use crate::advertise::Advertisers;
@@ -30,6 +33,7 @@ use crate::router::Routers;
 use crate::routes::Fibs;
 use crate::shard::Stack;
 use crate::shards::{Role, Seat};
+use crate::tcp::TcpShard;
 
 /// How long the first probe of an address waits at most (RFC 4862 section 5.4.2 allows less where
 /// the interface was not just brought up by many hosts at once).
@@ -158,6 +162,7 @@ pub(crate) fn stack(
         },
         extension_limits: config.extension_limits,
         udp: Udp::new(&udp, &mut random.secret),
+        tcp: tcp(config, steering, worker, random, now),
         ping: PingSockets::new(config.ping_sockets_max),
         raw: RawSockets::new(config.raw_sockets_max),
         groups: Groups::new(config.interfaces.len() + 1),
@@ -256,6 +261,26 @@ fn neighbors<A: Address>(
 /// rate a worker has its part, so that all together keep to it without knowing of each other: a
 /// peer whose packets all come to one worker gets one part. At least one a second, or a peer might
 /// be steered to where nobody ever answers.
+/// TCP, where the configuration has connections.
+fn tcp(
+    config: &StackConfig,
+    steering: Steering,
+    worker: WorkerId,
+    random: &mut Randomness,
+    now: Instant,
+) -> Option<Box<TcpShard>> {
+    if config.tcp_connections_max == 0 {
+        return None;
+    }
+    let connections_max = config.tcp_connections_max;
+    let settings = TcpConfig { connections_max, ..TcpConfig::default() };
+    let mut set = Tcp::new(settings, Moment::simulated(now), random);
+    set.steer(steering, worker);
+    let limits = icmp_limits(config, steering.workers());
+    let resets = IcmpLimit::new(&limits, random.secret.hash_key());
+    Some(Box::new(TcpShard::new(set, resets)))
+}
+
 fn icmp_limits(config: &StackConfig, workers: u16) -> IcmpLimitConfig {
     let defaults = IcmpLimitConfig::default();
     let workers = u32::from(workers.max(1));

@@ -94,6 +94,8 @@ pub struct StackConfig {
     pub udp_shared_sockets_max: usize,
     /// True bytes that wait in one UDP socket.
     pub udp_receive_bytes: usize,
+    /// How many TCP connections each shard may have. With 0 this stack does not speak TCP.
+    pub tcp_connections_max: usize,
     /// How many ping sockets may be open.
     pub ping_sockets_max: usize,
     /// How many raw sockets may be open, [`limits::RAW_SOCKETS_MAX`] at most. With 0, no program of
@@ -141,6 +143,7 @@ impl Default for StackConfig {
             udp_sockets_max: 1024,
             udp_shared_sockets_max: 0,
             udp_receive_bytes: limits::UDP_RECEIVE_BYTES,
+            tcp_connections_max: 0,
             ping_sockets_max: limits::PING_SOCKETS_MAX,
             raw_sockets_max: 0,
             extension_limits: ExtensionLimits::default(),

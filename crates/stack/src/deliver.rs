@@ -38,6 +38,10 @@ impl Stack {
                 }
                 self.udp_input(cx, packet, ascent, upper);
             }
+            IpProtocol::TCP if self.tcp.is_some() => {
+                self.stats.counters.count(Counter::IpInDelivers);
+                self.tcp_input(cx, packet, ascent, upper);
+            }
             IpProtocol::ICMPV4 => {
                 self.stats.counters.count(Counter::IpInDelivers);
                 self.icmpv4(cx, packet, ascent, upper);
@@ -70,6 +74,10 @@ impl Stack {
             IpProtocol::UDP => {
                 self.stats.counters.count(Counter::Ip6InDelivers);
                 self.udp_input(cx, packet, ascent, upper);
+            }
+            IpProtocol::TCP if self.tcp.is_some() => {
+                self.stats.counters.count(Counter::Ip6InDelivers);
+                self.tcp_input(cx, packet, ascent, upper);
             }
             IpProtocol::ICMPV6 => {
                 self.stats.counters.count(Counter::Ip6InDelivers);

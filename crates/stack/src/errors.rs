@@ -5,9 +5,10 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use floodwall_base::{Counter, DropReason, Family, IfIndex, limits};
+use floodwall_base::{Counter, DropReason, Family, IfIndex, Instant, limits};
 use floodwall_ip::ping::PingQuote;
 use floodwall_packet::{AccessCounters, PacketBuf};
+use floodwall_tcp::IcmpSays;
 use floodwall_udp::{IcmpError, IcmpVerdict, Quote};
 use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
@@ -63,6 +64,15 @@ pub(crate) fn of_icmpv6(message: Icmpv6Message) -> IcmpError {
         Icmpv6Message::ParameterProblem { .. } => IcmpError::ParameterProblem,
         Icmpv6Message::Unknown { kind, code, .. } => IcmpError::Unknown { kind: kind.0, code },
         _ => IcmpError::HostUnreachable,
+    }
+}
+
+/// What an error means to a TCP connection.
+const fn tcp_says(error: IcmpError) -> IcmpSays {
+    match error {
+        IcmpError::PacketTooBig { mtu } => IcmpSays::TooBig(mtu),
+        error if error.is_hard() => IcmpSays::Refused,
+        _ => IcmpSays::Unreachable,
     }
 }
 
@@ -123,7 +133,7 @@ impl Stack {
         let quote = Quoted::<A>::of(&packet, at, &mut self.stats.access);
         let told = quote.is_some_and(|quote| {
             let report = IcmpReport { dst_addr: quote.dst_addr.to_ip(), ..report };
-            self.owns(quote.src_addr) && self.tell(&packet, &quote, error, report)
+            self.owns(quote.src_addr) && self.tell(cx.now, &packet, &quote, error, report)
         });
         if matches!(error, IcmpError::PacketTooBig { .. }) {
             self.exception_message::<A>(cx, packet, l4, told);
@@ -136,7 +146,7 @@ impl Stack {
 
     /// Tells the sockets whose packet waited for a neighbour in vain (RFC 4861 section 7.2.2), as
     /// if the address that it was to leave from had answered.
-    pub(crate) fn tell_unreachable<A: Tables>(&mut self, packet: &PacketBuf) {
+    pub(crate) fn tell_unreachable<A: Tables>(&mut self, now: Instant, packet: &PacketBuf) {
         let Some(quote) = Quoted::<A>::of(packet, 0, &mut self.stats.access) else { return };
         let (kind, code) = match A::FAMILY {
             Family::V4 => (Icmpv4Type::DESTINATION_UNREACHABLE.0, icmpv4::UnreachableCode::HOST.0),
@@ -147,12 +157,13 @@ impl Stack {
         let (offender, dst_addr) = (quote.src_addr.to_ip(), quote.dst_addr.to_ip());
         let report = IcmpReport { offender, iface: packet.iface(), dst_addr, kind, code, info: 0 };
         // Whether a socket wants to know is its own setting.
-        let _ = self.tell(packet, &quote, IcmpError::HostUnreachable, report);
+        let _ = self.tell(now, packet, &quote, IcmpError::HostUnreachable, report);
     }
 
     /// Whether somebody here was told.
     fn tell<A: Tables>(
         &mut self,
+        now: Instant,
         packet: &PacketBuf,
         quote: &Quoted<A>,
         error: IcmpError,
@@ -169,6 +180,13 @@ impl Stack {
                     }
                     _ => false,
                 }
+            })
+        } else if protocol == IpProtocol::TCP {
+            let quoted = quote.tcp(packet, &mut self.stats.access);
+            quoted.is_some_and(|((ours, theirs), seq)| {
+                let local = (quote.src_addr.to_ip(), ours);
+                let remote = (quote.dst_addr.to_ip(), theirs);
+                self.tcp_told(now, local, remote, report.iface, seq, tcp_says(error))
             })
         } else if protocol == A::ICMP {
             let quote = quote.ping(packet, &mut self.stats.access);
@@ -247,6 +265,14 @@ impl<A: Tables> Quoted<A> {
             protocol = IpProtocol(first[0]);
         }
         None
+    }
+
+    /// The ports and the sequence number of a TCP segment, where all are quoted.
+    fn tcp(&self, packet: &PacketBuf, access: &mut AccessCounters) -> Option<((u16, u16), u32)> {
+        let mut scratch = [0; 8];
+        let [a, b, c, d, seq @ ..] = *packet.header_array(self.l4, &mut scratch, access)?;
+        let ports = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        Some((ports, u32::from_be_bytes(seq)))
     }
 
     /// The flow of a UDP datagram, where both ports are quoted.

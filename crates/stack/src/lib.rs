@@ -42,6 +42,8 @@ pub mod shards;
 mod sockets;
 mod stats;
 mod tables;
+mod tcp;
+mod tcp_service;
 mod triage;
 mod tx;
 
@@ -57,6 +59,7 @@ pub use floodwall_ip::{
     AddressOrigin, Icmpv6Filter, LinkMedium, PingId, PingOpenError, PingRecvError, PingReply,
     PingSettings, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings,
 };
+pub use floodwall_tcp as tcp_set;
 pub use floodwall_wire::IcmpReport;
 pub use host::{Application, Host, HostError};
 pub use multicast::GroupInterface;
@@ -67,3 +70,5 @@ pub use shard::{Stack, accounts_needed};
 pub use shards::{NoSeat, Seat, Seats, seats};
 pub use sockets::{SendError, Sockets, StartError};
 pub use stats::{Conservation, Fates, Stats};
+pub use tcp::TcpError;
+pub use tcp_service::TcpService;

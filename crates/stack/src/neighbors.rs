@@ -293,6 +293,7 @@ impl Stack {
             Stack::group_timers,
             Stack::route_timers::<Ipv4Addr>,
             Stack::route_timers::<Ipv6Addr>,
+            Stack::tcp_timers,
         ];
         let mut left = budget;
         loop {
@@ -332,7 +333,7 @@ impl Stack {
                     self.forget_redirects_to(iface, addr, false);
                     while let Some(packet) = packets.pop_front() {
                         self.stats.pending -= 1;
-                        self.tell_unreachable::<A>(&packet);
+                        self.tell_unreachable::<A>(cx.now, &packet);
                         self.tell_sender_unreachable::<A>(cx, &packet);
                         self.die_out::<A>(packet, DropReason::NeighborUnreachable);
                     }

@@ -65,6 +65,8 @@ pub struct Stack {
     pub(crate) echo_refusals: EchoRefusals,
     pub(crate) extension_limits: ExtensionLimits,
     pub(crate) udp: Udp,
+    /// Connections, where this stack has any.
+    pub(crate) tcp: Option<Box<crate::tcp::TcpShard>>,
     /// Whom sockets that are not connected have lately answered.
     pub(crate) answered: Answered,
     /// What triage notes of a burst.
@@ -353,6 +355,7 @@ impl Engine for Stack {
             self.groups.deadline(),
             self.routes_v4.deadline(),
             self.routes_v6.deadline(),
+            self.tcp_deadline(),
             self.remote.as_ref().and_then(|remote| remote.deadline()),
             match &self.role {
                 Role::Control(control) => control.deadline(self),

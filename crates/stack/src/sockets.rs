@@ -40,6 +40,9 @@ pub enum StartError {
     /// No raw socket.
     #[error(transparent)]
     Raw(#[from] RawOpenError),
+    /// TCP does not listen.
+    #[error(transparent)]
+    Tcp(#[from] crate::tcp::TcpError),
     /// A group was not joined.
     #[error(transparent)]
     Group(#[from] GroupError),

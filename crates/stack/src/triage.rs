@@ -351,6 +351,7 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         IpProtocol::UDP => datagram(interface, src_addr.into(), dst_addr.into(), body),
         IpProtocol::ICMPV4 => Some(error_v4(interface, body)),
         IpProtocol::IGMP => Some(Look::Is(Triage::Stranger)),
+        IpProtocol::TCP if stack.tcp.is_some() => Some(Look::Is(Triage::Stranger)),
         other => overheard(stack, Family::V4, other),
     }
 }
@@ -382,6 +383,7 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
     match next {
         IpProtocol::UDP => datagram(interface, src_addr.into(), dst_addr.into(), body),
         IpProtocol::ICMPV6 => Some(error_v6(interface, body)),
+        IpProtocol::TCP if stack.tcp.is_some() => Some(Look::Is(Triage::Stranger)),
         next if next.is_extension() => Some(Look::Is(Triage::Stranger)),
         other => overheard(stack, Family::V6, other),
     }

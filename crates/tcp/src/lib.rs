@@ -44,9 +44,10 @@ pub mod timestamps;
 
 pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 pub use events::Events;
+pub use floodwall_syncache::{Epoch, Moment};
 pub use id::{ConnectionId, Gone, ListenerId};
 pub use segment::{Reset, Segment};
-pub use set::{Ends, Input, Verdict};
+pub use set::{Ends, IcmpSays, Input, Verdict};
 pub use settings::{Keepalive, Settings, TcpConfig};
 pub use state::{State, Step};
 pub use tcp::{Lend, OWNERS_MAX, Tcp, Transmit};

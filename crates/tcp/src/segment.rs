@@ -5,8 +5,11 @@
 //! counts SYN and FIN as one each (RFC 9293 section 3.4). Not here: its payload's bytes.
 
 use floodwall_base::{FlowKey, Seq};
+use floodwall_packet::PacketBuf;
 use floodwall_wire::tcp::{TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::{TcpOptionError, TcpOptionSet};
+
+use crate::tcp::Transmit;
 
 /// One segment, its payload apart.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +86,12 @@ pub struct Reset {
 }
 
 impl Reset {
+    /// Its packet, and where it goes.
+    #[must_use]
+    pub fn transmit(&self, packet: PacketBuf) -> Transmit {
+        Transmit::of(packet, &self.flow)
+    }
+
     /// What a segment of `flow` is owed; nothing where it is a reset itself.
     #[must_use]
     pub fn answer(flow: FlowKey, segment: &Segment) -> Option<Self> {

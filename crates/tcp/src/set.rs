@@ -2,7 +2,9 @@
 
 mod calls;
 mod handshake;
+mod icmp;
 mod intake;
 
 pub use calls::Ends;
+pub use icmp::IcmpSays;
 pub use intake::{Input, Verdict};

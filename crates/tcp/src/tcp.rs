@@ -216,6 +216,12 @@ impl<H: HalfOpen> Tcp<H> {
         Some((connection, lend.cx(&mut self.runs, &mut self.records)))
     }
 
+    /// A connection and the records of what it sent.
+    pub(crate) fn with_records(&mut self, index: u32) -> Option<(&mut Connection, &mut Records)> {
+        let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
+        Some((connection, &mut self.records))
+    }
+
     pub(crate) fn id(&self, index: u32) -> ConnectionId {
         let generation = self.places.get(index as usize).map_or(0, |place| place.generation);
         ConnectionId { index, generation }

@@ -18,7 +18,9 @@ use floodwall_dispatch::{
 };
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
-use floodwall_stack::{Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig};
+use floodwall_stack::{
+    Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, TcpService,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -223,6 +225,9 @@ fn record_devices(settings: &Settings, opened: &mut [Opened]) -> Result<Vec<Reco
     Ok(recordings)
 }
 
+/// TCP connections of each worker, where a service takes any.
+const TCP_CONNECTIONS: usize = 16_384;
+
 fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
     let interface = |(wanted, opened): (&InterfaceSettings, &Opened)| InterfaceConfig {
         name: opened.info.name.clone(),
@@ -237,9 +242,11 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
     };
     let interfaces = settings.interfaces.iter().zip(opened).map(interface).collect();
     let stable_secret = floodwall_device::stable_secret();
+    let tcp = settings.services.iter().any(|service| service.value.kind.is_tcp());
+    let tcp_connections_max = if tcp { TCP_CONNECTIONS } else { 0 };
     let plain = settings.transit.of_host();
     let routes_max = settings.routes.as_ref().map_or(plain.routes_max, |routes| routes.value);
-    StackConfig { interfaces, stable_secret, routes_max, ..plain }
+    StackConfig { interfaces, stable_secret, routes_max, tcp_connections_max, ..plain }
 }
 
 /// How leases are given back before the end, once the workers stand.
@@ -316,12 +323,19 @@ fn berths(opened: Vec<Opened>, cores: &[Option<usize>]) -> Vec<Berth> {
 
 fn services(wanted: &[settings::Given<settings::ServiceWord>]) -> Vec<Box<dyn Application>> {
     let one = |service: &settings::Given<settings::ServiceWord>| {
+        let port = service.value.port;
         let kind = match service.value.kind {
+            ServiceKind::TcpEcho => {
+                return Box::new(TcpService::new(StackService::Echo, port)) as Box<dyn Application>;
+            }
+            ServiceKind::TcpDiscard => {
+                return Box::new(TcpService::new(StackService::Discard, port));
+            }
             ServiceKind::Echo => StackService::Echo,
             ServiceKind::Discard => StackService::Discard,
             ServiceKind::Chargen => StackService::Chargen,
         };
-        let made = UdpService::new(kind, service.value.port).in_groups(&service.value.groups);
+        let made = UdpService::new(kind, port).in_groups(&service.value.groups);
         Box::new(made) as Box<dyn Application>
     };
     wanted.iter().map(one).collect()

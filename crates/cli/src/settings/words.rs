@@ -39,6 +39,8 @@ pub(crate) enum ServiceKind {
     Echo,
     Discard,
     Chargen,
+    TcpEcho,
+    TcpDiscard,
 }
 
 /// A service: `udp-echo:7001`, or with groups that it joins, `udp-echo:7001@239.1.2.3,ff02::1234`.
@@ -50,11 +52,18 @@ pub(crate) struct ServiceWord {
 }
 
 impl ServiceKind {
+    /// Whether it takes connections.
+    pub(crate) const fn is_tcp(self) -> bool {
+        matches!(self, Self::TcpEcho | Self::TcpDiscard)
+    }
+
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Echo => "udp-echo",
             Self::Discard => "udp-discard",
             Self::Chargen => "udp-chargen",
+            Self::TcpEcho => "tcp-echo",
+            Self::TcpDiscard => "tcp-discard",
         }
     }
 }
@@ -69,13 +78,15 @@ impl fmt::Display for ServiceWord {
     }
 }
 
-/// `udp-echo`, `udp-discard`, `udp-chargen`.
+/// `udp-echo`, `udp-discard`, `udp-chargen`, `tcp-echo`, `tcp-discard`.
 pub(crate) fn service_kind(text: &str) -> Result<ServiceKind, Wrong> {
-    [ServiceKind::Echo, ServiceKind::Discard, ServiceKind::Chargen]
+    use ServiceKind::{Chargen, Discard, Echo, TcpDiscard, TcpEcho};
+    [Echo, Discard, Chargen, TcpEcho, TcpDiscard]
         .into_iter()
         .find(|kind| kind.word() == text)
         .ok_or_else(|| {
-            let remedy = "the services are udp-echo, udp-discard and udp-chargen";
+            let remedy =
+                "the services are udp-echo, udp-discard, udp-chargen, tcp-echo and tcp-discard";
             wrong(format!("{text:?} is not a service"), remedy)
         })
 }

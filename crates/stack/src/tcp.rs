@@ -1,0 +1,384 @@
+//! TCP in the stack: segments to their set, what it sends to the network, sockets to applications.
+//!
+//! Called by `deliver.rs` with what arrived, by `neighbors.rs` for timed work, by applications on
+//! the same core through [`Sockets`]. A stack whose configuration has no TCP connections does not
+//! speak the protocol at all. Invariants: after every call that may change a connection everything
+//! that it wants to send has left for the network layer; resets that nobody's connection sends are
+//! rationed as ICMP errors are, with a ration of their own.
+//!
+//! # Under flood
+//! Anyone makes us look up a flow and sum a segment; resets leave within the limits of
+//! `ICMP_ERROR_RATE` and `ICMP_PEER_RATE`; handshakes are the SYN cache's matter.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
+use floodwall_ip::Upper;
+use floodwall_ip::icmp_limit::{Allow, IcmpLimit};
+use floodwall_packet::PacketBuf;
+use floodwall_tcp::{
+    ConnectionId, Ends as TcpEnds, Events, Gone, IcmpSays, Input, Lend, ListenError, ListenerId,
+    Moment, OpenError, RecvError, SendError, Settings, State, Tcp, Transmit, Verdict,
+};
+use floodwall_wire::IpProtocol;
+use thiserror::Error;
+
+use crate::cx::Cx;
+use crate::rx::Ascent;
+use crate::shard::Stack;
+use crate::sockets::{Sockets, scope_of};
+use crate::tables::{Ends, Tables};
+use crate::tx::Outgoing;
+
+/// The TCP of one shard.
+pub(crate) struct TcpShard {
+    pub(crate) set: Tcp,
+    /// Resets that nobody's connection sends.
+    pub(crate) resets: IcmpLimit,
+    /// The next application's number.
+    owners: u32,
+}
+
+impl TcpShard {
+    pub(crate) const fn new(set: Tcp, resets: IcmpLimit) -> Self {
+        Self { set, resets, owners: 0 }
+    }
+}
+
+/// Why a connection was not opened, or nobody listens.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TcpError {
+    /// This stack has no TCP connections.
+    #[error("this stack does not speak TCP: raise tcp_connections_max")]
+    Off,
+    /// The address is none of ours.
+    #[error("{0} is no address of this host")]
+    NotOurs(IpAddr),
+    /// No route or no source address leads there.
+    #[error("no route leads to {0}")]
+    NoRoute(IpAddr),
+    /// The connection was not opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Nobody listens.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+}
+
+/// What one call lends to the set: all of it from disjoint parts of the stack.
+macro_rules! lend {
+    ($stack:expr, $cx:expr) => {
+        Lend {
+            now: $cx.now,
+            epoch: Moment::simulated($cx.now).epoch,
+            pool: $cx.pool,
+            random: &mut *$cx.random,
+            counters: &mut $stack.stats.counters,
+        }
+    };
+}
+
+impl Stack {
+    /// A segment for one of our addresses.
+    pub(crate) fn tcp_input<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        ascent: Ascent<A>,
+        upper: Upper,
+    ) {
+        let l4 = ascent.l3 + upper.offset;
+        let input = Input {
+            src_addr: ascent.heading.src_addr.to_ip(),
+            dst_addr: ascent.heading.dst_addr.to_ip(),
+            iface: ascent.iface,
+            l4,
+            len: packet.len().saturating_sub(l4),
+            mtu: self.interfaces.get(usize::from(ascent.iface.0)).map_or(0, |i| i.mtu),
+            group: ascent.to_group || packet.is_link_group(),
+            congestion: false,
+        };
+        let Some(tcp) = &mut self.tcp else { return self.die(packet, DropReason::TcpNoConnection) };
+        let mut lend = lend!(self, cx);
+        let verdict = tcp.set.input(&mut lend, &input, packet, &mut self.stats.access);
+        let mut answer = None;
+        match verdict {
+            Verdict::Taken => self.stats.fates.delivered += 1,
+            Verdict::Answered(transmit) => {
+                self.stats.fates.delivered += 1;
+                answer = Some(transmit);
+            }
+            Verdict::Dropped(reason) => self.stats.drops_in.count(reason),
+            Verdict::Refused(reset, reason) => {
+                let peer = reset.flow.remote.ip();
+                let allowed = tcp.resets.allow_error(peer, cx.now, &mut lend.random.secret);
+                if matches!(allowed, Allow::Yes) {
+                    answer = tcp.set.reset(&mut lend, &reset).map(|packet| reset.transmit(packet));
+                }
+                self.stats.drops_in.count(reason);
+            }
+        }
+        if let Some(transmit) = answer {
+            self.tcp_send(cx, transmit);
+        }
+        self.tcp_transmit(cx);
+    }
+
+    /// Lets everything leave that connections want to send.
+    pub(crate) fn tcp_transmit(&mut self, cx: &mut Cx<'_>) {
+        loop {
+            let Some(tcp) = &mut self.tcp else { return };
+            let Some(transmit) = tcp.set.transmit(&mut lend!(self, cx)) else { return };
+            self.tcp_send(cx, transmit);
+        }
+    }
+
+    fn tcp_send(&mut self, cx: &mut Cx<'_>, transmit: Transmit) {
+        match (transmit.src_addr, transmit.dst_addr) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                self.tcp_output::<Ipv4Addr>(cx, from, to, transmit)
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                self.tcp_output::<Ipv6Addr>(cx, from, to, transmit)
+            }
+            _ => debug_assert!(false, "a flow has one family"),
+        }
+    }
+
+    fn tcp_output<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        src_addr: A,
+        dst_addr: A,
+        transmit: Transmit,
+    ) {
+        let Transmit { packet, zone, hop_limit, .. } = transmit;
+        let zone = (zone != IfIndex::default()).then_some(zone);
+        let path = match self.path(cx, dst_addr, zone) {
+            Ok(path) => path,
+            Err(reason) => {
+                self.originate::<A>(packet.len() + A::HEADER_LEN);
+                return self.die_out::<A>(packet, reason);
+            }
+        };
+        let hop_limit = hop_limit.unwrap_or_else(|| self.hop_limit_on(path));
+        let ends = Ends { src_addr, dst_addr };
+        let outgoing = Outgoing { packet, ends, protocol: IpProtocol::TCP, hop_limit, zone };
+        self.output_on(cx, outgoing, path, None);
+    }
+
+    /// Timers of connections, and answers to SYNs that are due again.
+    pub(crate) fn tcp_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        let Some(mut tcp) = self.tcp.take() else { return Units(0) };
+        // Few leave in one turn: what is beyond comes in the next.
+        let mut again: [Option<Transmit>; 16] = [const { None }; 16];
+        let mut free = again.iter_mut();
+        let budget = Units(budget.0.min(16));
+        let spent = tcp.set.work(&mut lend!(self, cx), budget, &mut |transmit| {
+            if let Some(slot) = free.next() {
+                *slot = Some(transmit);
+            }
+        });
+        self.tcp = Some(tcp);
+        for transmit in again.into_iter().flatten() {
+            self.tcp_send(cx, transmit);
+        }
+        self.tcp_transmit(cx);
+        spent
+    }
+
+    pub(crate) fn tcp_deadline(&self) -> Option<Instant> {
+        self.tcp.as_ref()?.set.deadline()
+    }
+
+    /// An ICMP error that quotes a segment of ours. Whether a connection believed it.
+    pub(crate) fn tcp_told(
+        &mut self,
+        now: Instant,
+        local: (IpAddr, u16),
+        remote: (IpAddr, u16),
+        iface: IfIndex,
+        seq: u32,
+        says: IcmpSays,
+    ) -> bool {
+        let Some(tcp) = &mut self.tcp else { return false };
+        let flow = FlowKey {
+            local: Endpoint::new(local.0, local.1),
+            remote: Endpoint::new(remote.0, remote.1),
+            zone: iface,
+            protocol: IpProtocol::TCP.0,
+        };
+        tcp.set.icmp_error(&flow, Seq(seq), says, now)
+    }
+}
+
+/// TCP, for applications on the same core.
+impl Sockets<'_> {
+    /// A number under which an application's events are kept apart from the others'.
+    ///
+    /// # Errors
+    /// This stack speaks no TCP.
+    pub fn tcp_owner(&mut self) -> Result<u32, TcpError> {
+        let tcp = self.stack.tcp.as_mut().ok_or(TcpError::Off)?;
+        let owner = tcp.owners;
+        tcp.owners = (owner + 1) % floodwall_tcp::OWNERS_MAX as u32;
+        Ok(owner)
+    }
+
+    /// Listens: at one of our addresses, or at the unspecified one of a family (of IPv6: of both).
+    ///
+    /// # Errors
+    /// See [`TcpError`].
+    pub fn tcp_listen(
+        &mut self,
+        local: SocketAddr,
+        settings: &Settings,
+        backlog: usize,
+        owner: u32,
+    ) -> Result<ListenerId, TcpError> {
+        let addr = local.ip().to_canonical();
+        if !addr.is_unspecified() && !self.stack.has(addr) {
+            return Err(TcpError::NotOurs(addr));
+        }
+        let mtu = self.stack.interfaces.iter().skip(1).map(|i| i.mtu).max().unwrap_or(1500);
+        let zone = scope_of(local).unwrap_or_default();
+        let tcp = self.stack.tcp.as_mut().ok_or(TcpError::Off)?;
+        Ok(tcp.set.listen(local, zone, mtu, settings, backlog, owner)?)
+    }
+
+    /// Opens a connection from the address that the routes choose.
+    ///
+    /// # Errors
+    /// See [`TcpError`].
+    pub fn tcp_connect(
+        &mut self,
+        remote: SocketAddr,
+        settings: &Settings,
+        owner: u32,
+    ) -> Result<ConnectionId, TcpError> {
+        let zone = scope_of(remote);
+        let found = match remote.ip().to_canonical() {
+            IpAddr::V4(a) => self.way_to(a, zone),
+            IpAddr::V6(a) => self.way_to(a, zone),
+        };
+        let (src_addr, mtu) = found.ok_or(TcpError::NoRoute(remote.ip()))?;
+        let local = SocketAddr::new(src_addr, 0);
+        let ends = TcpEnds { local, remote, zone: zone.unwrap_or_default(), mtu };
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let tcp = stack.tcp.as_mut().ok_or(TcpError::Off)?;
+        let id = tcp.set.connect(&mut lend!(stack, cx), &ends, settings, owner)?;
+        stack.tcp_transmit(cx);
+        Ok(id)
+    }
+
+    /// Our address towards a destination, and the MTU of the way.
+    fn way_to<A: Tables>(&self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
+        let src_addr = self.stack.source_for(&self.cx, dst_addr, zone)?;
+        let mtu = match self.stack.path(&self.cx, dst_addr, zone).ok()? {
+            crate::tx::Path::Via { mtu, .. } => mtu,
+            crate::tx::Path::Local => self.stack.interfaces.first().map_or(1500, |i| i.mtu),
+        };
+        Some((src_addr.to_ip(), mtu))
+    }
+
+    fn tcp(&mut self) -> Result<&mut Tcp, Gone> {
+        self.stack.tcp.as_mut().map(|tcp| &mut tcp.set).ok_or(Gone)
+    }
+
+    /// The connection that waits longest to be accepted.
+    ///
+    /// # Errors
+    /// The listener is gone.
+    pub fn tcp_accept(&mut self, listener: ListenerId) -> Result<Option<ConnectionId>, Gone> {
+        let now = self.cx.now;
+        self.tcp()?.accept(listener, now)
+    }
+
+    /// A connection of this owner for which something has become possible.
+    pub fn tcp_event(&mut self, owner: u32) -> Option<(ConnectionId, Events)> {
+        self.tcp().ok()?.next_event(owner)
+    }
+
+    /// Writes what fits; how many bytes were taken.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn tcp_send(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let tcp = stack.tcp.as_mut().ok_or(Gone)?;
+        let sent = tcp.set.send(&mut lend!(stack, cx), id, bytes);
+        stack.tcp_transmit(cx);
+        sent
+    }
+
+    /// Copies what was received into `out`; 0 where the peer has no more.
+    ///
+    /// # Errors
+    /// See [`RecvError`].
+    pub fn tcp_recv(&mut self, id: ConnectionId, out: &mut [u8]) -> Result<usize, RecvError> {
+        let now = self.cx.now;
+        let read = self.tcp()?.recv(id, out, now);
+        self.stack.tcp_transmit(&mut self.cx);
+        read
+    }
+
+    /// As [`Sockets::tcp_recv`], and leaves it where it is.
+    ///
+    /// # Errors
+    /// See [`RecvError`].
+    pub fn tcp_peek(&mut self, id: ConnectionId, out: &mut [u8]) -> Result<usize, RecvError> {
+        self.tcp()?.peek(id, 0, out)
+    }
+
+    /// There is no more to send.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn tcp_shutdown(&mut self, id: ConnectionId) -> Result<(), Gone> {
+        let now = self.cx.now;
+        self.tcp()?.shutdown_write(id, now)?;
+        self.stack.tcp_transmit(&mut self.cx);
+        Ok(())
+    }
+
+    /// Lets go of a connection; what was written still leaves.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn tcp_close(&mut self, id: ConnectionId) -> Result<(), Gone> {
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let tcp = stack.tcp.as_mut().ok_or(Gone)?;
+        tcp.set.close(&lend!(stack, cx), id)?;
+        stack.tcp_transmit(cx);
+        Ok(())
+    }
+
+    /// Lets go of a connection by a reset.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn tcp_abort(&mut self, id: ConnectionId) -> Result<(), Gone> {
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let tcp = stack.tcp.as_mut().ok_or(Gone)?;
+        tcp.set.abort(&lend!(stack, cx), id)?;
+        stack.tcp_transmit(cx);
+        Ok(())
+    }
+
+    /// The state of a connection.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn tcp_state(&mut self, id: ConnectionId) -> Result<State, Gone> {
+        self.tcp()?.state(id)
+    }
+
+    /// Both ends of a connection, ours first.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn tcp_ends(&mut self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), Gone> {
+        self.tcp()?.ends(id)
+    }
+}
