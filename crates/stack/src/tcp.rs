@@ -382,3 +382,6 @@ impl Sockets<'_> {
         self.tcp()?.ends(id)
     }
 }
+
+#[cfg(test)]
+mod tests;

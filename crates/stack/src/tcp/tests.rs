@@ -1,0 +1,70 @@
+//! A stack that talks to itself over its loopback, in both families.
+
+use core::time::Duration;
+
+use floodwall_base::Randomness;
+use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
+
+use super::*;
+use crate::config::StackConfig;
+use crate::host::Application;
+use crate::services::ServiceKind;
+use crate::tcp_service::TcpService;
+
+#[test]
+fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
+    let mut accounts = PoolConfig::default();
+    let config = StackConfig { tcp_connections_max: 16, ..StackConfig::default() };
+    accounts.accounts = accounts.accounts.max(crate::shard::accounts_needed(&config));
+    let pool = Pool::new(&accounts).unwrap();
+    let mut random = Randomness::from_number(3);
+    let mut now = Instant::from_nanos(1_000_000_000);
+    let mut stack = Stack::new(&config, &mut random, now).unwrap();
+    let mut service = TcpService::new(ServiceKind::Echo, 7);
+    let sent: Vec<u8> = (0..50_000_u32).map(|n| (n >> 3) as u8).collect();
+    let mut started = false;
+    for addr in ["127.0.0.1:7", "[::1]:7", "127.0.0.1:9"] {
+        let (mut client, mut written, mut back) = (None, 0, vec![]);
+        let mut refused = false;
+        for _ in 0..3000 {
+            let (mut burst, mut departing) = (Burst::new(), PacketList::new());
+            let mut round = Round {
+                now,
+                pool: &pool,
+                random: &mut random,
+                arrived: &mut burst,
+                departing: &mut departing,
+                budget: Units(64),
+                peers: None,
+            };
+            stack.round(&mut round);
+            stack.work(&mut round);
+            let mut sockets = stack.sockets(&mut round);
+            if !started {
+                service.start(&mut sockets).unwrap();
+                started = true;
+            }
+            service.run(&mut sockets, Units(64));
+            let id = *client.get_or_insert_with(|| {
+                sockets.tcp_connect(addr.parse().unwrap(), &Settings::default(), 60).unwrap()
+            });
+            if let Ok(n) = sockets.tcp_send(id, &sent[written..]) {
+                written += n;
+            }
+            let mut buffer = [0; 3000];
+            match sockets.tcp_recv(id, &mut buffer) {
+                Ok(n) => back.extend_from_slice(&buffer[..n]),
+                Err(RecvError::WouldBlock) => {}
+                Err(_) => refused = true,
+            }
+            if back.len() == sent.len() || refused {
+                sockets.tcp_close(id).unwrap();
+                break;
+            }
+            now += Duration::from_millis(1);
+        }
+        assert_eq!(refused, addr.ends_with(":9"), "{addr}");
+        assert!(refused || back == sent, "{addr}: {} of {}", back.len(), sent.len());
+    }
+    assert_eq!(stack.stats().drops_in.of(DropReason::TcpNoConnection), 1);
+}
