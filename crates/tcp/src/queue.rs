@@ -11,7 +11,11 @@
 //! chunk before where there is room, so that a byte a segment holds no frame a segment. Its bound
 //! is the owner's, which asks [`ByteQueue::held`].
 
+use floodwall_base::limits::CHUNKS_MAX;
 use floodwall_packet::{PacketBuf, PacketList, Pool};
+
+/// Chunks that one segment borrows: headers go before them in a chunk of their own, or two.
+pub(crate) const BORROWED_MAX: usize = CHUNKS_MAX - 2;
 
 /// See the file's head.
 #[derive(Default, Debug)]
@@ -77,6 +81,7 @@ impl ByteQueue {
         room: u32,
         pool: &Pool,
     ) -> usize {
+        let chunk_len = chunk_len.min(pool.frame_capacity());
         let mut taken = self.fill_newest(bytes, chunk_len);
         while let Some(left) = bytes.get(taken..).filter(|left| !left.is_empty()) {
             if self.held >= room {
@@ -178,8 +183,9 @@ impl ByteQueue {
     pub(crate) fn share(&self, off: u32, len: u32, pool: &Pool) -> Option<PacketBuf> {
         let (mut skip, mut left) = (off as usize, len as usize);
         let mut shared: Option<PacketBuf> = None;
+        let mut count = 0;
         for chunk in self.list.iter().chain(&self.newest) {
-            if left == 0 {
+            if left == 0 || count == BORROWED_MAX {
                 break;
             }
             let from = skip.min(chunk.len());
@@ -189,6 +195,7 @@ impl ByteQueue {
                 continue;
             }
             let piece = chunk.share(pool, from, here)?;
+            count += piece.chunk_count();
             left -= here;
             match &mut shared {
                 None => shared = Some(piece),

@@ -15,7 +15,7 @@
 use floodwall_base::Seq;
 use floodwall_packet::{PacketBuf, Pool};
 
-use crate::queue::ByteQueue;
+use crate::queue::{BORROWED_MAX, ByteQueue};
 
 /// See the file's head.
 #[derive(Debug)]
@@ -104,7 +104,10 @@ impl Snd {
     /// them as sent.
     pub(crate) fn take(&mut self, len: u32, pool: &Pool) -> Option<PacketBuf> {
         let mut packet = self.unsent.lend(len, &mut self.sent, pool)?;
-        while (packet.len() as u32) < len && !self.unsent.is_empty() {
+        while (packet.len() as u32) < len
+            && !self.unsent.is_empty()
+            && packet.chunk_count() < BORROWED_MAX
+        {
             let left = len - packet.len() as u32;
             // What could not be joined stays sent all the same: it is taken back by its number.
             let Some(more) = self.unsent.lend(left, &mut self.sent, pool) else { break };
