@@ -280,7 +280,7 @@ impl Stack {
 
     /// All timed work, up to `budget` units, each kind in its turn.
     pub(crate) fn timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        const KINDS: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 12] = [
+        const KINDS: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 13] = [
             Stack::address_timers,
             Stack::address_lifetimes,
             Stack::dhcp_timers,
