@@ -260,8 +260,8 @@ fn each_kind_of_bad_file_is_told_with_line_column_key_and_remedy() {
         (with("mtu = -1"), "fw.toml:3:7: interface.mtu: -1 cannot be an MTU; use 68 to 65535"),
         (with("queues = 0"), "fw.toml:3:10: interface.queues: 0 cannot be a number of queues; use"),
         (
-            service("kind = \"tcp-echo\"\nport = 7"),
-            "fw.toml:6:8: service.kind: \"tcp-echo\" is not ",
+            service("kind = \"sctp-echo\"\nport = 7"),
+            "fw.toml:6:8: service.kind: \"sctp-echo\" is not ",
         ),
         (service("kind = \"udp-echo\"\nport = 0"), "fw.toml:7:8: service.port: 0 is not a port th"),
         // What makes no sense together.

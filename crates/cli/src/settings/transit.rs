@@ -195,17 +195,18 @@ mod tests {
             assert_eq!((problems.len(), problems[0].key.as_str()), (1, key), "{line}");
             assert!(problems[0].remedy.starts_with("write "), "{line}");
         }
-        for (word, value) in [
-            ("rp_filter", "\"1\""),
-            ("send_redirects", "\"no\""),
-            ("advertise", "true"),
-            ("access", "[\"allow udp\"]"),
-            ("advertise.prefix", "[\"10.0.0.0/8\"]"),
-            ("advertise.interval", "3"),
+        for (word, value, key) in [
+            ("rp_filter", "\"1\"", "rp_filter"),
+            ("send_redirects", "\"no\"", "send_redirects"),
+            ("advertise", "true", "advertise"),
+            ("access", "[\"allow udp\"]", "access"),
+            ("advertise.prefix", "[\"10.0.0.0/8\"]", "advertise.prefix"),
+            // Too short, and shorter than something else says: the whole is meant.
+            ("advertise.interval", "3", "advertise"),
         ] {
             let text = format!("[[interface]]\ndevice = \"tap:f\"\n{word} = {value}\n");
             let problems = file::parse("r.toml", text.as_bytes()).unwrap_err();
-            assert_eq!(problems[0].key, format!("interface.{word}"));
+            assert_eq!(problems[0].key, format!("interface.{key}"));
         }
     }
 }
