@@ -204,7 +204,7 @@ impl<A: Family> Fib<A> {
     /// of leases. Visits these alone, however many others there are.
     pub fn remove_told(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
         let meant = |at: &u32| self.route_at(*at).is_some_and(|route| which(&route));
-        let all: Vec<u32> = self.told.iter().copied().filter(meant).collect();
+        let all: Vec<u32> = self.told.iter().filter(meant).collect();
         all.into_iter().filter(|at| self.remove_at(*at, now).is_ok()).count()
     }
 
@@ -427,7 +427,7 @@ impl<A: Family> Fib<A> {
     pub(crate) fn forget(&mut self, at: u32) {
         let Some(record) = self.records.remove(at) else { return };
         if is_told(record.protocol) {
-            self.told.remove(&at);
+            self.told.remove(at);
         }
         if record.lifetime != NONE {
             self.expiry.cancel(record.lifetime);

@@ -26,7 +26,7 @@
 //! routes that nobody has collected yet and that cover its destination. When full the newcomer is
 //! refused with a [`RouteError`]: nobody is evicted.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use floodwall_base::{HashKey, IfIndex, Instant, Prefix, limits};
@@ -51,6 +51,7 @@ use crate::records::Records;
 use crate::route::TableId;
 use crate::rule::{PRIORITIES, Rule, RuleAction};
 use crate::table::{Parts, Table};
+use crate::told::Told;
 
 /// Memory that readers may still look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +85,7 @@ pub struct Fib<A: Family> {
     pub(crate) by_router: HashMap<(IfIndex, A), usize, Keyed>,
     pub(crate) learnt: usize,
     /// Records of what somebody on a link told.
-    pub(crate) told: BTreeSet<u32>,
+    pub(crate) told: Told,
     /// The record that was taken last.
     pub(crate) newest: u32,
     /// From when on it is known what ends when: see [`Fib::collect`].
@@ -137,7 +138,7 @@ impl<A: Family> Fib<A> {
             by_iface: HashMap::with_hasher(keyed),
             by_router: HashMap::with_hasher(keyed),
             learnt: 0,
-            told: BTreeSet::new(),
+            told: Told::new(config.routes_max + config.learnt_max),
             newest: 0,
             ends_known_from: Instant::ORIGIN,
             unlinked: Vec::with_capacity(limits::ROUTES_LISTED_MAX),

@@ -37,6 +37,7 @@ mod rule;
 mod table;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub use change::{Put, Selector};
 pub use config::FibConfig;

@@ -214,8 +214,9 @@ mod tests {
                 *narrow.0.entry(a).or_default() += f64::from(weight);
                 *wide.0.entry(b).or_default() += f64::from(weight);
                 let found = sketch.estimate(from, 9, now);
-                prop_assert!(f64::from(found.narrow) >= narrow.0[&a]);
-                prop_assert!(f64::from(found.wide) >= wide.0[&b]);
+                // Less than a byte is nothing, after 32 ticks at the latest.
+                prop_assert!(f64::from(found.narrow) >= narrow.0[&a].floor());
+                prop_assert!(f64::from(found.wide) >= wide.0[&b].floor());
             }
         }
     }
