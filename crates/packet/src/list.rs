@@ -107,6 +107,19 @@ impl PacketList {
         core::mem::forget(more.take());
     }
 
+    /// Grows the newest packet by `n` bytes at its end, as [`PacketBuf::extend`] does.
+    pub fn extend_last(&mut self, n: usize) -> Option<&mut [u8]> {
+        let last = NonNull::new(self.last.cast_mut())?;
+        // SAFETY: the list owns it; the handle is never dropped, and the list is borrowed as long
+        // as its bytes are.
+        unsafe {
+            let mut packet =
+                core::mem::ManuallyDrop::new(PacketBuf::from_descriptor(last.as_ref()));
+            let room = packet.extend(n)?;
+            Some(core::slice::from_raw_parts_mut(room.as_mut_ptr(), room.len()))
+        }
+    }
+
     /// Takes the whole list, leaving an empty one.
     #[must_use]
     pub fn take(&mut self) -> Self {

@@ -17,6 +17,11 @@ use floodwall_packet::{PacketBuf, PacketList, Pool};
 /// Chunks that one segment borrows: headers go before them in a chunk of their own, or two.
 pub(crate) const BORROWED_MAX: usize = CHUNKS_MAX - 2;
 
+/// Whether a packet fills a quarter of its memory at most.
+pub(crate) fn is_sparse(packet: &PacketBuf) -> bool {
+    packet.len() as u32 <= packet.held_size() / 4
+}
+
 /// See the file's head.
 #[derive(Default, Debug)]
 pub(crate) struct ByteQueue {
@@ -61,7 +66,7 @@ impl ByteQueue {
     /// one's last byte where that has room. True says that it was.
     pub(crate) fn push_compact(&mut self, chunk: PacketBuf) -> bool {
         let len = chunk.len();
-        if len as u32 <= chunk.held_size() / 4
+        if is_sparse(&chunk)
             && let Some(newest) = &mut self.newest
             && let Some(room) = newest.extend(len)
         {
@@ -71,6 +76,24 @@ impl ByteQueue {
         }
         self.push(chunk);
         false
+    }
+
+    /// As [`ByteQueue::push_compact`], where memory is short: whatever fills less than half of its
+    /// memory is copied into frames that are filled up. What the pool has no frame for is kept as
+    /// it is.
+    pub(crate) fn push_tight(&mut self, mut chunk: PacketBuf, pool: &Pool) {
+        if chunk.held_size() > 2 * chunk.len() as u32 {
+            let mut taken = 0;
+            for piece in chunk.chunks() {
+                let here = self.write(piece, usize::MAX, u32::MAX, pool);
+                taken += here;
+                if here < piece.len() {
+                    break;
+                }
+            }
+            chunk.trim_front(taken);
+        }
+        self.push(chunk);
     }
 
     /// Copies as much of `bytes` as `room` true bytes and the pool allow; what was taken.

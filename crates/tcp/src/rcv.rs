@@ -7,13 +7,18 @@
 //! (`reassembly.rs`).
 //!
 //! # Under flood
-//! A peer fills it up to the offered window, of short segments up to twice `limit` in true bytes:
-//! what is beyond is dropped unacknowledged and must be sent again. Short pieces are put together
-//! where the chunk before has room, so that honest senders of short segments reach neither.
+//! A peer fills it up to the offered window; what lies in the window and in order is never refused.
+//! Above `limit` true bytes each segment that fills less than half of its memory is copied into
+//! full frames, so that three times `limit` is the bound whatever the segments' sizes are. What
+//! comes before its turn may hold four times `limit`, and is refused beyond: the peer sends it
+//! again. Work: one copy of a short segment.
 
 use floodwall_base::{Instant, Seq};
 
 use crate::queue::ByteQueue;
+
+/// True bytes of a frame and its descriptor, with room to spare.
+const FRAME_HELD: u32 = 4096;
 
 /// See the file's head.
 #[derive(Debug)]
@@ -118,10 +123,17 @@ impl Rcv {
         self.acked = self.nxt;
     }
 
-    /// Whether so much more in true bytes may be kept at all.
-    pub(crate) fn has_room(&self, held: u32, other_held: u32) -> bool {
-        let now = u64::from(self.queue.held()) + u64::from(other_held) + u64::from(held);
-        now <= 2 * u64::from(self.limit) + u64::from(held)
+    /// Whether true bytes have to be saved: more is held than the window counts with.
+    pub(crate) const fn is_crowded(&self, other_held: u32) -> bool {
+        self.queue.held().saturating_add(other_held) > self.limit
+    }
+
+    /// True bytes that may wait before their turn: what is promised arrives in segments of which
+    /// each fills a quarter of its memory at least, or is put behind the one before.
+    pub(crate) const fn room_ahead(&self) -> u32 {
+        let room = self.limit.saturating_mul(4).saturating_sub(self.queue.held());
+        // One frame at least, however small the window is.
+        if room < FRAME_HELD { FRAME_HELD } else { room }
     }
 }
 

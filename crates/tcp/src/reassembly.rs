@@ -17,6 +17,7 @@
 //! hole is never refused for what lies behind it. Honest traffic loses retransmissions of what lay
 //! beyond that many holes.
 
+use crate::queue::is_sparse;
 use floodwall_base::Seq;
 use floodwall_base::limits::TCP_RUNS_FLOW;
 use floodwall_packet::{PacketBuf, PacketList, Pool};
@@ -323,7 +324,16 @@ impl Reassembly {
                 None => (PacketList::new(), 0, end),
             };
             let run = runs.run_mut(before)?;
-            run.packets.push_back(packet);
+            let held = match is_sparse(&packet).then(|| run.packets.extend_last(packet.len())) {
+                Some(Some(room)) => {
+                    packet.copy_out(0, room);
+                    0
+                }
+                _ => {
+                    run.packets.push_back(packet);
+                    held
+                }
+            };
             run.packets.append(&mut behind);
             run.held += held + more;
             run.end = end;

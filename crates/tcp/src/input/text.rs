@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use floodwall_base::DropReason;
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::tcp::TcpFlags;
 
 use super::Outcome;
@@ -47,12 +47,9 @@ impl Connection {
             return self.out_of_order(cx, segment, payload);
         }
         if segment.len > 0 {
-            if !self.rcv.has_room(payload.held_size(), self.ahead.held()) {
-                self.due.add(Due::ACK);
-                return Outcome::Dropped(DropReason::TcpReceiveFull);
-            }
+            // What the window promised is never refused.
             if self.ahead.is_empty() {
-                self.take_in_order(payload);
+                self.take_in_order(cx.pool, payload);
             } else {
                 // A hole is filled: told at once (RFC 5681 section 4.2). Of bytes that wait already
                 // the first stay.
@@ -93,14 +90,18 @@ impl Connection {
         }
     }
 
-    fn take_in_order(&mut self, payload: PacketBuf) {
+    fn take_in_order(&mut self, pool: &Pool, payload: PacketBuf) {
         let len = payload.len() as u32;
         self.rcv.nxt += len;
         self.rcv.mss = self.rcv.mss.max(len.min(u32::from(self.our_mss)) as u16);
         if self.rcv.shut {
             return;
         }
-        self.rcv.queue.push_compact(payload);
+        if self.rcv.is_crowded(self.ahead.held()) {
+            self.rcv.queue.push_tight(payload, pool);
+        } else {
+            self.rcv.queue.push_compact(payload);
+        }
         self.events.add(Events::READABLE);
     }
 
@@ -123,7 +124,7 @@ impl Connection {
         if segment.len == 0 {
             return Outcome::Taken;
         }
-        let room = (2 * self.rcv.limit).saturating_sub(self.rcv.queue.held());
+        let room = self.rcv.room_ahead();
         match self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, room) {
             Insertion::Kept | Insertion::Duplicate => Outcome::Taken,
             Insertion::NoRoom | Insertion::TooManyRuns => {
@@ -136,7 +137,7 @@ impl Connection {
     fn take_ready(&mut self, cx: &mut Cx<'_>) {
         let (mut ready, next) = self.ahead.take_ready(cx.runs, self.rcv.nxt);
         while let Some(packet) = ready.pop_front() {
-            self.take_in_order(packet);
+            self.take_in_order(cx.pool, packet);
         }
         debug_assert_eq!(self.rcv.nxt, next);
     }

@@ -270,3 +270,33 @@ fn every_second_full_segment_is_acknowledged_at_once_and_one_alone_soon() {
     assert_eq!(peer.write(id, b"y")[0].ack, peer.theirs(seq + 1461));
     assert!(peer.wait(Duration::from_millis(150)).iter().all(|out| !out.data.is_empty()));
 }
+
+/// A peer fills the window that it was promised with segments of `size` bytes: all but the first
+/// `hole` bytes, then these too.
+fn fill(size: usize, hole: u32) {
+    const WINDOW: u32 = 65_535;
+    let settings = Settings { receive_bytes: WINDOW, ..Settings::default() };
+    let (mut peer, id) = Peer::accepted(false, &settings, TcpOptionSet::NONE);
+    for (mut next, end) in [(hole, WINDOW), (0, hole)] {
+        while next < end {
+            let len = (size as u32).min(end - next);
+            peer.give(put(A, 1 + next, 1).data(&vec![7; len as usize]));
+            assert_eq!(peer.dropped, None, "segments of {size} at {next}, hole of {hole}");
+            next += len;
+        }
+    }
+    assert_eq!(peer.host.tcp.readable(id), Ok(WINDOW as usize), "{size}");
+    let frames = 4096 - peer.host.pool.available().frames;
+    // What came ahead may hold four times the window, what is in order three times.
+    let times = if hole == 0 { 3 } else { 4 };
+    assert!(frames as u32 <= times * WINDOW / 2048 + 2, "{size}, {hole}: {frames} frames");
+}
+
+#[test]
+fn a_window_never_promises_what_is_then_refused_whatever_the_segments_sizes_are() {
+    for size in [100, 500, 561, 700, 1000, 1460, 9000, 40_000] {
+        for hole in [0, 100, 1000] {
+            fill(size, hole);
+        }
+    }
+}
