@@ -206,6 +206,12 @@ pub const REMOTE_REQUESTS_ROUND: usize = 4;
 pub const REMOTE_SLOTS_ROUND: usize = 64;
 /// Bytes that one such socket sends in one round, and one datagram more.
 pub const REMOTE_SLOT_BYTES: usize = 65_536;
+/// Requests for connections and listeners that wait at one worker.
+pub const REMOTE_CONNECTS_MAX: usize = 1024;
+/// How many of those one round carries out.
+pub const REMOTE_CONNECTS_ROUND: usize = 64;
+/// Finished connections that wait at a program's listener, beyond the backlogs of its shards.
+pub const REMOTE_ACCEPT_MAX: u32 = 128;
 /// Runtimes whose tasks are woken through a driver of their own; further ones are woken directly.
 pub const REMOTE_GROUPS_MAX: usize = 63;
 /// Wakers that wait for one runtime's driver; further ones are woken directly.

@@ -28,6 +28,7 @@ mod sender;
 mod shard;
 mod shared;
 mod slot;
+mod tcp;
 mod waiters;
 mod wake;
 
@@ -37,5 +38,6 @@ pub use handle::UdpHandle;
 pub use request::Asked;
 pub use shard::RemoteShard;
 pub use shared::Remote;
+pub use tcp::{AskedListen, ListenHandle, TcpHandle};
 pub use waiters::{Direction, Ready};
 pub use wake::{GroupId, RuntimeGroup};

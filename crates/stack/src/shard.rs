@@ -294,7 +294,7 @@ impl Engine for Stack {
         let mut cx = Cx { now: *now, pool, random, departing, peers };
         self.catch_up(&mut cx);
         let spent = self.receive(&mut cx, arrived);
-        self.deliver_to_programs();
+        self.deliver_to_programs(&mut cx);
         self.publish(&mut cx);
         spent
     }
@@ -303,7 +303,7 @@ impl Engine for Stack {
         let mut cx = Cx::of(round);
         self.catch_up(&mut cx);
         let spent = self.adopt_all(&mut cx, handed);
-        self.deliver_to_programs();
+        self.deliver_to_programs(&mut cx);
         self.publish(&mut cx);
         spent
     }
@@ -318,8 +318,9 @@ impl Engine for Stack {
             spent = self.receive(&mut cx, &mut Burst::new());
         }
         spent = spent.plus(self.serve_programs(&mut cx));
-        self.deliver_to_programs();
+        self.deliver_to_programs(&mut cx);
         let spent = spent.plus(self.timers(&mut cx, budget.minus(spent)));
+        self.deliver_streams(&mut cx);
         self.publish(&mut cx);
         spent
     }

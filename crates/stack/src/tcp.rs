@@ -43,6 +43,13 @@ impl TcpShard {
     pub(crate) const fn new(set: Tcp, resets: IcmpLimit) -> Self {
         Self { set, resets, owners: 0 }
     }
+
+    /// A number under which an application's events are kept apart from the others'.
+    pub(crate) fn next_owner(&mut self) -> u32 {
+        let owner = self.owners;
+        self.owners = (owner + 1) % floodwall_tcp::OWNERS_MAX as u32;
+        owner
+    }
 }
 
 /// Why a connection was not opened, or nobody listens.
@@ -220,10 +227,7 @@ impl Sockets<'_> {
     /// # Errors
     /// This stack speaks no TCP.
     pub fn tcp_owner(&mut self) -> Result<u32, TcpError> {
-        let tcp = self.stack.tcp.as_mut().ok_or(TcpError::Off)?;
-        let owner = tcp.owners;
-        tcp.owners = (owner + 1) % floodwall_tcp::OWNERS_MAX as u32;
-        Ok(owner)
+        Ok(self.stack.tcp.as_mut().ok_or(TcpError::Off)?.next_owner())
     }
 
     /// Listens: at one of our addresses, or at the unspecified one of a family (of IPv6: of both).
@@ -257,17 +261,55 @@ impl Sockets<'_> {
         settings: &Settings,
         owner: u32,
     ) -> Result<ConnectionId, TcpError> {
+        let ends = self.tcp_ends_towards(None, remote)?;
+        self.tcp_open(&ends, settings, owner)
+    }
+
+    /// Between whom a connection to `remote` would be: from the address that the routes choose, but
+    /// for what `from` names of its own end.
+    pub(crate) fn tcp_ends_towards(
+        &self,
+        from: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<TcpEnds, TcpError> {
         let zone = scope_of(remote);
         let found = match remote.ip().to_canonical() {
             IpAddr::V4(a) => self.way_to(a, zone),
             IpAddr::V6(a) => self.way_to(a, zone),
         };
         let (src_addr, mtu) = found.ok_or(TcpError::NoRoute(remote.ip()))?;
-        let local = SocketAddr::new(src_addr, 0);
-        let ends = TcpEnds { local, remote, zone: zone.unwrap_or_default(), mtu };
+        let wanted = from.map(|from| from.ip().to_canonical()).filter(|ip| !ip.is_unspecified());
+        if let Some(wanted) = wanted.filter(|wanted| !self.stack.has(*wanted)) {
+            return Err(TcpError::NotOurs(wanted));
+        }
+        let port = from.map_or(0, |from| from.port());
+        let local = SocketAddr::new(wanted.unwrap_or(src_addr), port);
+        Ok(TcpEnds { local, remote, zone: zone.unwrap_or_default(), mtu })
+    }
+
+    /// The same address with a port of its own where it names none: one at which nobody listens.
+    pub(crate) fn tcp_port(&mut self, local: SocketAddr) -> Result<SocketAddr, TcpError> {
+        if local.port() != 0 {
+            return Ok(local);
+        }
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let tcp = stack.tcp.as_ref().ok_or(TcpError::Off)?;
+        let port = tcp.set.free_port(local.ip(), &mut cx.random.secret);
+        let mut with_port = local;
+        with_port.set_port(port.ok_or(TcpError::Open(OpenError::NoPort))?);
+        Ok(with_port)
+    }
+
+    /// Opens a connection between these ends.
+    pub(crate) fn tcp_open(
+        &mut self,
+        ends: &TcpEnds,
+        settings: &Settings,
+        owner: u32,
+    ) -> Result<ConnectionId, TcpError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let tcp = stack.tcp.as_mut().ok_or(TcpError::Off)?;
-        let id = tcp.set.connect(&mut lend!(stack, cx), &ends, settings, owner)?;
+        let id = tcp.set.connect(&mut lend!(stack, cx), ends, settings, owner)?;
         stack.tcp_transmit(cx);
         Ok(id)
     }
@@ -293,6 +335,15 @@ impl Sockets<'_> {
     pub fn tcp_accept(&mut self, listener: ListenerId) -> Result<Option<ConnectionId>, Gone> {
         let now = self.cx.now;
         self.tcp()?.accept(listener, now)
+    }
+
+    /// Ends a listener; who waits to be accepted is reset.
+    pub(crate) fn tcp_unlisten(&mut self, listener: ListenerId) {
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        if let Some(tcp) = &mut stack.tcp {
+            let _ = tcp.set.unlisten(&lend!(stack, cx), listener);
+        }
+        stack.tcp_transmit(cx);
     }
 
     /// A connection of this owner for which something has become possible.

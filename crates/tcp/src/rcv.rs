@@ -45,6 +45,8 @@ pub(crate) struct Rcv {
     pub(crate) shut: bool,
     /// When a segment outside of the window was answered last (an ACK war ends by it).
     pub(crate) answered: Instant,
+    /// True bytes that a program on another thread was handed and has not done with.
+    pub(crate) lent: u32,
     pub(crate) queue: ByteQueue,
 }
 
@@ -62,6 +64,7 @@ impl Rcv {
             fin: false,
             shut: false,
             answered: Instant::ORIGIN,
+            lent: 0,
             queue: ByteQueue::new(),
         }
     }
@@ -92,9 +95,14 @@ impl Rcv {
         }
     }
 
+    /// True bytes that wait to be read, here or with a program.
+    const fn held(&self) -> u32 {
+        self.queue.held().saturating_add(self.lent)
+    }
+
     /// How much may be offered now, in bytes from `nxt` on, counted in true bytes.
     fn space(&self, other_held: u32) -> u32 {
-        self.limit.saturating_sub(self.queue.held() + other_held)
+        self.limit.saturating_sub(self.held() + other_held)
     }
 
     /// Whether the window would grow by so much that the peer should know: by two segments or half
@@ -125,13 +133,13 @@ impl Rcv {
 
     /// Whether true bytes have to be saved: more is held than the window counts with.
     pub(crate) const fn is_crowded(&self, other_held: u32) -> bool {
-        self.queue.held().saturating_add(other_held) > self.limit
+        self.held().saturating_add(other_held) > self.limit
     }
 
     /// True bytes that may wait before their turn: what is promised arrives in segments of which
     /// each fills a quarter of its memory at least, or is put behind the one before.
     pub(crate) const fn room_ahead(&self) -> u32 {
-        let room = self.limit.saturating_mul(4).saturating_sub(self.queue.held());
+        let room = self.limit.saturating_mul(4).saturating_sub(self.held());
         // One frame at least, however small the window is.
         if room < FRAME_HELD { FRAME_HELD } else { room }
     }

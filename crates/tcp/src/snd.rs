@@ -94,6 +94,11 @@ impl Snd {
         self.unsent.write(bytes, chunk, room, pool)
     }
 
+    /// Takes a chunk that somebody else has filled and paid for.
+    pub(crate) fn push(&mut self, chunk: PacketBuf) {
+        self.unsent.push(chunk);
+    }
+
     /// How many more bytes the peer's window takes.
     pub(crate) fn usable(&self) -> u32 {
         let edge = self.una + self.wnd;

@@ -177,6 +177,12 @@ impl<H: HalfOpen> Tcp<H> {
         self.len() == 0
     }
 
+    /// Connections at a time: every [`ConnectionId::index`] is below.
+    #[must_use]
+    pub const fn places_max(&self) -> usize {
+        self.config.connections_max
+    }
+
     /// Bytes of one connection's state, idle, buffers apart.
     #[must_use]
     pub const fn connection_bytes() -> usize {

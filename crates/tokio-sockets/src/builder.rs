@@ -30,6 +30,9 @@ enum Source {
     Queues(Vec<Box<dyn Device>>),
 }
 
+/// TCP connections of each worker.
+const CONNECTIONS: usize = 4096;
+
 /// One interface as it was asked for.
 struct Wanted {
     source: Source,
@@ -70,6 +73,8 @@ pub struct NetworkBuilder {
     cores: Vec<usize>,
     shares_core: Option<bool>,
     sockets_max: usize,
+    connections_max: usize,
+    tcp: floodwall_tcp::Settings,
     memory: Option<PoolConfig>,
     sending: Option<RemoteConfig>,
     worker: WorkerConfig,
@@ -87,6 +92,8 @@ impl NetworkBuilder {
             cores: Vec::new(),
             shares_core: None,
             sockets_max: RemoteConfig::default().sockets_max,
+            connections_max: CONNECTIONS,
+            tcp: floodwall_tcp::Settings::default(),
             memory: None,
             sending: None,
             worker: WorkerConfig::default(),
@@ -192,6 +199,19 @@ impl NetworkBuilder {
         self
     }
 
+    /// TCP connections of each worker at most, of which slots are allocated at the start; 4,096
+    /// unless said. Without any the host does not speak TCP.
+    pub fn connections_max(mut self, connections: usize) -> Self {
+        self.connections_max = connections;
+        self
+    }
+
+    /// What TCP connections and listeners begin with: how many bytes may wait, and more.
+    pub fn tcp(mut self, adjust: impl FnOnce(&mut floodwall_tcp::Settings)) -> Self {
+        adjust(&mut self.tcp);
+        self
+    }
+
     /// The packet memory of all workers together. 18 MiB a worker, unless said.
     pub fn memory(mut self, memory: PoolConfig) -> Self {
         self.memory = Some(memory);
@@ -244,6 +264,7 @@ impl NetworkBuilder {
             routes: std::mem::take(&mut self.routes),
             stable_secret: stable_secret(),
             udp_sockets_max: self.sockets_max,
+            tcp_connections_max: self.connections_max,
             ..StackConfig::default()
         };
         let workers = self.workers;
@@ -293,6 +314,7 @@ impl NetworkBuilder {
         crew.worker = self.worker;
         let remote = RemoteConfig {
             sockets_max: stack.udp_sockets_max,
+            connections_max: stack.tcp_connections_max,
             workers,
             ..self.sending.unwrap_or_default()
         };
@@ -302,6 +324,7 @@ impl NetworkBuilder {
             remote,
             shares_core: self.shares_core.unwrap_or_else(has_one_core),
             resolver: self.resolver,
+            tcp: self.tcp,
         })
     }
 }

@@ -1,7 +1,9 @@
 //! Sockets for programs on tokio, over a Floodwall host that runs on workers of its own.
 //!
-//! A [`Network`] is a host: devices, addresses, and worker threads. A [`UdpSocket`] is tokio's,
-//! name for name; `tests/parity` runs one body against both. Reading: `network.rs`, `udp.rs`, then
+//! A [`Network`] is a host: devices, addresses, and worker threads. [`UdpSocket`], [`TcpListener`]
+//! and [`TcpStream`] are tokio's, name for name; `tests/parity` and `tests/tcp` run one body against
+//! both. With the feature `axum` a listener is served by `axum::serve`; hyper takes a stream in
+//! `hyper_util`'s `TokioIo`. Reading: `network.rs`, `udp.rs`, `tcp.rs`, then
 //! `driver.rs` for how tasks are woken; `docs/design/ownership.md` for why.
 //!
 //! Invariants: the workers are never waited for with a lock held, and never wait for a task; every
@@ -18,6 +20,10 @@
 //! | ICMP error, `readable()` | does not wake it | wakes it | whoever waits shall hear of it |
 //! | its runtime ends | the socket is dead | it goes on elsewhere | workers are no part of it |
 //! | setters | a system call | wait for the workers: a round | in force on return |
+//! | TCP: setters | at once | from the worker's next round | options are the worker's |
+//! | TCP: `TcpSocket::bind` | fails at once | told by `connect` or `listen` | so is the port |
+//! | TCP: linger above 0 | the close may block | never blocks | no thread may wait |
+//! | TCP: several listeners at one port | `SO_REUSEPORT` | one, with a share on each worker | |
 //! | raw descriptors, `from_std`, `recv_buf` | there | not there | no descriptor, no `bytes` |
 #![forbid(unsafe_code)]
 
@@ -27,13 +33,20 @@ mod builder;
 mod driver;
 mod error;
 mod network;
+mod tcp;
 mod udp;
 
 pub use addrs::{Addrs, Resolver, Resolving, SystemResolver, ToSocketAddrs};
 pub use builder::NetworkBuilder;
 pub use error::NetworkError;
 pub use network::{Network, NetworkStats, WorkerStats};
+pub use tcp::{
+    OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, TcpListener, TcpSocket, TcpStream,
+    WriteHalf,
+};
 pub use udp::{Datagram, UdpSocket};
 
+/// How a silent peer of a connection is asked.
+pub use floodwall_tcp::Keepalive;
 /// What a socket can be told, and what a received datagram says of itself.
 pub use floodwall_udp::{Received, SocketSettings};

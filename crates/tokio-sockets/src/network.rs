@@ -37,6 +37,7 @@ pub(crate) struct Plan {
     pub(crate) remote: RemoteConfig,
     pub(crate) shares_core: bool,
     pub(crate) resolver: Option<Box<dyn Resolver>>,
+    pub(crate) tcp: floodwall_tcp::Settings,
 }
 
 /// See the file's head.
@@ -77,6 +78,7 @@ struct Inner {
     reader: CrewReader,
     resolver: Option<Box<dyn Resolver>>,
     receive_bytes: u64,
+    tcp: floodwall_tcp::Settings,
     stop: Stop,
     ended: watch::Receiver<Option<Ending>>,
 }
@@ -98,7 +100,7 @@ impl Network {
     }
 
     pub(crate) async fn launch(plan: Plan) -> Result<Self, NetworkError> {
-        let Plan { stack, crew, remote, shares_core, resolver } = plan;
+        let Plan { stack, crew, remote, shares_core, resolver, tcp } = plan;
         let system = |source| NetworkError::System { action: "make the stop", source };
         let stop = Stop::new().map_err(system)?;
         let (remote, shards) = Remote::new(&remote)?;
@@ -114,7 +116,7 @@ impl Network {
         let (tell, ended) = watch::channel(None);
         let (ready, is_ready) = oneshot::channel();
         let inner =
-            Inner { remote, drivers, controls, reader, resolver, receive_bytes, stop, ended };
+            Inner { remote, drivers, controls, reader, resolver, receive_bytes, tcp, stop, ended };
         let network = Self { inner: Arc::new(inner) };
         let (control, stop) = (crew.control(), network.inner.stop.clone());
         let wait = move || {
@@ -141,6 +143,11 @@ impl Network {
 
     pub(crate) fn receive_bytes(&self) -> u64 {
         self.inner.receive_bytes
+    }
+
+    /// What connections begin with.
+    pub(crate) fn tcp_settings(&self) -> floodwall_tcp::Settings {
+        self.inner.tcp.clone()
     }
 
     /// The wake group of the runtime that the caller runs in.

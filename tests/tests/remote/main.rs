@@ -2,5 +2,6 @@
 //! host, and in simulation, between two hosts.
 
 mod sim;
+mod tcp;
 mod threads;
 mod worker;

@@ -63,12 +63,14 @@ impl Worker {
         let rounds = Arc::new(AtomicU64::new(0));
         let (stopped, panics, held) = (Arc::clone(&stop), Arc::clone(&panic), Arc::clone(&hold));
         let (counted, shard) = (Arc::clone(&rounds), shards.remove(0));
+        let tcp_connections_max = config.connections_max;
         let thread = std::thread::spawn(move || {
             let since = std::time::Instant::now();
             let pool = Pool::new(&PoolConfig::default()).unwrap();
             let before = pieces(pool.available());
             let mut random = Randomness::from_number(7);
-            let mut stack = Stack::new(&StackConfig::default(), &mut random, now(since)).unwrap();
+            let config = StackConfig { tcp_connections_max, ..StackConfig::default() };
+            let mut stack = Stack::new(&config, &mut random, now(since)).unwrap();
             stack.serve(shard);
             let (mut arrived, mut departing) = (Burst::new(), PacketList::new());
             while !stopped.load(Ordering::Acquire) {

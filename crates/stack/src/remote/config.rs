@@ -7,6 +7,8 @@ use floodwall_base::limits;
 pub struct RemoteConfig {
     /// Sockets at most. The stack's own `udp_sockets_max` must not be less.
     pub sockets_max: usize,
+    /// TCP connections of programs at most, for each worker; 0 where they have none.
+    pub connections_max: usize,
     /// Workers of the host: each gets a [`RemoteShard`](super::RemoteShard).
     pub workers: usize,
     /// Lanes from which programs take memory to send from: two for each core that they run on.
@@ -22,6 +24,7 @@ impl Default for RemoteConfig {
     fn default() -> Self {
         Self {
             sockets_max: limits::REMOTE_SOCKETS_MAX,
+            connections_max: 0,
             workers: 1,
             lanes: limits::REMOTE_LANES,
             small: 8192,

@@ -43,6 +43,8 @@ impl Stack {
     /// Serves programs on other threads: this stack is the worker that the shard was made for.
     pub fn serve(&mut self, mut shard: RemoteShard) {
         shard.prepare(self.paths.len());
+        let owner = self.tcp.as_mut().map(|tcp| tcp.next_owner());
+        shard.tcp.prepare(self.tcp.as_ref().map_or(0, |tcp| tcp.set.places_max()), owner);
         if self.is_follower() {
             // Another stack may take its place.
             shard.home = self.place.clone();
@@ -81,6 +83,10 @@ impl Stack {
         for command in remote.take_histories() {
             self.carry_out_here(cx, &command);
         }
+        if let Some(mut remote) = self.remote.take() {
+            self.listen_again(cx, &mut remote);
+            self.remote = Some(remote);
+        }
     }
 
     /// Takes what programs sent and asked; bounded. Part of timed work.
@@ -101,6 +107,7 @@ impl Stack {
             spent += 1;
             self.decide(cx, &mut remote, request, until);
         }
+        spent += self.serve_connections(cx, &mut remote);
         self.remote = Some(remote);
         Units(spent)
     }
@@ -162,8 +169,19 @@ impl Stack {
         }
     }
 
+    /// Hands programs what arrived on their connections, and what timers have made of them.
+    pub(crate) fn deliver_streams(&mut self, cx: &mut Cx<'_>) {
+        if self.tcp.is_some()
+            && let Some(mut remote) = self.remote.take()
+        {
+            self.deliver_connections(cx, &mut remote);
+            self.remote = Some(remote);
+        }
+    }
+
     /// Hands each socket's datagrams and error to its program: at the end of a round.
-    pub(crate) fn deliver_to_programs(&mut self) {
+    pub(crate) fn deliver_to_programs(&mut self, cx: &mut Cx<'_>) {
+        self.deliver_streams(cx);
         let Some(remote) = &mut self.remote else { return };
         while let Some(socket) = self.udp.next_ready() {
             // The stack's own sockets are asked by their applications.

@@ -6,9 +6,11 @@
 
 use std::io;
 
+use floodwall_tcp::{ConnectionError, ListenError, OpenError};
 use floodwall_udp::{BindError, ConnectError, GroupError, IcmpError, SendError as UdpSendError};
 
 use crate::sockets::{SendError, StartError};
+use crate::tcp::TcpError;
 
 const EAGAIN: u32 = 11;
 const ENOMEM: u32 = 12;
@@ -21,11 +23,15 @@ const EPROTO: u32 = 71;
 const EDESTADDRREQ: u32 = 89;
 const EMSGSIZE: u32 = 90;
 const ENOPROTOOPT: u32 = 92;
+const EPROTONOSUPPORT: u32 = 93;
 const EAFNOSUPPORT: u32 = 97;
 const EADDRINUSE: u32 = 98;
 const EADDRNOTAVAIL: u32 = 99;
 const ENETUNREACH: u32 = 101;
 const ENOBUFS: u32 = 105;
+const ECONNABORTED: u32 = 103;
+const ECONNRESET: u32 = 104;
+const ETIMEDOUT: u32 = 110;
 const ECONNREFUSED: u32 = 111;
 const EHOSTUNREACH: u32 = 113;
 
@@ -52,6 +58,24 @@ impl Errno {
     pub(super) const TOO_MANY: Self = Self(ENFILE);
     /// Larger than a datagram may be.
     pub(super) const TOO_LONG: Self = Self(EMSGSIZE);
+
+    /// The peer reset the connection.
+    pub(super) const RESET: Self = Self(ECONNRESET);
+    /// This stack does not speak it.
+    pub(super) const NO_PROTOCOL: Self = Self(EPROTONOSUPPORT);
+
+    /// What a connection ended with. Behind the peer's end of data a reset is nobody's loss but the
+    /// writer's, as the kernel says it.
+    pub(super) const fn of_ended(error: ConnectionError, after_end: bool) -> Self {
+        Self(match error {
+            ConnectionError::Refused => ECONNREFUSED,
+            ConnectionError::Reset if after_end => EPIPE,
+            ConnectionError::Reset => ECONNRESET,
+            ConnectionError::TimedOut => ETIMEDOUT,
+            ConnectionError::Unreachable => EHOSTUNREACH,
+            _ => ECONNABORTED,
+        })
+    }
 
     /// Out of the slot's word; 0 is none.
     pub(super) fn from_word(word: u32) -> Option<Self> {
@@ -109,6 +133,20 @@ impl From<BindError> for Errno {
             BindError::AddrInUse | BindError::PortsExhausted | BindError::TableFull => EADDRINUSE,
             BindError::AddressFamily => EAFNOSUPPORT,
             BindError::Closed(_) => EPIPE,
+            _ => EINVAL,
+        })
+    }
+}
+
+impl From<TcpError> for Errno {
+    fn from(error: TcpError) -> Self {
+        Self(match error {
+            TcpError::Off => EPROTONOSUPPORT,
+            TcpError::NotOurs(_) => EADDRNOTAVAIL,
+            TcpError::NoRoute(_) => ENETUNREACH,
+            TcpError::Open(OpenError::TooMany) | TcpError::Listen(ListenError::TooMany) => ENFILE,
+            TcpError::Listen(ListenError::InUse) => EADDRINUSE,
+            TcpError::Open(OpenError::InUse | OpenError::NoPort) => EADDRNOTAVAIL,
             _ => EINVAL,
         })
     }

@@ -28,7 +28,7 @@ use super::errno::Errno;
 use super::request::{Ask, Asked, Ends, Request, question};
 use super::shared::Shared;
 use super::slot::{ERROR, STOPPED, Slot, SlotId};
-use super::waiters::{Direction, Parker, Ready, Waiters};
+use super::waiters::{Direction, Parker, Ready, Waited, Waiters};
 use super::wake::GroupId;
 use crate::multicast::GroupInterface;
 
@@ -319,17 +319,7 @@ impl UdpHandle {
         patience: Duration,
         mut poll: impl FnMut(&Self, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> io::Result<R> {
-        let parker = Parker::new();
-        let waker = parker.waker();
-        let mut cx = Context::from_waker(&waker);
-        loop {
-            if let Poll::Ready(done) = poll(self, &mut cx) {
-                return done;
-            }
-            if !parker.park(patience) {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
+        Parker::new().block(patience, |cx| poll(self, cx))
     }
 
     /// Waits until the handle may be read from or written to. Any number may wait.
@@ -341,44 +331,7 @@ impl UdpHandle {
     /// As [`UdpHandle::ready`] for one task that polls.
     pub fn poll_ready(&self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
         let (waiters, cell) = self.waiting(direction);
-        self.poll_ready_by(direction, || waiters.poll(cell, cx.waker()))
-    }
-
-    /// Whether it is ready, or `register` and sleep. An error is news of either direction, and is
-    /// left for the call that follows.
-    pub(super) fn poll_ready_by(
-        &self,
-        direction: Direction,
-        mut register: impl FnMut(),
-    ) -> Poll<io::Result<()>> {
-        let Some(slot) = self.slot() else { return Poll::Ready(Ok(())) };
-        loop {
-            let ready = match direction {
-                Direction::Read => self.news(slot, &mut lock(&self.read)).is_some(),
-                Direction::Write => self.is_writable(slot),
-            };
-            if ready {
-                return Poll::Ready(Ok(()));
-            }
-            register();
-            let parked = match direction {
-                Direction::Read => self.park_reader(),
-                Direction::Write => self.park_writer(slot),
-            };
-            if parked {
-                return Poll::Pending;
-            }
-        }
-    }
-
-    /// Who waits in a direction, and the cell that the worker knows.
-    pub(super) fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell) {
-        static NOBODY: std::sync::LazyLock<WakerCell> = std::sync::LazyLock::new(WakerCell::new);
-        let slot = self.slot();
-        match direction {
-            Direction::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
-            Direction::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
-        }
+        self.poll_ready_by(direction, &mut || waiters.poll(cell, cx.waker()))
     }
 
     /// Asks the control shard for something; notes what came of it.
@@ -484,6 +437,42 @@ fn peek_first(list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
 
 fn take_first(list: &mut PacketList) -> Option<ReceivedPacket> {
     ReceivedPacket::of(list.pop_front()?)
+}
+
+impl Waited for UdpHandle {
+    fn poll_ready_by(
+        &self,
+        direction: Direction,
+        register: &mut dyn FnMut(),
+    ) -> Poll<io::Result<()>> {
+        let Some(slot) = self.slot() else { return Poll::Ready(Ok(())) };
+        loop {
+            let ready = match direction {
+                Direction::Read => self.news(slot, &mut lock(&self.read)).is_some(),
+                Direction::Write => self.is_writable(slot),
+            };
+            if ready {
+                return Poll::Ready(Ok(()));
+            }
+            register();
+            let parked = match direction {
+                Direction::Read => self.park_reader(),
+                Direction::Write => self.park_writer(slot),
+            };
+            if parked {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell) {
+        static NOBODY: std::sync::LazyLock<WakerCell> = std::sync::LazyLock::new(WakerCell::new);
+        let slot = self.slot();
+        match direction {
+            Direction::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
+            Direction::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
+        }
+    }
 }
 
 impl Drop for UdpHandle {

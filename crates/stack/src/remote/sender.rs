@@ -21,7 +21,7 @@ use super::envelope::{self, Envelope};
 use super::errno::Errno;
 use super::handle::{Facts, UdpHandle, lock, would_block};
 use super::slot::Slot;
-use super::waiters::Direction;
+use super::waiters::{Direction, Waited};
 
 /// True bytes of the memory behind the smallest datagram.
 const SMALL_TRUE_BYTES: u32 = SMALL_BYTES as u32 + 128;

@@ -27,6 +27,7 @@ use super::history::History;
 use super::request::Request;
 use super::shared::Shared;
 use super::slot::{ERROR, SlotId};
+use super::tcp::{TcpPart, TcpRequest};
 use super::wake::Wakes;
 use crate::shards::Place;
 
@@ -72,7 +73,11 @@ pub struct RemoteShard {
     last: Option<u32>,
     /// Slots that are owed credit.
     owed: Vec<u32>,
-    wakes: Wakes,
+    pub(super) wakes: Wakes,
+    /// Programs' connections.
+    pub(super) tcp: TcpPart,
+    /// Memory of programs came home since those who wait for it were woken.
+    pub(super) gave_back: bool,
     /// Requests wait.
     pub(super) asked: bool,
     /// Requests that wait for a port, and until when.
@@ -98,8 +103,10 @@ impl RemoteShard {
         shared: Arc<Shared>,
         worker: usize,
         requests: Option<Receiver<Request>>,
+        desk: Receiver<TcpRequest>,
     ) -> Self {
         let slots = shared.slots.len();
+        let connections = shared.tcp.each;
         let free = if requests.is_some() { slots } else { 0 };
         Self {
             worker,
@@ -109,7 +116,9 @@ impl RemoteShard {
             first: None,
             last: None,
             owed: Vec::with_capacity(slots),
-            wakes: Wakes::new(worker, slots),
+            wakes: Wakes::new(worker, slots + connections),
+            tcp: TcpPart::new(worker, connections, desk),
+            gave_back: false,
             asked: false,
             put_off: Vec::new(),
             dry_at: None,
@@ -201,6 +210,8 @@ impl RemoteShard {
     /// how many datagrams of programs have died with it. Visits all slots.
     pub(crate) fn begin_again(&mut self) -> u64 {
         self.begins_again = true;
+        let shared = Arc::clone(&self.shared);
+        self.tcp.forget_connections(&shared, &mut self.wakes);
         self.slot_of.clear();
         let mut unsent = 0;
         for index in 0..self.locals.len() as u32 {
@@ -258,6 +269,8 @@ impl RemoteShard {
             last: self.last.take(),
             owed: take(&mut self.owed),
             wakes: core::mem::replace(&mut self.wakes, Wakes::new(self.worker, 0)),
+            tcp: core::mem::replace(&mut self.tcp, TcpPart::ended()),
+            gave_back: self.gave_back,
             asked: self.asked,
             put_off: take(&mut self.put_off),
             dry_at: self.dry_at,
@@ -276,7 +289,10 @@ impl RemoteShard {
         let shared = Arc::clone(&self.shared);
         let Some(bell) = shared.bells.get(self.worker) else { return };
         for index in bell.bell.take(|index| shared.link(index)) {
-            if index as usize == shared.slots.len() {
+            let behind = (index as usize).checked_sub(shared.slots.len());
+            if let Some(number) = behind.and_then(|number| number.checked_sub(1)) {
+                self.tcp.hear(number, shared.tcp.desks.len());
+            } else if behind.is_some() {
                 self.asked = true;
             } else {
                 self.queue(index);
@@ -373,7 +389,7 @@ impl RemoteShard {
 
     /// The packets of the last calls have left: gives credit back, and wakes.
     pub(crate) fn departed(&mut self) {
-        let sent = !self.owed.is_empty();
+        let sent = !self.owed.is_empty() | core::mem::take(&mut self.gave_back);
         while let Some(index) = self.owed.pop() {
             let Some(local) = self.locals.get_mut(index as usize) else { continue };
             let owed = core::mem::take(&mut local.owed);
@@ -387,8 +403,8 @@ impl RemoteShard {
         }
         if self.shared.dry.has_rung() && (sent || core::mem::take(&mut self.dry_due)) {
             self.dry_at = None;
-            for slot in self.shared.dry_slots() {
-                self.wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());
+            for (group, writer) in self.shared.dry_slots() {
+                self.wakes.gather(group, writer);
             }
         }
         if !self.wakes.is_empty() {
@@ -407,7 +423,7 @@ impl RemoteShard {
     /// When the worker must come by.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
-        if rung || self.asked || self.first.is_some() {
+        if rung || self.asked || self.first.is_some() || self.tcp.is_busy() {
             return Some(Instant::ORIGIN);
         }
         let dry = self.shared.dry.has_rung() && self.controls();
@@ -418,7 +434,8 @@ impl RemoteShard {
     /// Whether the worker may sleep: nobody has rung. Who rings from now on wakes it.
     pub(crate) fn rests(&self) -> bool {
         let bell = self.shared.bells.get(self.worker);
-        self.first.is_none() && !self.asked && bell.is_none_or(|bell| bell.bell.park())
+        let idle = self.first.is_none() && !self.asked && !self.tcp.is_busy();
+        idle && bell.is_none_or(|bell| bell.bell.park())
     }
 
     /// Requests that wait, a few a round: those that were put off, and until when, first.

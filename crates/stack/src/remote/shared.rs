@@ -6,13 +6,14 @@
 
 use core::net::SocketAddr;
 use core::task::Waker;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 
 use floodwall_base::{WorkerId, limits};
 use floodwall_packet::{Lane, Pool, PoolConfig, PoolError, Region};
-use floodwall_sync::{CachePadded, Doorbell, Ring};
+use floodwall_sync::{CachePadded, Doorbell, Ring, WakerCell};
+use floodwall_tcp::Settings;
 use floodwall_udp::SocketSettings;
 
 use super::config::RemoteConfig;
@@ -21,6 +22,7 @@ use super::handle::UdpHandle;
 use super::request::{Asked, Request, question};
 use super::shard::RemoteShard;
 use super::slot::{STOPPED, Slot};
+use super::tcp::{AskedListen, Listen, Listening, TcpHandle, TcpRequest, TcpShared, TcpSlot};
 use super::wake::{Groups, RuntimeGroup};
 
 /// A worker's doorbell, and how it is woken where it sleeps.
@@ -43,15 +45,21 @@ pub(super) struct Shared {
     /// The control shard has been told that requests wait.
     pub(super) asked: AtomicBool,
     pub(super) asked_link: AtomicU32,
+    /// The connections'.
+    pub(super) tcp: TcpShared,
 }
 
 impl Shared {
-    /// The link of a slot in its home's doorbell; the place behind the last slot is the requests'.
+    /// The link of a slot in its home's doorbell; the place behind the last slot is the requests',
+    /// and behind it are TCP's.
     #[inline]
     pub(super) fn link(&self, index: u32) -> Option<&AtomicU32> {
         match self.slots.get(index as usize) {
             Some(slot) => Some(&slot.link),
-            None => (index as usize == self.slots.len()).then_some(&self.asked_link),
+            None => match (index as usize).checked_sub(self.slots.len())? {
+                0 => Some(&self.asked_link),
+                number => self.tcp.link(number - 1),
+            },
         }
     }
 
@@ -115,23 +123,34 @@ impl Shared {
         Some(self.lanes.get(mine % count)?.enter(act))
     }
 
-    /// Puts a slot among those that wait for memory.
+    /// What stands for a slot, by its number in the doorbell, among those that wait for memory.
+    fn thirst(&self, index: u32) -> Option<Thirst<'_>> {
+        if let Some(slot) = self.slots.get(index as usize) {
+            let Slot { dry_link, dry, writer, write_group, .. } = slot;
+            return Some(Thirst { link: dry_link, dry, writer, group: write_group });
+        }
+        let TcpSlot { dry_link, dry, writer, write_group, .. } =
+            self.tcp.slot(index.checked_sub(self.tcp_bell(0))?)?;
+        Some(Thirst { link: dry_link, dry, writer, group: write_group })
+    }
+
+    /// Puts a slot, by its number in the doorbell, among those that wait for memory.
     pub(super) fn wait_for_memory(&self, index: u32) {
-        if let Some(slot) = self.slots.get(index as usize)
-            && slot.dry.swap(1, Ordering::AcqRel) == 0
+        if let Some(thirst) = self.thirst(index)
+            && thirst.dry.swap(1, Ordering::AcqRel) == 0
         {
             // Never stopped: whoever stops the stack wakes all the same.
-            let _ = self.dry.ring(index, &slot.dry_link);
+            let _ = self.dry.ring(index, thirst.link);
         }
     }
 
-    /// The slots that wait for memory, which may ring again.
-    pub(super) fn dry_slots(&self) -> impl Iterator<Item = &Slot> {
-        let rung = self.dry.take(|index| self.slots.get(index as usize).map(|s| &s.dry_link));
+    /// The slots that wait for memory, which may ring again: whose runtime, and who waits.
+    pub(super) fn dry_slots(&self) -> impl Iterator<Item = (u8, Option<Waker>)> {
+        let rung = self.dry.take(|index| self.thirst(index).map(|thirst| thirst.link));
         rung.filter_map(|index| {
-            let slot = self.slots.get(index as usize)?;
-            slot.dry.swap(0, Ordering::AcqRel);
-            Some(slot)
+            let thirst = self.thirst(index)?;
+            thirst.dry.swap(0, Ordering::AcqRel);
+            Some((thirst.group.load(Ordering::Relaxed), thirst.writer.take()))
         })
     }
 
@@ -151,7 +170,16 @@ impl Shared {
             slot.reader.take().into_iter().for_each(Waker::wake);
             slot.writer.take().into_iter().for_each(Waker::wake);
         }
+        self.tcp.stop();
     }
+}
+
+/// A slot, of whichever kind, whose writer waits for memory.
+struct Thirst<'a> {
+    link: &'a AtomicU32,
+    dry: &'a AtomicU8,
+    writer: &'a WakerCell,
+    group: &'a AtomicU8,
 }
 
 /// See the file's head.
@@ -180,21 +208,25 @@ impl Remote {
         let lanes: Result<Vec<Lane>, PoolError> = (0..lanes).map(|_| region.lane()).collect();
         let (requests, asked) = sync_channel(limits::REMOTE_REQUESTS_MAX);
         let sockets_max = config.sockets_max.clamp(1, limits::UDP_SOCKETS_MAX);
+        let (tcp, mut desks) = TcpShared::new(workers, config.connections_max);
         let bell = || CachePadded::new(Bell { bell: Doorbell::new(), alarm: OnceLock::new() });
         let shared = Arc::new(Shared {
             slots: (0..sockets_max).map(|_| Slot::new()).collect(),
             bells: (0..workers).map(|_| bell()).collect(),
-            groups: Groups::new(workers, sockets_max),
+            groups: Groups::new(workers, sockets_max + config.connections_max),
             dry: CachePadded::new(Doorbell::new()),
             freed: CachePadded::new(Doorbell::new()),
             lanes: lanes?.into_iter().map(CachePadded::new).collect(),
             requests,
             asked: AtomicBool::new(false),
             asked_link: AtomicU32::new(0),
+            tcp,
         });
         let mut asked = Some(asked);
-        let shards = (0..workers)
-            .map(|worker| RemoteShard::new(Arc::clone(&shared), worker, asked.take()))
+        let shards = desks
+            .drain(..)
+            .enumerate()
+            .map(|(worker, desk)| RemoteShard::new(Arc::clone(&shared), worker, asked.take(), desk))
             .collect();
         Ok((Self { shared }, shards))
     }
@@ -216,6 +248,52 @@ impl Remote {
         let (reply, asked) = question();
         let settings = Box::new(settings);
         self.shared.request(Request::Bind { local, settings, reply });
+        asked
+    }
+
+    /// Listens at one of the host's addresses or at the unspecified one, at a port or (port 0) at
+    /// an ephemeral one. The answer comes when every shard listens. At most `backlog` connections
+    /// of each shard wait to be accepted, and `REMOTE_ACCEPT_MAX` beyond.
+    ///
+    /// # Errors
+    /// In the answer: `AddrInUse`, `AddrNotAvailable`; `WouldBlock` where too many requests wait;
+    /// `BrokenPipe` where the stack has stopped.
+    pub fn listen_tcp(&self, local: SocketAddr, settings: Settings, backlog: usize) -> AskedListen {
+        let (reply, asked) = question();
+        let listening = Arc::new(Listening::new());
+        self.shared.tcp.note(Arc::downgrade(&listening));
+        let listen = Listen {
+            listening: Arc::clone(&listening),
+            local,
+            settings: Box::new(settings),
+            backlog,
+            reply: Some(Arc::new(reply)),
+        };
+        if let Err(request) = self.shared.ask_worker(0, TcpRequest::Listen(listen)) {
+            request.refuse(Errno::AGAIN);
+        }
+        AskedListen { asked, made: Some((Arc::clone(&self.shared), listening)) }
+    }
+
+    /// Opens a connection, from an end or a part of one where `local` names it, on a worker in its
+    /// turn. The answer comes when the first segment has left: wait for
+    /// [`TcpHandle::poll_opened`] then.
+    ///
+    /// # Errors
+    /// In the answer: `NetworkUnreachable`, `AddrNotAvailable`, `InvalidInput`; `WouldBlock` where
+    /// too many requests wait; `BrokenPipe` where the stack has stopped; too many connections
+    /// (`ENFILE`).
+    pub fn connect_tcp(
+        &self,
+        local: Option<SocketAddr>,
+        peer: SocketAddr,
+        settings: Settings,
+    ) -> Asked<TcpHandle> {
+        let (reply, asked) = question();
+        let request = TcpRequest::Connect { local, peer, settings: Box::new(settings), reply };
+        if let Err(request) = self.shared.ask_worker(self.shared.tcp.next_worker(), request) {
+            request.refuse(Errno::AGAIN);
+        }
         asked
     }
 

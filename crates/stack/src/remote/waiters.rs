@@ -18,8 +18,6 @@ use std::task::Wake;
 
 use floodwall_sync::WakerCell;
 
-use super::handle::UdpHandle;
-
 /// What somebody waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
@@ -119,17 +117,30 @@ impl Waiters {
     }
 }
 
+/// What can be waited for: a handle of any kind.
+pub(super) trait Waited: Send + Sync {
+    /// Who waits in a direction, and the cell that the worker knows.
+    fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell);
+
+    /// Whether it is ready, or `register` and sleep. An error is news of either direction, and is
+    /// left for the call that follows.
+    fn poll_ready_by(
+        &self,
+        direction: Direction,
+        register: &mut dyn FnMut(),
+    ) -> Poll<io::Result<()>>;
+}
+
 /// A handle that will be ready: to be read from or written to. Any number may wait on one handle;
 /// all are woken, and who finds nothing waits again. May be dropped at any time.
-#[derive(Debug)]
 pub struct Ready<'a> {
-    handle: &'a UdpHandle,
+    handle: &'a dyn Waited,
     direction: Direction,
     key: Option<u64>,
 }
 
 impl<'a> Ready<'a> {
-    pub(super) const fn new(handle: &'a UdpHandle, direction: Direction) -> Self {
+    pub(super) const fn new(handle: &'a dyn Waited, direction: Direction) -> Self {
         Self { handle, direction, key: None }
     }
 
@@ -145,7 +156,13 @@ impl Future for Ready<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (handle, direction) = (self.handle, self.direction);
-        handle.poll_ready_by(direction, || self.register(cx.waker()))
+        handle.poll_ready_by(direction, &mut || self.register(cx.waker()))
+    }
+}
+
+impl core::fmt::Debug for Ready<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Ready").field("direction", &self.direction).finish_non_exhaustive()
     }
 }
 
@@ -181,6 +198,24 @@ impl Parker {
 
     pub(super) fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.0))
+    }
+
+    /// Polls until it is ready, sleeping in between, `patience` at most each time.
+    pub(super) fn block<R>(
+        &self,
+        patience: Duration,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<R>>,
+    ) -> io::Result<R> {
+        let waker = self.waker();
+        let mut cx = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(done) = poll(&mut cx) {
+                return done;
+            }
+            if !self.park(patience) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
     }
 
     /// Blocks until the waker is woken, or has been since the last time; `false` where that did not

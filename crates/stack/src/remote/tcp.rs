@@ -1,0 +1,32 @@
+//! TCP for programs on other threads: streams, listeners, and the worker's side of both.
+//!
+//! As for UDP: a slab of slots with two one-word mailboxes each, one doorbell a worker, no lock
+//! that a program may hold. A connection lives on one worker, whose slots these are; so nothing is
+//! repeated on other shards but listeners, of which each shard has one behind the same handle.
+//! Invariants: at most two copies of a byte between a program's memory and the wire, both made by
+//! the program's thread (`tests/remote` counts them: the worker copies none); what is handed to a
+//! program and not read closes the peer's window; a slot is free when its program has let go.
+//!
+//! # Under flood
+//! Strangers fill accept queues with proven connections: bounded by the listener's backlog and by
+//! `REMOTE_ACCEPT_MAX` beyond it; each takes one slot of `connections_max`, and where none is free
+//! it waits in the engine's queue. What they send is bounded by each connection's receive limit.
+
+mod listener;
+mod options;
+mod part;
+mod request;
+mod serve;
+mod shared;
+mod slot;
+mod stream;
+mod write;
+
+pub use listener::{AskedListen, ListenHandle};
+pub use stream::TcpHandle;
+
+pub(super) use listener::Listening;
+pub(super) use part::TcpPart;
+pub(super) use request::{Listen, TcpRequest};
+pub(super) use shared::TcpShared;
+pub(super) use slot::TcpSlot;

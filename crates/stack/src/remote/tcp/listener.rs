@@ -1,0 +1,280 @@
+//! `ListenHandle`: a listener as a program has it, one for all shards.
+//!
+//! Each shard has a listener of its own behind it and rings for every connection that is finished;
+//! who accepts takes the whole list. Invariants: what is in the list is in nobody else's hands; a
+//! connection that a shard finishes after the handle was dropped is reset by that shard.
+
+use core::future::Future;
+use core::net::SocketAddr;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use floodwall_base::limits;
+use floodwall_sync::{Doorbell, Ring, WakerCell};
+
+use super::stream::TcpHandle;
+use crate::remote::errno::Errno;
+use crate::remote::handle::{lock, would_block};
+use crate::remote::request::{Asked, question};
+use crate::remote::shared::Shared;
+use crate::remote::waiters::{Direction, Parker, Ready, Waited, Waiters};
+use crate::remote::wake::GroupId;
+
+/// What a listener's program and all workers share.
+pub(in crate::remote) struct Listening {
+    /// Slots of finished connections, linked by `accept_link`.
+    pub(in crate::remote) finished: Doorbell,
+    /// How many those are, and those that the program has taken out and not accepted.
+    waiting: AtomicU32,
+    /// Workers that have more and found no room.
+    stalled: AtomicU64,
+    pub(in crate::remote) waker: WakerCell,
+    pub(in crate::remote) group: AtomicU8,
+    /// The program has let go of it.
+    pub(in crate::remote) gone: AtomicBool,
+}
+
+impl Listening {
+    pub(in crate::remote) fn new() -> Self {
+        Self {
+            finished: Doorbell::new(),
+            waiting: AtomicU32::new(0),
+            stalled: AtomicU64::new(0),
+            waker: WakerCell::new(),
+            group: AtomicU8::new(0),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    pub(in crate::remote) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Whether a worker may hand one more over; else the worker is called when it may.
+    pub(in crate::remote) fn has_room(&self, worker: usize) -> bool {
+        let full = || self.waiting.load(Ordering::SeqCst) >= limits::REMOTE_ACCEPT_MAX;
+        if !full() {
+            return true;
+        }
+        self.stalled.fetch_or(1 << (worker % 64), Ordering::SeqCst);
+        !full()
+    }
+
+    /// Hands a connection over; `None`: nobody will accept it. What is in it: who waits for one.
+    pub(in crate::remote) fn hand_over(
+        &self,
+        index: u32,
+        link: &AtomicU32,
+    ) -> Option<Option<Waker>> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        match self.finished.ring(index, link) {
+            Ok(Ring::Wake) => Some(self.waker.take()),
+            Ok(Ring::Heard) => Some(None),
+            Err(_) => None,
+        }
+    }
+
+    /// Nobody serves it any more.
+    pub(in crate::remote) fn stop(&self) {
+        self.finished.stop();
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+/// An answer that will come: a future, or wait for it ([`AskedListen::wait`]).
+#[must_use = "the answer comes here"]
+pub struct AskedListen {
+    pub(in crate::remote) asked: Asked<SocketAddr>,
+    pub(in crate::remote) made: Option<(Arc<Shared>, Arc<Listening>)>,
+}
+
+impl AskedListen {
+    fn made(&mut self, local: io::Result<SocketAddr>) -> io::Result<ListenHandle> {
+        let local = local?;
+        let (shared, listening) = self.made.take().ok_or_else(|| Errno::STOPPED.into_io())?;
+        Ok(ListenHandle::new(shared, listening, local))
+    }
+
+    /// Blocks the thread until the answer comes, `patience` at most. Not for a worker's thread.
+    ///
+    /// # Errors
+    /// Nobody listens; or no answer came in time (`TimedOut`).
+    pub fn wait(mut self, patience: Duration) -> io::Result<ListenHandle> {
+        let (_, unused) = question();
+        let answer = core::mem::replace(&mut self.asked, unused).wait(patience);
+        self.made(answer)
+    }
+}
+
+impl Future for AskedListen {
+    type Output = io::Result<ListenHandle>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = core::task::ready!(Pin::new(&mut self.asked).poll(cx));
+        Poll::Ready(self.made(answer))
+    }
+}
+
+/// Who asked has lost interest: what may have been opened is closed again.
+impl Drop for AskedListen {
+    fn drop(&mut self) {
+        if let Some((shared, listening)) = self.made.take() {
+            let nowhere = SocketAddr::from(([0; 4], 0));
+            drop(ListenHandle::new(shared, listening, nowhere));
+        }
+    }
+}
+
+impl core::fmt::Debug for AskedListen {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("AskedListen").finish_non_exhaustive()
+    }
+}
+
+/// See the file's head.
+pub struct ListenHandle {
+    shared: Arc<Shared>,
+    listening: Arc<Listening>,
+    local: SocketAddr,
+    taken: Mutex<VecDeque<u32>>,
+    waiting: Waiters,
+}
+
+impl ListenHandle {
+    pub(in crate::remote) fn new(
+        shared: Arc<Shared>,
+        listening: Arc<Listening>,
+        local: SocketAddr,
+    ) -> Self {
+        let taken = Mutex::new(VecDeque::new());
+        Self { shared, listening, local, taken, waiting: Waiters::default() }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Says which runtime's tasks accept here. Before the poll that may have to wait.
+    #[inline]
+    pub fn set_group(&self, group: GroupId) {
+        self.listening.group.store(group.0, Ordering::Relaxed);
+    }
+
+    /// The next connection's slot.
+    fn take(&self) -> Option<u32> {
+        let mut taken = lock(&self.taken);
+        if taken.is_empty() {
+            let slots = &self.shared.tcp.slots;
+            let link = |index: u32| slots.get(index as usize).map(|slot| &slot.accept_link);
+            taken.extend(self.listening.finished.take(link));
+        }
+        taken.pop_front()
+    }
+
+    /// The next connection; `None`: none is there.
+    fn accept(&self) -> Option<io::Result<TcpHandle>> {
+        let Some(index) = self.take() else {
+            let stopped = self.listening.finished.is_stopped();
+            return stopped.then(|| Err(Errno::STOPPED.into_io()));
+        };
+        self.listening.waiting.fetch_sub(1, Ordering::SeqCst);
+        let stalled = self.listening.stalled.swap(0, Ordering::SeqCst);
+        if stalled != 0 {
+            let all = 0..self.shared.tcp.desks.len();
+            let those = all.filter(|worker| stalled & 1 << (worker % 64) != 0);
+            those.for_each(|worker| self.shared.call_desk(worker));
+        }
+        Some(Ok(TcpHandle::new(Arc::clone(&self.shared), index)))
+    }
+
+    /// Takes a connection that is there.
+    ///
+    /// # Errors
+    /// `WouldBlock`; `BrokenPipe` where the stack has stopped.
+    pub fn try_accept(&self) -> io::Result<TcpHandle> {
+        self.accept().unwrap_or_else(would_block)
+    }
+
+    /// As [`ListenHandle::try_accept`], and registers the task where none is there. Of several
+    /// tasks that poll, the last one is woken; see [`ListenHandle::ready`].
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<TcpHandle>> {
+        loop {
+            if let Some(accepted) = self.accept() {
+                return Poll::Ready(accepted);
+            }
+            self.waiting.poll(&self.listening.waker, cx.waker());
+            if self.park() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Sleeps; `false`: look again.
+    fn park(&self) -> bool {
+        self.listening.finished.park() && !self.listening.finished.is_stopped()
+    }
+
+    /// Waits until a connection may be accepted. Any number may wait.
+    #[must_use]
+    pub const fn ready(&self) -> Ready<'_> {
+        Ready::new(self, Direction::Read)
+    }
+
+    /// Blocks the thread until a connection is there, `patience` at most.
+    ///
+    /// # Errors
+    /// As [`ListenHandle::try_accept`], and `TimedOut` instead of `WouldBlock`.
+    pub fn accept_blocking(&self, patience: Duration) -> io::Result<TcpHandle> {
+        Parker::new().block(patience, |cx| self.poll_accept(cx))
+    }
+}
+
+impl Waited for ListenHandle {
+    fn waiting(&self, _direction: Direction) -> (&Waiters, &WakerCell) {
+        (&self.waiting, &self.listening.waker)
+    }
+
+    fn poll_ready_by(
+        &self,
+        _direction: Direction,
+        register: &mut dyn FnMut(),
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let here = !lock(&self.taken).is_empty();
+            let finished = &self.listening.finished;
+            if here || finished.has_rung() || finished.is_stopped() {
+                return Poll::Ready(Ok(()));
+            }
+            register();
+            if self.park() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Drop for ListenHandle {
+    fn drop(&mut self) {
+        self.listening.gone.store(true, Ordering::Release);
+        self.listening.finished.stop();
+        // What is finished later is reset by its worker.
+        while let Some(index) = self.take() {
+            TcpHandle::new(Arc::clone(&self.shared), index).reset();
+        }
+        let workers = self.shared.tcp.desks.len();
+        (0..workers).for_each(|worker| self.shared.call_desk(worker));
+    }
+}
+
+impl core::fmt::Debug for ListenHandle {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ListenHandle").field("local", &self.local).finish_non_exhaustive()
+    }
+}

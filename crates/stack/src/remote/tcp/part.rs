@@ -1,0 +1,220 @@
+//! `TcpPart`: what a worker alone knows of its programs' connections and listeners.
+//!
+//! Owned by the worker's [`RemoteShard`](crate::remote::RemoteShard); what is done with it stands
+//! in `serve.rs`. Invariant: a slot is free, or belongs to a connection or to a program that has
+//! not let go of one that is over; it is in the queue at most once.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+
+use floodwall_base::limits;
+use floodwall_sync::mailbox::Bits;
+use floodwall_tcp::{ConnectionId, ListenerId};
+
+use super::options::Options;
+use super::request::{Listen, TcpRequest};
+use super::slot::{ENDED, TcpSlot};
+use crate::remote::errno::Errno;
+use crate::remote::shard::NONE;
+use crate::remote::shared::Shared;
+use crate::remote::wake::Wakes;
+
+/// What the worker alone knows of a slot.
+#[derive(Clone, Default)]
+pub(in crate::remote) struct TcpLocal {
+    /// Its connection; none where that is over.
+    pub(in crate::remote) id: Option<ConnectionId>,
+    /// True bytes that were taken of its credit and not given back.
+    pub(in crate::remote) charged: u32,
+    /// Credit with which it began, a part of which wakes its writer.
+    pub(in crate::remote) limit: u32,
+    /// True bytes that may be handed out and not consumed.
+    pub(in crate::remote) receive: u32,
+    pub(in crate::remote) options: Options,
+    pub(in crate::remote) opened: bool,
+    /// Its program has been told of the peer's end, or of an error.
+    pub(in crate::remote) told: bool,
+    pub(in crate::remote) queued: bool,
+    /// It stood in the doorbell since its mailbox was taken last.
+    pub(in crate::remote) rung: bool,
+}
+
+/// A listener of this shard.
+pub(in crate::remote) struct Open {
+    pub(in crate::remote) id: ListenerId,
+    pub(in crate::remote) listen: Listen,
+}
+
+/// See the file's head.
+pub(in crate::remote) struct TcpPart {
+    worker: usize,
+    requests: Receiver<TcpRequest>,
+    /// Of this worker's slots.
+    pub(in crate::remote) locals: Box<[TcpLocal]>,
+    /// The slot of each connection, by its place; [`NONE`] for the stack's own.
+    slot_of: Vec<u32>,
+    free: Vec<u32>,
+    queue: VecDeque<u32>,
+    /// Who tells the engine apart from other applications.
+    pub(in crate::remote) owner: Option<u32>,
+    pub(in crate::remote) listeners: Vec<Open>,
+    /// Requests wait, or a listener has gone, or has room again.
+    pub(in crate::remote) asked: bool,
+    /// Listeners of this shard that other shards are still to be told of.
+    pub(in crate::remote) deferred: VecDeque<(usize, Listen)>,
+    /// The passive opens that were looked at.
+    pub(in crate::remote) seen: u64,
+}
+
+impl TcpPart {
+    pub(in crate::remote) fn new(
+        worker: usize,
+        each: usize,
+        requests: Receiver<TcpRequest>,
+    ) -> Self {
+        let first = (worker * each) as u32;
+        Self {
+            worker,
+            requests,
+            locals: vec![TcpLocal::default(); each].into(),
+            slot_of: Vec::new(),
+            free: (first..first + each as u32).rev().collect(),
+            queue: VecDeque::with_capacity(each),
+            owner: None,
+            listeners: Vec::new(),
+            asked: false,
+            deferred: VecDeque::new(),
+            seen: u64::MAX,
+        }
+    }
+
+    /// One that nobody serves any more.
+    pub(in crate::remote) fn ended() -> Self {
+        Self::new(0, 0, std::sync::mpsc::sync_channel(0).1)
+    }
+
+    /// Makes room for the connections of a stack that knows us by this number.
+    pub(in crate::remote) fn prepare(&mut self, connections_max: usize, owner: Option<u32>) {
+        self.slot_of.clear();
+        self.slot_of.resize(connections_max, NONE);
+        self.owner = owner;
+        self.seen = u64::MAX;
+    }
+
+    pub(in crate::remote) fn local(&mut self, index: u32) -> Option<&mut TcpLocal> {
+        let first = self.worker * self.locals.len();
+        self.locals.get_mut((index as usize).checked_sub(first)?)
+    }
+
+    /// Something was rung for: a desk, or a slot by its number.
+    pub(in crate::remote) fn hear(&mut self, number: usize, workers: usize) {
+        if number < workers {
+            self.asked = true;
+            return;
+        }
+        let index = (number - workers) as u32;
+        if let Some(local) = self.local(index) {
+            local.rung = true;
+        }
+        self.queue(index);
+    }
+
+    /// Puts a slot last, unless it is in the queue.
+    pub(in crate::remote) fn queue(&mut self, index: u32) {
+        if let Some(local) = self.local(index)
+            && !core::mem::replace(&mut local.queued, true)
+        {
+            self.queue.push_back(index);
+        }
+    }
+
+    /// Takes the slot that has waited longest, and whether it was rung for.
+    pub(in crate::remote) fn next(&mut self) -> Option<(u32, bool)> {
+        let index = self.queue.pop_front()?;
+        let local = self.local(index)?;
+        local.queued = false;
+        Some((index, core::mem::take(&mut local.rung)))
+    }
+
+    /// Whether something is to be done.
+    pub(in crate::remote) fn is_busy(&self) -> bool {
+        self.asked || !self.queue.is_empty() || !self.deferred.is_empty()
+    }
+
+    /// The slot of a connection.
+    pub(in crate::remote) fn slot_of(&self, id: ConnectionId) -> Option<u32> {
+        self.slot_of.get(id.index()).copied().filter(|slot| *slot != NONE)
+    }
+
+    /// Takes a slot for a connection. The caller has looked whether there is one.
+    pub(in crate::remote) fn take_slot(
+        &mut self,
+        id: ConnectionId,
+        local: TcpLocal,
+    ) -> Option<u32> {
+        let index = self.free.pop()?;
+        if let Some(place) = self.slot_of.get_mut(id.index()) {
+            *place = index;
+        }
+        if let Some(here) = self.local(index) {
+            *here = TcpLocal { id: Some(id), ..local };
+        }
+        Some(index)
+    }
+
+    pub(in crate::remote) fn has_slot(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// The program has let go: the slot may be used again. Returns what was its connection.
+    pub(in crate::remote) fn free(&mut self, index: u32, slot: &TcpSlot) -> Option<ConnectionId> {
+        let id = self.local(index).and_then(|local| core::mem::take(local).id);
+        if let Some(place) = id.and_then(|id| self.slot_of.get_mut(id.index())) {
+            *place = NONE;
+        }
+        slot.clear();
+        self.free.push(index);
+        id
+    }
+
+    /// Requests that wait, a few a round.
+    pub(in crate::remote) fn take_requests(&mut self, shared: &Shared) -> Vec<TcpRequest> {
+        if !core::mem::take(&mut self.asked) {
+            return Vec::new();
+        }
+        if let Some(desk) = shared.tcp.desks.get(self.worker) {
+            desk.asked.swap(false, Ordering::AcqRel);
+        }
+        let some: Vec<_> = self.requests.try_iter().take(limits::REMOTE_CONNECTS_ROUND).collect();
+        self.asked = some.len() == limits::REMOTE_CONNECTS_ROUND;
+        some
+    }
+
+    /// The stack that had the connections is no more: their programs are told that they were reset.
+    pub(in crate::remote) fn forget_connections(&mut self, shared: &Shared, wakes: &mut Wakes) {
+        let first = self.worker * self.locals.len();
+        for (number, local) in self.locals.iter_mut().enumerate() {
+            let Some(slot) = shared.tcp.slots.get(first + number) else { continue };
+            if local.id.take().is_none() {
+                continue;
+            }
+            slot.error.swap(Errno::RESET.word(), Ordering::AcqRel);
+            slot.state.fetch_or(ENDED, Ordering::AcqRel);
+            slot.rx.set(Bits::RESET);
+            wakes.gather(slot.read_group.load(Ordering::Relaxed), slot.reader.take());
+            wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());
+        }
+    }
+
+    /// Listeners whose programs have let go of them.
+    pub(in crate::remote) fn gone(&mut self) -> Vec<ListenerId> {
+        let is_gone = |open: &mut Open| open.listen.listening.is_gone();
+        self.listeners.extract_if(.., is_gone).map(|open| open.id).collect()
+    }
+
+    /// What the next stack opens again.
+    pub(in crate::remote) fn take_listeners(&mut self) -> Vec<Listen> {
+        self.listeners.drain(..).map(|open| Listen { reply: None, ..open.listen }).collect()
+    }
+}

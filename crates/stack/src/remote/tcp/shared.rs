@@ -1,0 +1,143 @@
+//! What programs and workers share of TCP: the slots of every worker, and its queue of requests.
+
+use core::task::Waker;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Mutex, PoisonError, Weak};
+
+use floodwall_base::limits;
+use floodwall_sync::CachePadded;
+
+use super::listener::Listening;
+use super::request::TcpRequest;
+use super::slot::{FactsCell, STOPPED, TcpSlot};
+use crate::remote::errno::Errno;
+use crate::remote::shared::Shared;
+
+/// Where requests of one worker wait.
+pub(in crate::remote) struct Desk {
+    requests: SyncSender<TcpRequest>,
+    /// The worker has been told that something waits here, or that a listener has gone.
+    pub(in crate::remote) asked: AtomicBool,
+    pub(in crate::remote) link: AtomicU32,
+}
+
+/// See the file's head.
+pub(in crate::remote) struct TcpShared {
+    /// Each worker's slots behind those of the one before.
+    pub(in crate::remote) slots: Box<[TcpSlot]>,
+    pub(in crate::remote) facts: Box<[FactsCell]>,
+    /// Slots of one worker.
+    pub(in crate::remote) each: usize,
+    pub(in crate::remote) desks: Box<[CachePadded<Desk>]>,
+    /// Whom to tell of the end.
+    listeners: Mutex<Vec<Weak<Listening>>>,
+    /// The worker that is asked for the next connection.
+    turn: AtomicUsize,
+}
+
+impl TcpShared {
+    pub(in crate::remote) fn new(workers: usize, each: usize) -> (Self, Vec<Receiver<TcpRequest>>) {
+        let mut receivers = Vec::new();
+        let desk = |receivers: &mut Vec<_>| {
+            let (requests, receiver) = sync_channel(limits::REMOTE_CONNECTS_MAX);
+            receivers.push(receiver);
+            let (asked, link) = (AtomicBool::new(false), AtomicU32::new(0));
+            CachePadded::new(Desk { requests, asked, link })
+        };
+        let all = workers * each;
+        let shared = Self {
+            slots: (0..all).map(|_| TcpSlot::new()).collect(),
+            facts: (0..all).map(|_| FactsCell::default()).collect(),
+            each,
+            desks: (0..workers).map(|_| desk(&mut receivers)).collect(),
+            listeners: Mutex::new(Vec::new()),
+            turn: AtomicUsize::new(0),
+        };
+        (shared, receivers)
+    }
+
+    /// The worker that has a slot.
+    pub(in crate::remote) fn home(&self, index: u32) -> usize {
+        index as usize / self.each.max(1)
+    }
+
+    pub(in crate::remote) fn slot(&self, index: u32) -> Option<&TcpSlot> {
+        self.slots.get(index as usize)
+    }
+
+    /// The link in a doorbell of what has this number among TCP's: the desks, then the slots.
+    pub(in crate::remote) fn link(&self, number: usize) -> Option<&AtomicU32> {
+        match self.desks.get(number) {
+            Some(desk) => Some(&desk.link),
+            None => self.slots.get(number - self.desks.len()).map(|slot| &slot.link),
+        }
+    }
+
+    /// Notes a listener, so that it is told of the end.
+    pub(in crate::remote) fn note(&self, listening: Weak<Listening>) {
+        let mut all = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|listening| listening.strong_count() > 0);
+        all.push(listening);
+    }
+
+    /// A worker in its turn.
+    pub(in crate::remote) fn next_worker(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed) % self.desks.len().max(1)
+    }
+
+    /// Everybody is told that nobody serves any more.
+    pub(in crate::remote) fn stop(&self) {
+        for slot in &self.slots {
+            slot.rx.set(STOPPED);
+            slot.reader.take().into_iter().for_each(Waker::wake);
+            slot.writer.take().into_iter().for_each(Waker::wake);
+        }
+        let all = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).for_each(|listening| listening.stop());
+    }
+}
+
+impl Shared {
+    /// The number of a worker's desk in its doorbell.
+    pub(in crate::remote) fn desk_bell(&self, worker: usize) -> u32 {
+        (self.slots.len() + 1 + worker) as u32
+    }
+
+    /// The number of a connection's slot in its worker's doorbell.
+    pub(in crate::remote) fn tcp_bell(&self, index: u32) -> u32 {
+        self.desk_bell(self.tcp.desks.len()) + index
+    }
+
+    /// Rings for a connection.
+    pub(in crate::remote) fn ring_tcp(&self, index: u32) -> Result<(), Errno> {
+        self.ring(self.tcp.home(index), self.tcp_bell(index))
+    }
+
+    /// Tells a worker that there is something at its desk.
+    pub(in crate::remote) fn call_desk(&self, worker: usize) {
+        let Some(desk) = self.tcp.desks.get(worker) else { return };
+        if !desk.asked.swap(true, Ordering::AcqRel) {
+            // A worker that has stopped drops what waits for it.
+            let _ = self.ring(worker, self.desk_bell(worker));
+        }
+    }
+
+    /// Hands a request to a worker.
+    ///
+    /// # Errors
+    /// The request, where too many wait.
+    pub(in crate::remote) fn ask_worker(
+        &self,
+        worker: usize,
+        request: TcpRequest,
+    ) -> Result<(), TcpRequest> {
+        let Some(desk) = self.tcp.desks.get(worker) else { return Ok(()) };
+        // One that is dropped without being looked at answers that the stack has stopped.
+        if let Err(TrySendError::Full(request)) = desk.requests.try_send(request) {
+            return Err(request);
+        }
+        self.call_desk(worker);
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! A connection's slot: what its program and its worker share, 128 bytes.
+//!
+//! Line A is written by the program (the worker takes, and gives credit), line B by the worker.
+//! Invariant: a slot that nobody uses has empty mailboxes without flags, no credit and no wakers.
+
+use core::net::SocketAddr;
+use std::sync::Mutex;
+
+use floodwall_packet::PacketMailbox;
+use floodwall_sync::mailbox::Bits;
+use floodwall_sync::shim::atomic::{AtomicU8, AtomicU32, Ordering};
+use floodwall_sync::{Credit, WakerCell};
+
+use crate::remote::slot::ALL;
+
+/// The worker has stopped: nothing follows, whatever was expected.
+pub(in crate::remote) const STOPPED: Bits = Bits::DROPPED;
+
+/// The handshake is complete.
+pub(in crate::remote) const OPENED: u32 = 1;
+/// Nothing can be written any more.
+pub(in crate::remote) const ENDED: u32 = 2;
+
+/// See the file's head.
+#[repr(C, align(128))]
+pub(in crate::remote) struct TcpSlot {
+    // Line A.
+    /// What the program wrote. `FIN`: there is no more; `RESET`: reset it; `DROPPED`: let go of.
+    pub(in crate::remote) tx: PacketMailbox,
+    /// True bytes that it may still write.
+    pub(in crate::remote) credit: Credit,
+    /// The next slot in the worker's doorbell.
+    pub(in crate::remote) link: AtomicU32,
+    /// True bytes that were read since the worker looked last.
+    pub(in crate::remote) consumed: AtomicU32,
+    /// What the program has set: see `options.rs`.
+    pub(in crate::remote) options: AtomicU32,
+    /// Waits for memory to write into: the next one that does.
+    pub(in crate::remote) dry_link: AtomicU32,
+    /// Stands among those that wait for memory.
+    pub(in crate::remote) dry: AtomicU8,
+    /// The writer's runtime.
+    pub(in crate::remote) write_group: AtomicU8,
+    pub(in crate::remote) writer: WakerCell,
+    // Line B.
+    /// What arrived. `FIN`: the peer has no more; `RESET`: it ended with an error.
+    pub(in crate::remote) rx: PacketMailbox,
+    pub(in crate::remote) reader: WakerCell,
+    /// An error's number; given once.
+    pub(in crate::remote) error: AtomicU32,
+    /// [`OPENED`], [`ENDED`].
+    pub(in crate::remote) state: AtomicU32,
+    /// The next finished connection of the same listener.
+    pub(in crate::remote) accept_link: AtomicU32,
+    /// Bytes of a full segment: how long chunks should be.
+    pub(in crate::remote) chunk_len: AtomicU32,
+    /// The reader's runtime.
+    pub(in crate::remote) read_group: AtomicU8,
+}
+
+const _: () = assert!(size_of::<TcpSlot>() == 128);
+const _: () = assert!(core::mem::offset_of!(TcpSlot, rx) == 64);
+
+impl TcpSlot {
+    pub(in crate::remote) fn new() -> Self {
+        Self {
+            tx: PacketMailbox::new(),
+            credit: Credit::new(0),
+            link: AtomicU32::new(0),
+            consumed: AtomicU32::new(0),
+            options: AtomicU32::new(0),
+            dry_link: AtomicU32::new(0),
+            dry: AtomicU8::new(0),
+            write_group: AtomicU8::new(0),
+            writer: WakerCell::new(),
+            rx: PacketMailbox::new(),
+            reader: WakerCell::new(),
+            error: AtomicU32::new(0),
+            state: AtomicU32::new(0),
+            accept_link: AtomicU32::new(0),
+            chunk_len: AtomicU32::new(1),
+            read_group: AtomicU8::new(0),
+        }
+    }
+
+    pub(in crate::remote) fn has(&self, state: u32) -> bool {
+        self.state.load(Ordering::Acquire) & state != 0
+    }
+
+    /// Makes the slot ready for its next user: nobody else knows it.
+    pub(in crate::remote) fn clear(&self) {
+        drop(self.tx.take(ALL));
+        drop(self.rx.take(ALL));
+        drop(self.writer.take());
+        drop(self.reader.take());
+        while self.credit.take(u32::MAX) > 0 {}
+        for word in [&self.consumed, &self.options, &self.error, &self.state] {
+            word.swap(0, Ordering::AcqRel);
+        }
+        self.write_group.store(0, Ordering::Relaxed);
+        self.read_group.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Who speaks to whom on a slot's connection, and what its program should know: written before the
+/// program is told of the slot, read by it then. Nobody ever waits for this lock.
+pub(in crate::remote) type FactsCell = Mutex<Facts>;
+
+/// See [`FactsCell`].
+#[derive(Clone, Copy, Debug)]
+pub(in crate::remote) struct Facts {
+    pub(in crate::remote) local: SocketAddr,
+    pub(in crate::remote) peer: SocketAddr,
+    /// True bytes that may be handed out.
+    pub(in crate::remote) receive_bytes: u32,
+    pub(in crate::remote) options: u32,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        let nobody = SocketAddr::from(([0; 4], 0));
+        Self { local: nobody, peer: nobody, receive_bytes: 0, options: 0 }
+    }
+}

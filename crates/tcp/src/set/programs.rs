@@ -1,0 +1,162 @@
+//! What the stack asks of the set for programs on other threads: whole chunks in both directions.
+//!
+//! Called by `stack` (its `remote`), which moves chunks between a connection and a program's
+//! mailboxes without looking into them: with the program's own two copies that is all that happens
+//! to a byte (decision B8). Invariant: what was handed out and not consumed counts against the
+//! window as if it still waited here, so a program that does not read closes the window.
+
+use core::net::{IpAddr, SocketAddr};
+
+use floodwall_base::{Endpoint, IfIndex, Instant, SecretRandom};
+use floodwall_packet::PacketList;
+use floodwall_syncache::HalfOpen;
+
+use crate::error::{ConnectionError, RecvError, SendError};
+use crate::id::{ConnectionId, Gone};
+use crate::port;
+use crate::settings::Keepalive;
+use crate::tcp::Tcp;
+
+impl<H: HalfOpen> Tcp<H> {
+    /// Takes chunks that a program wrote, all of them: who pays for how much may wait is the
+    /// caller's matter. They are segmented as they are; chunks of [`Tcp::chunk_len`] leave whole.
+    ///
+    /// # Errors
+    /// See [`SendError`]; never `WouldBlock`. The chunks are dropped then.
+    pub fn send_chunks(
+        &mut self,
+        id: ConnectionId,
+        chunks: &mut PacketList,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        let connection = self.named_mut(id)?;
+        let closed = !connection.state().takes_data() || connection.snd.fin;
+        let outcome = match connection.error {
+            Some(_) => Err(SendError::Closed),
+            None if closed => Err(SendError::Closed),
+            None => Ok(()),
+        };
+        while let Some(chunk) = chunks.pop_front() {
+            if outcome.is_ok() {
+                connection.snd.push(chunk);
+            }
+        }
+        self.settle(id.index, now);
+        outcome
+    }
+
+    /// Moves what was received to `chunks`, until about `most` true bytes are handed out and not
+    /// consumed. `Ok(true)`: the peer has no more, and all of it is handed out.
+    ///
+    /// # Errors
+    /// The error that the connection ended with, once, behind all that was received;
+    /// `WouldBlock` is none here: there is more to come.
+    pub fn hand_out(
+        &mut self,
+        id: ConnectionId,
+        chunks: &mut PacketList,
+        most: u32,
+    ) -> Result<bool, RecvError> {
+        let connection = self.named_mut(id)?;
+        while connection.rcv.lent < most
+            && let Some(chunk) = connection.rcv.queue.pop()
+        {
+            connection.rcv.lent = connection.rcv.lent.saturating_add(chunk.held_size());
+            chunks.push_back(chunk);
+        }
+        if !connection.rcv.queue.is_empty() {
+            return Ok(false);
+        }
+        match connection.nothing_to_read() {
+            Ok(_) => Ok(true),
+            Err(RecvError::WouldBlock) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True bytes that were handed out and that the program has done with: the window may open.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn consumed(&mut self, id: ConnectionId, bytes: u32, now: Instant) -> Result<(), Gone> {
+        let connection = self.named_mut(id)?;
+        connection.rcv.lent = connection.rcv.lent.saturating_sub(bytes);
+        connection.note_read();
+        self.settle(id.index, now);
+        Ok(())
+    }
+
+    /// True bytes that were written and are not acknowledged.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn held(&self, id: ConnectionId) -> Result<u32, Gone> {
+        Ok(self.named(id)?.snd.held())
+    }
+
+    /// How long chunks should be that are written: those of a full segment.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn chunk_len(&self, id: ConnectionId) -> Result<usize, Gone> {
+        Ok((self.named(id)?.mss() as usize).max(128))
+    }
+
+    /// The error that the connection ended with, where it has, without taking it.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn error(&self, id: ConnectionId) -> Result<Option<ConnectionError>, Gone> {
+        Ok(self.named(id)?.error)
+    }
+
+    /// Whether the peer has said that it has no more.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn has_ended(&self, id: ConnectionId) -> Result<bool, Gone> {
+        Ok(self.named(id)?.rcv.fin)
+    }
+
+    /// The hop limit (time to live) of what is sent; `None` is the interface's.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_hop_limit(&mut self, id: ConnectionId, hop_limit: Option<u8>) -> Result<(), Gone> {
+        self.named_mut(id)?.hop_limit = hop_limit;
+        Ok(())
+    }
+
+    /// Whether and how a silent peer is asked.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_keepalive(
+        &mut self,
+        id: ConnectionId,
+        keepalive: Option<Keepalive>,
+        now: Instant,
+    ) -> Result<(), Gone> {
+        let connection = self.named_mut(id)?;
+        connection.keepalive = keepalive;
+        match keepalive {
+            Some(_) => connection.arm_keepalive(),
+            None => connection.timers.clear(crate::timer::Timer::Keepalive),
+        }
+        self.settle(id.index, now);
+        Ok(())
+    }
+
+    /// A port of the ephemeral range at which nobody listens, for a listener that asked for none in
+    /// particular.
+    #[must_use]
+    pub fn free_port(&self, local: IpAddr, random: &mut SecretRandom) -> Option<u16> {
+        let end = Endpoint::new(local.to_canonical(), 0);
+        let suits = |port| {
+            let here = SocketAddr::new(local, port);
+            !self.listeners.holds(end, port)
+                && self.listeners.may_open(here, IfIndex::default()).is_ok()
+        };
+        port::pick(&self.config.ephemeral, random, suits)
+    }
+}

@@ -1,0 +1,161 @@
+//! `TcpListener`: tokio's TCP listener, over a Floodwall host: one handle, a listener on each
+//! worker.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+
+use floodwall_stack::remote::{ListenHandle, TcpHandle};
+use floodwall_tcp::Settings;
+use tokio::task::coop;
+
+use super::stream::TcpStream;
+use crate::addrs::{self, ToSocketAddrs};
+use crate::network::Network;
+
+/// What tokio listens with.
+const BACKLOG: usize = 1024;
+
+/// A TCP listener, for tasks of tokio. Every worker listens; any number of tasks may accept.
+///
+/// Connections that nobody has accepted when it is dropped are reset.
+pub struct TcpListener {
+    /// First: it lets go of its port while the network stands.
+    handle: ListenHandle,
+    network: Network,
+    v6: bool,
+}
+
+impl TcpListener {
+    /// Listens at an address of the host or at the unspecified one, at a port or (port 0) at an
+    /// ephemeral one. Of several addresses, the first that succeeds. A listener at `[::]` takes
+    /// IPv4 too. Waits until every worker listens.
+    ///
+    /// # Errors
+    /// `AddrInUse`, `AddrNotAvailable` (none of the host's), `InvalidInput` (what names no
+    /// address), `BrokenPipe` (the network has ended); `EPROTONOSUPPORT` where the network was
+    /// built without connections.
+    pub async fn bind<A: ToSocketAddrs>(network: &Network, addr: A) -> io::Result<Self> {
+        let mut last = io::Error::from(io::ErrorKind::InvalidInput);
+        for addr in addrs::resolve(&addr, network.resolver()).await? {
+            match Self::open(network, addr, network.tcp_settings(), BACKLOG).await {
+                Ok(listener) => return Ok(listener),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    pub(super) async fn open(
+        network: &Network,
+        addr: SocketAddr,
+        settings: Settings,
+        backlog: usize,
+    ) -> io::Result<Self> {
+        let handle = loop {
+            match network.remote().listen_tcp(addr, settings.clone(), backlog).await {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::task::yield_now().await;
+                }
+                done => break done?,
+            }
+        };
+        Ok(Self { handle, network: network.clone(), v6: addr.is_ipv6() })
+    }
+
+    /// The network that it belongs to.
+    #[must_use]
+    pub const fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Never: the signature is tokio's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.handle.local_addr())
+    }
+
+    fn accepted(&self, handle: TcpHandle) -> (TcpStream, SocketAddr) {
+        let stream = TcpStream::new(handle, self.network.clone(), self.v6);
+        let peer = stream.peer_addr().unwrap_or_else(|_| stream.handle.peer_addr());
+        (stream, peer)
+    }
+
+    /// Waits for a connection. Cancel safe: a dropped call has taken none. Where the peer has reset
+    /// it meanwhile, its first read says so.
+    ///
+    /// # Errors
+    /// `BrokenPipe` (the network has ended).
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        loop {
+            let taken = poll_fn(|cx| {
+                let progress = ready!(coop::poll_proceed(cx));
+                let taken = self.handle.try_accept();
+                if !matches!(&taken, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+                    progress.made_progress();
+                }
+                Poll::Ready(taken)
+            })
+            .await;
+            match taken {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                taken => return taken.map(|handle| self.accepted(handle)),
+            }
+            let mut ready = pin!(self.handle.ready());
+            poll_fn(|cx| {
+                self.handle.set_group(self.network.group());
+                ready.as_mut().poll(cx)
+            })
+            .await?;
+        }
+    }
+
+    /// Polls [`TcpListener::accept`]. Of several tasks that poll, the last one is woken.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let progress = ready!(coop::poll_proceed(cx));
+        self.handle.set_group(self.network.group());
+        let taken = ready!(self.handle.poll_accept(cx));
+        progress.made_progress();
+        Poll::Ready(taken.map(|handle| self.accepted(handle)))
+    }
+
+    /// The time to live (hop limit) of what is sent, as long as nobody sets another.
+    ///
+    /// # Errors
+    /// Never: the signature is tokio's.
+    pub fn ttl(&self) -> io::Result<u32> {
+        Ok(super::stream::TTL)
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum::serve::Listener for TcpListener {
+    type Io = TcpStream;
+    type Addr = SocketAddr;
+
+    /// Waits for ever where the network has ended: who serves is told by
+    /// [`Network::closed`](crate::Network::closed).
+    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+        match Self::accept(self).await {
+            Ok(accepted) => accepted,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Self::local_addr(self)
+    }
+}
+
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpListener")
+            .field("addr", &self.handle.local_addr())
+            .finish_non_exhaustive()
+    }
+}

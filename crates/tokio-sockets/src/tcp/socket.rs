@@ -1,0 +1,253 @@
+//! `TcpSocket`: options that are set before a connection is opened or a listener is.
+//!
+//! Nothing is taken of the host before [`TcpSocket::connect`] or [`TcpSocket::listen`]: those say
+//! what is wrong with an address that was bound to.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use floodwall_tcp::{Keepalive, Settings};
+
+use super::listener::TcpListener;
+use super::stream::TcpStream;
+use crate::network::Network;
+
+/// See the file's head.
+pub struct TcpSocket {
+    network: Network,
+    v6: bool,
+    state: RefCell<State>,
+}
+
+struct State {
+    local: Option<SocketAddr>,
+    settings: Settings,
+    linger: Option<Duration>,
+    reuse_address: bool,
+    reuse_port: bool,
+}
+
+impl TcpSocket {
+    fn new(network: &Network, v6: bool) -> Self {
+        let state = State {
+            local: None,
+            settings: network.tcp_settings(),
+            linger: None,
+            reuse_address: false,
+            reuse_port: false,
+        };
+        Self { network: network.clone(), v6, state: RefCell::new(state) }
+    }
+
+    /// One for IPv4.
+    ///
+    /// # Errors
+    /// Never: the signature is tokio's. So with all that only ask or set.
+    pub fn new_v4(network: &Network) -> io::Result<Self> {
+        Ok(Self::new(network, false))
+    }
+
+    /// One for IPv6.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn new_v6(network: &Network) -> io::Result<Self> {
+        Ok(Self::new(network, true))
+    }
+
+    /// Says what our end is to be: an address of the host or the unspecified one, a port or 0.
+    ///
+    /// # Errors
+    /// Not of the socket's family, or bound already (`InvalidInput`); whether the address is ours
+    /// and the port free is told by what follows.
+    pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
+        let mut state = self.state.borrow_mut();
+        if addr.is_ipv6() != self.v6 || state.local.is_some() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        state.local = Some(addr);
+        Ok(())
+    }
+
+    /// What it is bound to; the unspecified address where it is not.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let any = if self.v6 { "[::]:0" } else { "0.0.0.0:0" };
+        let any = any.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+        Ok(self.state.borrow().local.unwrap_or(any))
+    }
+
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// As [`TcpStream::connect`]; an address of another family (`EAFNOSUPPORT`), an end that is
+    /// none of ours or in use (`AddrNotAvailable`).
+    pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
+        if addr.is_ipv6() != self.v6 {
+            return Err(io::Error::from_raw_os_error(97));
+        }
+        let State { local, settings, linger, .. } = self.state.into_inner();
+        let stream = TcpStream::open(&self.network, local, addr, settings).await?;
+        stream.set_linger(linger)?;
+        Ok(stream)
+    }
+
+    /// Listens: at most `backlog` connections of each worker wait to be accepted. (Not tokio's
+    /// signature: the workers are asked.)
+    ///
+    /// # Errors
+    /// As [`TcpListener::bind`].
+    pub async fn listen(self, backlog: u32) -> io::Result<TcpListener> {
+        let local = self.local_addr()?;
+        let State { settings, .. } = self.state.into_inner();
+        let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
+        TcpListener::open(&self.network, local, settings, backlog).await
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> io::Result<R> {
+        Ok(act(&mut self.state.borrow_mut()))
+    }
+
+    /// Whether an address may be bound to again. A connection that was closed never keeps a
+    /// listener from its port here, with or without it.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn reuseaddr(&self) -> io::Result<bool> {
+        self.with(|state| state.reuse_address)
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn set_reuseaddr(&self, reuse: bool) -> io::Result<()> {
+        self.with(|state| state.reuse_address = reuse)
+    }
+
+    /// Whether several may listen at one port. They may not, yet: a listener has a share on every
+    /// worker, and any number of tasks accepts from it.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn reuseport(&self) -> io::Result<bool> {
+        self.with(|state| state.reuse_port)
+    }
+
+    /// Notes it.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn set_reuseport(&self, reuse: bool) -> io::Result<()> {
+        self.with(|state| state.reuse_port = reuse)
+    }
+
+    /// Whether a silent peer is asked whether it lives.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn keepalive(&self) -> io::Result<bool> {
+        self.with(|state| state.settings.keepalive.is_some())
+    }
+
+    /// Sets it, with the times of [`Keepalive::default`].
+    ///
+    /// # Errors
+    /// Never.
+    pub fn set_keepalive(&self, on: bool) -> io::Result<()> {
+        self.with(|state| state.settings.keepalive = on.then(Keepalive::default))
+    }
+
+    /// Sets how a silent peer is asked.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn set_keepalive_with(&self, keepalive: Keepalive) -> io::Result<()> {
+        self.with(|state| state.settings.keepalive = Some(keepalive))
+    }
+
+    /// True bytes that may wait to be acknowledged.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn send_buffer_size(&self) -> io::Result<u32> {
+        self.with(|state| state.settings.send_bytes)
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn set_send_buffer_size(&self, bytes: u32) -> io::Result<()> {
+        self.with(|state| state.settings.send_bytes = bytes)
+    }
+
+    /// True bytes that may wait to be read.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn recv_buffer_size(&self) -> io::Result<u32> {
+        self.with(|state| state.settings.receive_bytes)
+    }
+
+    /// Sets it; the window that is announced follows it.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn set_recv_buffer_size(&self, bytes: u32) -> io::Result<()> {
+        self.with(|state| state.settings.receive_bytes = bytes.max(4096))
+    }
+
+    /// Whether small segments leave at once.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        self.with(|state| state.settings.nodelay)
+    }
+
+    /// Sets it.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.with(|state| state.settings.nodelay = nodelay)
+    }
+
+    /// What [`TcpStream::linger`] will say.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        self.with(|state| state.linger)
+    }
+
+    /// See [`TcpStream::set_linger`].
+    ///
+    /// # Errors
+    /// Never.
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        self.with(|state| state.linger = linger)
+    }
+
+    /// Nothing is pending before a connection is opened.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(None)
+    }
+}
+
+impl fmt::Debug for TcpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpSocket")
+            .field("local", &self.state.borrow().local)
+            .finish_non_exhaustive()
+    }
+}
