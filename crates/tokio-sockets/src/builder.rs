@@ -253,11 +253,10 @@ impl NetworkBuilder {
     }
 
     fn plan(mut self) -> Result<Plan, NetworkError> {
-        if let Some(problem) = self.problem {
+        if let Some(problem) =
+            self.problem.or(self.interfaces.is_empty().then_some(NetworkError::Empty))
+        {
             return Err(problem);
-        }
-        if self.interfaces.is_empty() {
-            return Err(NetworkError::Empty);
         }
         let mut random = entropy::randomness()?;
         let mut stack = StackConfig {
@@ -307,10 +306,9 @@ impl NetworkBuilder {
         }
         floodwall_stack::check(&stack)?;
         let mut crew = CrewConfig::new(berths)?;
-        crew.memory = PoolConfig {
-            accounts: floodwall_stack::accounts_needed(&stack),
-            ..self.memory.unwrap_or_else(|| usual_memory(workers, offload))
-        };
+        let usual = || usual_memory(workers, offload);
+        let accounts = floodwall_stack::accounts_needed(&stack);
+        crew.memory = PoolConfig { accounts, ..self.memory.unwrap_or_else(usual) };
         crew.worker = self.worker;
         let remote = RemoteConfig {
             sockets_max: stack.udp_sockets_max,

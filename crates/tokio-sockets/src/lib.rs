@@ -1,8 +1,8 @@
 //! Sockets for programs on tokio, over a Floodwall host that runs on workers of its own.
 //!
 //! A [`Network`] is a host: devices, addresses, and worker threads. [`UdpSocket`], [`TcpListener`]
-//! and [`TcpStream`] are tokio's, name for name; `tests/parity` and `tests/tcp` run one body against
-//! both. With the feature `axum` a listener is served by `axum::serve`; hyper takes a stream in
+//! and [`TcpStream`] are tokio's, name for name; `tests/parity` and `tests/tcp` run one body
+//! against both. With the feature `axum` a listener is served by `axum::serve`; hyper takes a stream in
 //! `hyper_util`'s `TokioIo`. Reading: `network.rs`, `udp.rs`, `tcp.rs`, then
 //! `driver.rs` for how tasks are woken; `docs/design/ownership.md` for why.
 //!

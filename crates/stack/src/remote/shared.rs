@@ -290,7 +290,12 @@ impl Remote {
         settings: Settings,
     ) -> Asked<TcpHandle> {
         let (reply, asked) = question();
-        let request = TcpRequest::Connect { local, peer, settings: Box::new(settings), reply };
+        let request = TcpRequest::Connect {
+            local,
+            peer,
+            settings: Box::new(settings),
+            reply: Box::new(reply),
+        };
         if let Err(request) = self.shared.ask_worker(self.shared.tcp.next_worker(), request) {
             request.refuse(Errno::AGAIN);
         }

@@ -399,8 +399,8 @@ impl TcpStream {
         Ok((seconds != NO_LINGER).then(|| Duration::from_secs(seconds)))
     }
 
-    /// Sets what the drop does: with a time of zero it resets the connection; otherwise it closes it
-    /// in order, and never blocks, whatever the time.
+    /// Sets what the drop does: with a time of zero it resets the connection; otherwise it closes
+    /// it in order, and never blocks, whatever the time.
     ///
     /// # Errors
     /// Never.

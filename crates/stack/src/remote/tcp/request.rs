@@ -22,7 +22,7 @@ pub(in crate::remote) enum TcpRequest {
         local: Option<SocketAddr>,
         peer: SocketAddr,
         settings: Box<Settings>,
-        reply: Reply<TcpHandle>,
+        reply: Box<Reply<TcpHandle>>,
     },
 }
 

@@ -306,7 +306,7 @@ impl Stack {
         remote: &mut RemoteShard,
         (local, peer): (Option<SocketAddr>, SocketAddr),
         settings: Box<Settings>,
-        reply: Reply<TcpHandle>,
+        reply: Box<Reply<TcpHandle>>,
     ) {
         let owner = remote.tcp.owner.unwrap_or(0);
         if !remote.tcp.has_slot() {
