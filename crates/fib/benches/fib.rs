@@ -10,13 +10,13 @@
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
+mod internet;
+
 use std::collections::HashMap;
-use std::fs::File;
 use std::hint::black_box;
-use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use floodwall_base::{Address, HashKey, IfIndex, Prefix};
 use floodwall_fib::lpm::Family;
@@ -25,8 +25,8 @@ use floodwall_sync::qsbr::{Domain, Moment, Reader};
 use ip_network_table_deps_treebitmap::IpLookupTable;
 use ip_network_table_deps_treebitmap::address::Address as RivalAddress;
 
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/bgp/prefixes.txt.gz");
-const BURST: usize = 64;
+use internet::{BURST, Random, median, share, timed, worked};
+
 const START: floodwall_base::Instant = floodwall_base::Instant::from_nanos(1_000_000_000);
 const WAYS: u32 = 60;
 
@@ -41,19 +41,6 @@ struct Size {
 
 const FULL: Size = Size { every: 1, addrs: 1 << 20, rounds: 7, changes: 50_000, ending: 100_000 };
 const SMOKE: Size = Size { every: 64, addrs: 1 << 12, rounds: 1, changes: 500, ending: 1000 };
-
-/// A small generator: a bench repeats.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
 
 trait Rival: Family {
     type Of: RivalAddress + Copy;
@@ -76,36 +63,11 @@ impl Rival for Ipv6Addr {
 
 /// The routes of one family: each through one of 255 routers.
 fn routes<A: Address>(every: usize) -> Vec<Route<A>> {
-    let lines = BufReader::new(flate2::read::GzDecoder::new(File::open(TABLE).unwrap())).lines();
-    let mut found = Vec::new();
-    for line in lines.step_by(every) {
-        let line = line.unwrap();
-        let Some((addr, len)) = line.trim().split_once('/') else { continue };
-        let Some(addr) = A::from_ip(addr.parse::<IpAddr>().unwrap()) else { continue };
-        let prefix = Prefix::new(addr, len.parse().unwrap()).unwrap();
-        let seed = (prefix.addr().to_bits_aligned() >> 64) as u64 ^ u64::from(prefix.len());
-        let way = (Random(seed).next() % 255) as u32 + 1;
+    let route = |(prefix, way): (Prefix<A>, u32)| {
         let gateway = A::from_bits_aligned(0x0a00_0001_u128 << 96 | u128::from(way) << 97);
-        found.push(Route::via(prefix, IfIndex((way % WAYS) as u16 + 1), gateway));
-    }
-    found
-}
-
-fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
-    let begin = Instant::now();
-    let made = what();
-    (made, begin.elapsed())
-}
-
-/// As [`timed`], but only while this thread had a processor.
-fn worked<T>(what: impl FnOnce() -> T) -> (T, Duration) {
-    let time = || {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::try_from(time).unwrap_or_default()
+        Route::via(prefix, IfIndex((way % WAYS) as u16 + 1), gateway)
     };
-    let begin = time();
-    let made = what();
-    (made, time() - begin)
+    internet::prefixes(every).into_iter().map(route).collect()
 }
 
 struct Table<A: Family> {
@@ -166,11 +128,6 @@ impl<A: Rival> Table<A> {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// Changes of random routes while two threads look up: sorted times.
 fn changes<A: Rival>(table: &mut Table<A>, routes: &[Route<A>], addrs: &[A], size: &Size) {
     let (done, mut times) = (AtomicBool::new(false), Vec::new());
@@ -209,7 +166,7 @@ fn changes<A: Rival>(table: &mut Table<A>, routes: &[Route<A>], addrs: &[A], siz
         done.store(true, Relaxed);
     });
     times.sort_unstable();
-    let at = |share: f64| times[(times.len() as f64 * share) as usize].as_nanos() as f64 / 1e3;
+    let at = |part| share(&times, part);
     println!(
         "  {} changes beside two readers: median {:.2} us, 99 % {:.2}, 99.9 % {:.2}, by the wall",
         times.len(),
@@ -222,11 +179,9 @@ fn changes<A: Rival>(table: &mut Table<A>, routes: &[Route<A>], addrs: &[A], siz
 fn family<A: Rival>(name: &str, size: &Size) {
     let routes = routes::<A>(size.every);
     let mut random = Random(1);
-    let bits = |random: &mut Random| u128::from(random.next()) << 64 | u128::from(random.next());
     let within = |random: &mut Random| {
         let prefix = routes[random.next() as usize % routes.len()].prefix;
-        let host = bits(random).checked_shr(u32::from(prefix.len())).unwrap_or(0);
-        A::from_bits_aligned(prefix.addr().to_bits_aligned() | host)
+        random.within(prefix)
     };
     let addrs: Vec<A> = (0..size.addrs).map(|_| within(&mut random)).collect();
     let (mut plain, time) = Table::new(&routes);

@@ -14,10 +14,10 @@
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
-use std::fs::File;
+mod internet;
+
 use std::hint::black_box;
-use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ use floodwall_sync::qsbr::{Domain, Moment, Reader};
 use ip_network_table_deps_treebitmap::IpLookupTable;
 use prefix_trie::PrefixMap;
 
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/bgp/prefixes.txt.gz");
-const BURST: usize = 64;
+use internet::{BURST, Random, median, share, timed, worked};
+
 const NOW: floodwall_base::Instant = floodwall_base::Instant::ORIGIN;
 
 /// How much of everything.
@@ -44,23 +44,6 @@ struct Size {
 const FULL: Size =
     Size { addrs: 1 << 20, checked: 1_000_000, rounds: 9, changes: 100_000, ending: 100_000 };
 const SMOKE: Size = Size { addrs: 1 << 12, checked: 4096, rounds: 1, changes: 1000, ending: 1000 };
-
-/// A small generator: a bench repeats.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn bits(&mut self) -> u128 {
-        u128::from(self.next()) << 64 | u128::from(self.next())
-    }
-}
 
 /// What the rivals need of a family.
 trait Rivals: Family {
@@ -99,27 +82,10 @@ impl Rivals for Ipv6Addr {
     }
 }
 
-/// The prefixes of one family, each with its next hop.
-fn table<A: Address>() -> Vec<(Prefix<A>, u32)> {
-    let lines = BufReader::new(flate2::read::GzDecoder::new(File::open(TABLE).unwrap())).lines();
-    let mut found = Vec::new();
-    for line in lines {
-        let line = line.unwrap();
-        let Some((addr, len)) = line.trim().split_once('/') else { continue };
-        let Some(addr) = A::from_ip(addr.parse::<IpAddr>().unwrap()) else { continue };
-        let prefix = Prefix::new(addr, len.parse().unwrap()).unwrap();
-        let mut hash =
-            Random((prefix.addr().to_bits_aligned() >> 64) as u64 ^ u64::from(prefix.len()));
-        found.push((prefix, (hash.next() % 255) as u32 + 1));
-    }
-    found
-}
-
 /// A random address within a random prefix.
 fn within<A: Address>(prefixes: &[(Prefix<A>, u32)], random: &mut Random) -> A {
     let prefix = prefixes[random.next() as usize % prefixes.len()].0;
-    let host = random.bits().checked_shr(u32::from(prefix.len())).unwrap_or(0);
-    A::from_bits_aligned(prefix.addr().to_bits_aligned() | host)
+    random.within(prefix)
 }
 
 fn traces<A: Rivals>(prefixes: &[(Prefix<A>, u32)], size: &Size) -> [(&'static str, Vec<A>); 3] {
@@ -144,25 +110,6 @@ struct Tables<A: Rivals> {
     trie: PrefixMap<A::Net, u32>,
     bitmap: IpLookupTable<A::Rival, u32>,
     built: [Duration; 3],
-}
-
-fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
-    let begin = Instant::now();
-    let made = what();
-    (made, begin.elapsed())
-}
-
-/// What the calling thread has had of a processor so far.
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
-}
-
-/// As [`timed`], but only while this thread had a processor: for what takes milliseconds.
-fn worked<T>(what: impl FnOnce() -> T) -> (T, Duration) {
-    let begin = processor_time();
-    let made = what();
-    (made, processor_time() - begin)
 }
 
 impl<A: Rivals> Tables<A> {
@@ -329,69 +276,92 @@ fn ending<A: Rivals>(tables: &Tables<A>, prefixes: &[(Prefix<A>, u32)], addrs: &
     );
 }
 
+/// What bursts took beside changes, or beside none: of processor time.
+#[derive(Default)]
+struct Bursts {
+    count: AtomicU64,
+    /// Of more than 100 us.
+    long: AtomicU64,
+    longest: AtomicU64,
+}
+
+impl Bursts {
+    /// Looks up in bursts until it is done.
+    fn look<A: Rivals>(&self, reader: &mut Reader, lpm: &Lpm<A>, addrs: &[A], done: &AtomicBool) {
+        let mut found = [0; BURST];
+        for addrs in addrs.chunks(BURST).cycle().take_while(|_| !done.load(Relaxed)) {
+            let ((), time) = worked(|| {
+                lpm.lookup_burst(reader.view(), addrs, NOW, &mut found);
+            });
+            self.count.fetch_add(1, Relaxed);
+            self.long.fetch_add(u64::from(time > Duration::from_micros(100)), Relaxed);
+            self.longest.fetch_max(time.as_nanos() as u64, Relaxed);
+            reader.pass(Moment::RoundEnd, NOW);
+        }
+    }
+
+    fn show(&self) -> String {
+        format!(
+            "{} of {:.1} M bursts above 100 us, the longest {:.1} us",
+            self.long.load(Relaxed),
+            self.count.load(Relaxed) as f64 / 1e6,
+            self.longest.load(Relaxed) as f64 / 1e3
+        )
+    }
+}
+
 /// Ten thousand changes a second while two threads look up: how long a burst took at most, and a
-/// change, in processor time; and whether any answer was neither of the two that may be.
+/// change, in processor time. Then the same threads for as long without a change: what they meet
+/// then too is the machine's, for its clock runs on while its host or an interrupt has it.
 fn churn<A: Rivals>(prefixes: &[(Prefix<A>, u32)], addrs: &[A], size: &Size) {
     let domain = Domain::new(3);
     let mut writer = LpmWriter::<A>::new(&domain, Capacity::for_prefixes(prefixes.len() + 100_000));
     writer.load(prefixes.iter().copied(), NOW).unwrap();
-    let (done, longest, looked) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let mut times = Vec::new();
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            let (mut reader, lpm) = (domain.reader().unwrap(), writer.reader());
-            let (done, longest, looked) = (&done, &longest, &looked);
-            scope.spawn(move || {
-                let mut found = [0; BURST];
-                for addrs in addrs.chunks(BURST).cycle().take_while(|_| !done.load(Relaxed)) {
-                    let ((), time) = worked(|| {
-                        lpm.lookup_burst(reader.view(), addrs, NOW, &mut found);
-                    });
-                    longest.fetch_max(time.as_nanos() as u64, Relaxed);
-                    looked.fetch_add(addrs.len() as u64, Relaxed);
-                    reader.pass(Moment::RoundEnd, NOW);
-                }
-            });
-        }
-        let (mut random, start) = (Random(5), Instant::now());
-        for n in 0..size.changes as u32 / 4 {
-            while start.elapsed() < n / 2 * Duration::from_micros(200) {
-                std::thread::sleep(Duration::from_micros(50));
+    let (mut beside, mut alone) = (Bursts::default(), Bursts::default());
+    for (bursts, changes) in [(&mut beside, true), (&mut alone, false)] {
+        let (done, bursts) = (AtomicBool::new(false), &*bursts);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (mut reader, lpm) = (domain.reader().unwrap(), writer.reader());
+                let done = &done;
+                scope.spawn(move || bursts.look(&mut reader, &lpm, addrs, done));
             }
-            let (prefix, value) = prefixes[random.next() as usize % prefixes.len()];
-            for target in [None, Some(Target::forever(value))] {
-                while {
-                    let (changed, time) = worked(|| writer.replace(prefix, target, NOW));
-                    times.push(time);
-                    changed.is_err()
-                } {
-                    std::thread::yield_now();
+            let (mut random, start) = (Random(5), Instant::now());
+            for n in 0..size.changes as u32 / 4 {
+                while start.elapsed() < n * Duration::from_micros(200) {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                let (prefix, value) = prefixes[random.next() as usize % prefixes.len()];
+                for target in [None, Some(Target::forever(value))].into_iter().filter(|_| changes) {
+                    while {
+                        let (changed, time) = worked(|| writer.replace(prefix, target, NOW));
+                        times.push(time);
+                        changed.is_err()
+                    } {
+                        std::thread::yield_now();
+                    }
                 }
             }
-        }
-        done.store(true, Relaxed);
-    });
+            done.store(true, Relaxed);
+        });
+    }
     times.sort_unstable();
-    let at = |share: f64| times[(times.len() as f64 * share) as usize].as_nanos() as f64 / 1e3;
+    let at = |part| share(&times, part);
     println!(
-        "  churn: {} changes of median {:.2} us, 99.9 % {:.2}, at most {:.1}; {:.0} M look-ups \
-         beside them, the longest burst {:.1} us of processor time",
+        "  churn: {} changes of median {:.2} us, 99.9 % {:.2}, at most {:.1}; beside them {}; \
+         without changes {}",
         times.len(),
         at(0.5),
         at(0.999),
         times.last().map_or(0.0, |time| time.as_nanos() as f64 / 1e3),
-        looked.load(Relaxed) as f64 / 1e6,
-        longest.load(Relaxed) as f64 / 1e3,
+        beside.show(),
+        alone.show(),
     );
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn family<A: Rivals>(name: &str, size: &Size) {
-    let prefixes = table::<A>();
+    let prefixes = internet::prefixes::<A>(1);
     let mut tables = Tables::new(&prefixes);
     let memory = tables.ours.memory();
     let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
@@ -423,7 +393,7 @@ fn family<A: Rivals>(name: &str, size: &Size) {
     }
     let [inserts, removals] = tables.changes(&prefixes, size.changes);
     for (what, times) in [("insert", inserts), ("remove", removals)] {
-        let at = |share: f64| times[(times.len() as f64 * share) as usize].as_nanos() as f64 / 1e3;
+        let at = |part| share(&times, part);
         println!(
             "  {what}: median {:.2} us, 99 % {:.2}, 99.9 % {:.2}",
             at(0.5),

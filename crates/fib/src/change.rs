@@ -194,6 +194,7 @@ impl<A: Family> Fib<A> {
         let mut gone = 0;
         for at in 0..self.records.end() {
             if self.route_at(at).is_some_and(|route| which(&route)) {
+                self.complete(now);
                 gone += usize::from(self.remove_at(at, now).is_ok());
             }
         }
@@ -201,11 +202,15 @@ impl<A: Family> Fib<A> {
     }
 
     /// As [`Fib::remove`], of the routes that somebody on a link told: advertised ones and those
-    /// of leases. Visits these alone, however many others there are.
+    /// of leases. Visits these alone, however many others there are, and what lies below them.
     pub fn remove_told(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
         let meant = |at: &u32| self.route_at(*at).is_some_and(|route| which(&route));
         let all: Vec<u32> = self.told.iter().filter(meant).collect();
-        all.into_iter().filter(|at| self.remove_at(*at, now).is_ok()).count()
+        let gone = all.into_iter().filter(|at| {
+            self.complete(now);
+            self.remove_at(*at, now).is_ok()
+        });
+        gone.count()
     }
 
     /// As [`Fib::remove`], of the routes to exactly one prefix: visits these.
@@ -218,6 +223,7 @@ impl<A: Family> Fib<A> {
     ) -> usize {
         let mut gone = 0;
         while let Some(at) = self.first(table, prefix, &mut which) {
+            self.complete(now);
             if self.remove_at(at, now).is_err() {
                 break;
             }
@@ -304,6 +310,7 @@ impl<A: Family> Fib<A> {
     fn insert(&mut self, route: &Route<A>, hop: u32, now: Instant) -> Result<(), RouteError> {
         let table = self.table_at(route.table)?;
         self.check_caps(route, None)?;
+        self.ready(now)?;
         let of_prefix = self.tables.get(usize::from(table)).and_then(|t| t.head(route.prefix));
         match of_prefix {
             None => self.make_room(table, now)?,
@@ -356,6 +363,7 @@ impl<A: Family> Fib<A> {
         let Some(old) = self.records.at(at).copied() else { return Ok(()) };
         let Some(was) = self.route_at(at) else { return Ok(()) };
         self.check_caps(route, Some(&was))?;
+        self.ready(now)?;
         let new = self.record(route, old.table, hop, now)?;
         let in_place = self.records.at(new).is_some_and(|r| r.rank() == old.rank());
         let swap = |this: &mut Self, from: u32, to: u32| {
@@ -440,6 +448,7 @@ impl<A: Family> Fib<A> {
         let Some(record) = self.records.at(at).copied() else { return Ok(()) };
         let Some(route) = self.route_at(at) else { return Ok(()) };
         let Record { table, prefix, hop, .. } = record;
+        self.ready(now)?;
         self.with_table(table, now, |table, parts| {
             table.unlink(at, parts.records);
             table.refresh(prefix, parts).inspect_err(|_| table.relink(at, parts.records))

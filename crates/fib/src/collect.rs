@@ -16,6 +16,9 @@ use crate::records::NONE;
 /// How long after a removal that failed nothing is said about ends: it is tried again before that.
 const STUCK: Duration = Duration::from_millis(4);
 
+/// What one visit of [`Fib::sweep`] is worth of what lies below a route, in the trie's units.
+const UNITS: usize = 16;
+
 /// Routes that are looked at in the very call that says that a link went or came.
 pub(crate) const SWEPT_AT_ONCE: usize = 1024;
 
@@ -24,6 +27,9 @@ impl<A: Family> Fib<A> {
     /// which was due. The rest is for the next call: see [`Fib::deadline`].
     pub fn collect(&mut self, now: Instant, most: usize) -> usize {
         for visited in 0..most {
+            if self.ready(now).is_err() {
+                return visited;
+            }
             let Some(lifetime) = self.expiry.pop_due(now) else {
                 self.tell_ends(now);
                 return visited;
@@ -43,7 +49,8 @@ impl<A: Family> Fib<A> {
     /// Tells the large tables before when none of their routes ends, so that look-ups until then
     /// need not ask for lifetimes. Not while something that is over waits to be removed.
     pub(crate) fn tell_ends(&mut self, now: Instant) {
-        if now >= self.ends_known_from {
+        // What owes something may still show a route that has ended and is gone.
+        if now >= self.ends_known_from && self.owing.is_none() {
             let from = self.expiry.ends_from();
             self.tables.iter_mut().for_each(|table| table.index.none_ends_before(from));
         }
@@ -52,9 +59,9 @@ impl<A: Family> Fib<A> {
     /// When [`Fib::collect`] or [`Fib::sweep`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        match self.sweep {
-            Some(_) => Some(Instant::ORIGIN),
-            None => self.expiry.deadline(),
+        match (self.sweep, self.owing) {
+            (None, None) => self.expiry.deadline(),
+            _ => Some(Instant::ORIGIN),
         }
     }
 
@@ -81,22 +88,24 @@ impl<A: Family> Fib<A> {
         self.down.unbounded_shr(iface.0 as u32) & 1 == 0
     }
 
-    /// Goes on with what a change of a link left to be done, `most` routes at most; returns how
-    /// many it visited.
+    /// Goes on with what a change left to be done: of a route, the part of the trie and the routes
+    /// with an end that lie below it; of a link, its routes. Visits `most` of them at most; returns
+    /// how many it visited.
     pub fn sweep(&mut self, now: Instant, most: usize) -> usize {
-        let Some(from) = self.sweep else { return 0 };
+        let below = self.go_on(most.saturating_mul(UNITS), now).div_ceil(UNITS);
+        let Some(from) = self.sweep.filter(|_| self.owing.is_none()) else { return below };
         let end = self.records.end();
-        let upto = end.min(from.saturating_add(most as u32));
+        let upto = end.min(from.saturating_add((most - below.min(most)) as u32));
         for at in from..upto {
             let Some(record) = self.records.at(at) else { continue };
             let (table, prefix) = (record.table, record.prefix);
-            if self.refresh(table, prefix, now).is_err() {
+            if self.ready(now).and_then(|()| self.refresh(table, prefix, now)).is_err() {
                 self.sweep = Some(at);
-                return (at - from) as usize + 1;
+                return below + (at - from) as usize + 1;
             }
         }
         self.sweep = (upto < end).then_some(upto);
         self.changed();
-        (upto - from) as usize
+        below + (upto - from) as usize
     }
 }

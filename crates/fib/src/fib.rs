@@ -101,6 +101,10 @@ pub struct Fib<A: Family> {
     pub(crate) down: u64,
     /// Records that are still to be looked at since a link went or came.
     pub(crate) sweep: Option<u32>,
+    /// The table that owes what its last change left; until it is done no other may begin.
+    pub(crate) owing: Option<u16>,
+    /// How much of that one call does.
+    pub(crate) step: usize,
     pub(crate) generation: u32,
     pub(crate) revision: u32,
 }
@@ -110,7 +114,7 @@ impl<A: Family> Fib<A> {
     /// now; what the routes themselves take grows with them.
     #[must_use]
     pub fn new(domain: &Domain, config: FibConfig, key: HashKey, now: Instant) -> Self {
-        let keyed = Keyed(key.bytes(b"routes"));
+        let keyed = Keyed(HashKey::new(key.bytes(b"routes"), key.bytes(b"maps of routes")));
         let hops = Arc::new(Hops::new(config.next_hops_max, config.groups_max));
         let lifetimes = Arc::new(Lifetimes::new(config.expiring_max));
         let shown = Shown { plan: Plan::new(Vec::new()), tables: Vec::new() };
@@ -148,6 +152,8 @@ impl<A: Family> Fib<A> {
             dirty: false,
             down: 0,
             sweep: None,
+            owing: None,
+            step: limits::ROUTE_STEP_UNITS,
             generation: 0,
             revision: 0,
             config,
@@ -255,6 +261,10 @@ impl<A: Family> Fib<A> {
             }
         }
         self.dirty = false;
+        // Some addresses still find what was there before.
+        if self.owing.is_some() {
+            return true;
+        }
         while let Some(old) = self.unlinked.pop() {
             let Ok(slot) = self.limbo.reserve(1) else {
                 self.unlinked.push(old);
@@ -272,7 +282,7 @@ impl<A: Family> Fib<A> {
     pub fn waits(&self) -> bool {
         let limbo = self.limbo.oldest(Instant::ORIGIN).is_some();
         let shown = self.shown.oldest(Instant::ORIGIN).is_some();
-        self.dirty || !self.unlinked.is_empty() || limbo || shown
+        self.dirty || self.owing.is_some() || !self.unlinked.is_empty() || limbo || shown
     }
 
     fn reclaim(&mut self, now: Instant) {
@@ -358,17 +368,49 @@ impl<A: Family> Fib<A> {
         Ok(list)
     }
 
+    /// Takes what the last change left a step further, where it left something.
+    ///
+    /// # Errors
+    /// It is not done yet: [`RouteError::Pending`], nothing is changed.
+    pub(crate) fn ready(&mut self, now: Instant) -> Result<(), RouteError> {
+        self.go_on(self.step, now);
+        if self.owing.is_some() { Err(RouteError::Pending) } else { Ok(()) }
+    }
+
+    /// Completes what the last change left below its prefix, however much that is: for whoever has
+    /// the time, as the operator's batches have. Else [`Fib::sweep`] does it in steps.
+    pub fn complete(&mut self, now: Instant) {
+        self.go_on(usize::MAX, now);
+    }
+
+    /// Goes on with that, at most so many units; returns how many it took.
+    pub(crate) fn go_on(&mut self, units: usize, now: Instant) -> usize {
+        let Some(at) = self.owing else { return 0 };
+        let took = self.with_table(at, now, |table, parts| Ok(table.go_on(units, parts)));
+        if self.owing.is_none() {
+            self.changed();
+        }
+        took.unwrap_or(0)
+    }
+
+    /// Does something with a table; what that leaves to be done is taken one step further.
     pub(crate) fn with_table<T: Default>(
         &mut self,
-        table: u16,
+        at: u16,
         now: Instant,
         act: impl FnOnce(&mut Table<A>, &mut Parts<'_, A>) -> Result<T, RouteError>,
     ) -> Result<T, RouteError> {
-        let Self { tables, records, shared, hops, down, dirty, .. } = self;
-        let Some(table) = tables.get_mut(usize::from(table)) else { return Ok(T::default()) };
+        let Self { tables, records, shared, hops, down, dirty, owing, step, .. } = self;
+        let Some(table) = tables.get_mut(usize::from(at)) else { return Ok(T::default()) };
         let mut parts = Parts { records, lifetimes: &shared.lifetimes, hops, down: *down, now };
         let done = act(table, &mut parts);
         *dirty |= !table.index.is_large();
+        if owing.is_none() && table.owes() {
+            table.go_on(*step, &parts);
+        }
+        if owing.is_none_or(|owing| owing == at) {
+            *owing = table.owes().then_some(at);
+        }
         done
     }
 

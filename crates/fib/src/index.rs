@@ -72,7 +72,8 @@ impl<A: Family> Index<A> {
         Ok(Self::Large(Box::new(lpm)))
     }
 
-    /// Lets a prefix have a value; 0 for none.
+    /// Lets a prefix have a value; 0 for none. Of a trie, what lies below may have the former one
+    /// until [`Index::go_on`] has nothing left to do.
     pub(crate) fn set(
         &mut self,
         prefix: Prefix<A>,
@@ -82,7 +83,7 @@ impl<A: Family> Index<A> {
         now: Instant,
     ) -> Result<(), UpdateError> {
         match self {
-            Self::Large(lpm) => lpm.replace(prefix, target(value, lifetimes), now).map(drop),
+            Self::Large(lpm) => lpm.begin(prefix, target(value, lifetimes), now).map(drop),
             Self::Listed(list) => {
                 let order = |p: Prefix<A>| (core::cmp::Reverse(p.len()), p.addr());
                 let at = list.binary_search_by_key(&order(prefix), |listed| order(listed.prefix));
@@ -96,6 +97,19 @@ impl<A: Family> Index<A> {
                 Ok(())
             }
         }
+    }
+
+    /// Goes on with what the last change left: at most so many units. Returns how many it took.
+    pub(crate) fn go_on(&mut self, units: usize, now: Instant) -> usize {
+        match self {
+            Self::Large(lpm) => lpm.step_counted(units, now),
+            Self::Listed(_) => 0,
+        }
+    }
+
+    /// Whether some addresses still find what was there before the last change.
+    pub(crate) fn owes(&self) -> bool {
+        matches!(self, Self::Large(lpm) if lpm.owes())
     }
 
     /// Something that is there ends at `at`: to be called before a lifetime is moved.

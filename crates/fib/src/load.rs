@@ -42,6 +42,7 @@ impl<A: Family> Fib<A> {
     /// [`LoadError::left`] says otherwise.
     pub fn load(&mut self, routes: &[Route<A>], now: Instant) -> Result<(), LoadError> {
         let Some(first) = routes.first() else { return Ok(()) };
+        self.complete(now);
         self.check_all(routes, now)?;
         let refused = |at| move |error| LoadError { at, error, left: 0 };
         let table = self.table_at(first.table).map_err(refused(0))?;
@@ -78,6 +79,7 @@ impl<A: Family> Fib<A> {
         }
         let mut left = 0;
         for record in done.into_iter().rev() {
+            self.complete(now);
             let gone = self.remove_at(record, now).or_else(|_| {
                 self.publish(now);
                 self.remove_at(record, now)
@@ -149,7 +151,10 @@ impl<A: Family> Fib<A> {
     ) -> Result<u32, RouteError> {
         match self.load_one(route, last, now)? {
             Some(record) => Ok(record),
-            None => self.add(*route, now).map(|()| self.newest),
+            None => {
+                self.complete(now);
+                self.add(*route, now).map(|()| self.newest)
+            }
         }
     }
 

@@ -73,6 +73,7 @@ mod links;
 mod node;
 mod paint;
 mod push;
+mod runs;
 mod shared;
 mod slots;
 mod table;

@@ -7,10 +7,13 @@
 //! list; whatever ends with a lifetime is *open* and knows its cover: the value of the longest
 //! shorter prefix that has one.
 //!
+//! What a change leaves below its prefix, lines of the trie and open prefixes, is *owed*: it is
+//! done by [`Table::go_on`] in steps. Until then each address has the answer before the change or
+//! the one behind it, and what the prefix led to must stay good; no other change may begin.
+//!
 //! # Under flood
 //! Reachable by routers of the link through the caps of [`crate::Fib`]. Worst work of a change: the
-//! routes of one prefix, and the open prefixes below it, of which learnt ones are few by their
-//! caps; the operator's may be many.
+//! routes of one prefix; of what lies below as much as the caller gives.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -63,9 +66,22 @@ pub(crate) struct Table<A: Family> {
     /// Prefixes of each length.
     lengths: Box<[u32; LENGTHS]>,
     open: BTreeSet<Prefix<A>>,
+    /// Those below a prefix that still have the cover that they had before it changed.
+    uncovering: Option<Uncovering<A>>,
     /// Lifetimes of the list that is being looked at.
     entries: Vec<u32>,
 }
+
+/// A prefix whose value has changed, and the next open one that may be below it.
+#[derive(Clone, Copy, Debug)]
+struct Uncovering<A: Family> {
+    prefix: Prefix<A>,
+    value: u32,
+    next: Prefix<A>,
+}
+
+/// What an open prefix that learns its cover costs, in the trie's units.
+const UNCOVER: usize = 16;
 
 impl<A: Family> Table<A> {
     pub(crate) fn new(id: TableId, keyed: Keyed) -> Self {
@@ -75,6 +91,7 @@ impl<A: Family> Table<A> {
             heads: HashMap::with_capacity_and_hasher(limits::ROUTES_LISTED_MAX, keyed),
             lengths: Box::new([0; LENGTHS]),
             open: BTreeSet::new(),
+            uncovering: None,
             entries: Vec::new(),
         }
     }
@@ -137,7 +154,26 @@ impl<A: Family> Table<A> {
 
     fn refresh_all(&mut self, parts: &mut Parts<'_, A>) -> Result<(), RouteError> {
         let all: Vec<_> = self.heads.keys().copied().collect();
-        all.into_iter().try_for_each(|prefix| self.refresh(prefix, parts))
+        all.into_iter().try_for_each(|prefix| {
+            self.refresh(prefix, parts)?;
+            self.go_on(usize::MAX, parts);
+            Ok(())
+        })
+    }
+
+    /// Whether the last change has left something to be done.
+    pub(crate) fn owes(&self) -> bool {
+        self.uncovering.is_some() || self.index.owes()
+    }
+
+    /// Goes on with what the last change left: at most so many units, of about 20 ns each. Returns
+    /// how many it took.
+    pub(crate) fn go_on(&mut self, units: usize, parts: &Parts<'_, A>) -> usize {
+        let mut took = self.index.go_on(units, parts.now);
+        while took < units && self.uncover_one(parts.lifetimes) {
+            took += UNCOVER;
+        }
+        took.min(units)
     }
 
     /// Makes room for so many prefixes more among the writer's own.
@@ -164,9 +200,8 @@ impl<A: Family> Table<A> {
         if let Some(n) = self.lengths.get_mut(usize::from(prefix.len())) {
             *n += 1;
         }
-        if !self.open.is_empty() {
-            self.uncover(prefix, hop, parts.lifetimes);
-        }
+        self.uncover(prefix, hop);
+        self.go_on(usize::MAX, parts);
         Ok(true)
     }
 
@@ -244,7 +279,8 @@ impl<A: Family> Table<A> {
         }
     }
 
-    /// Shows readers what a prefix's list says now, and forgets a prefix without routes.
+    /// Shows readers what a prefix's list says now, and forgets a prefix without routes. What is
+    /// owed from before is completed; what this leaves is owed.
     ///
     /// # Errors
     /// The index has no room: readers see what they saw.
@@ -253,6 +289,7 @@ impl<A: Family> Table<A> {
         prefix: Prefix<A>,
         parts: &mut Parts<'_, A>,
     ) -> Result<(), RouteError> {
+        self.go_on(usize::MAX, parts);
         let Some(head) = self.head(prefix) else { return Ok(()) };
         let (tail, dead) = self.gather(head.first, parts);
         let is_open = tail == 0 && !self.entries.is_empty() && self.index.is_large();
@@ -268,11 +305,13 @@ impl<A: Family> Table<A> {
             self.index.set(prefix, value, dead, parts.lifetimes, parts.now)?;
         }
         let last = self.entries.last().copied().unwrap_or(NONE);
-        if is_open {
-            self.open.insert(prefix);
-        } else {
-            self.open.remove(&prefix);
+        // Only what was not open takes memory: an end that is collected takes none.
+        match (head.last != NONE, is_open) {
+            (false, true) => _ = self.open.insert(prefix),
+            (true, false) => _ = self.open.remove(&prefix),
+            _ => {}
         }
+        let last = if is_open { last } else { NONE };
         if head.first == NONE {
             self.heads.remove(&prefix);
             if let Some(n) = self.lengths.get_mut(usize::from(prefix.len())) {
@@ -282,7 +321,7 @@ impl<A: Family> Table<A> {
             *head = Head { value, last, cover_len, dead, ..*head };
         }
         if value != head.value && self.index.is_large() {
-            self.uncover(prefix, value, parts.lifetimes);
+            self.uncover(prefix, value);
         }
         Ok(())
     }
@@ -308,23 +347,39 @@ impl<A: Family> Table<A> {
         cover_of(&self.heads, &self.lengths, prefix)
     }
 
-    /// Open prefixes below one that has changed get their cover anew.
-    fn uncover(&mut self, prefix: Prefix<A>, value: u32, lifetimes: &Lifetimes) {
-        let below = self.open.range(prefix..).take_while(|open| prefix.contains(open.addr()));
-        for &open in below.filter(|open| **open != prefix) {
-            let Some(head) = self.heads.get(&open).copied() else { continue };
-            let (covers, had) = (prefix.len(), head.cover_len);
-            let cover = match value {
-                0 if had == covers => cover_of(&self.heads, &self.lengths, open),
-                0 => continue,
-                value if had == UNCOVERED || had <= covers => (value, covers),
-                _ => continue,
-            };
-            lifetimes.set_behind(head.last, cover.0);
-            if let Some(head) = self.heads.get_mut(&open) {
-                head.cover_len = cover.1;
-            }
+    /// Open prefixes below one that has changed are to get their cover anew.
+    fn uncover(&mut self, prefix: Prefix<A>, value: u32) {
+        let below = |open: &Prefix<A>| *open != prefix && prefix.contains(open.addr());
+        if self.open.range(prefix..).take(2).any(below) {
+            self.uncovering = Some(Uncovering { prefix, value, next: prefix });
         }
+    }
+
+    /// The next of them; false where there is none.
+    fn uncover_one(&mut self, lifetimes: &Lifetimes) -> bool {
+        let Some(Uncovering { prefix, value, next }) = self.uncovering else { return false };
+        let mut behind = self.open.range(next..);
+        let below = behind.next().copied().filter(|open| prefix.contains(open.addr()));
+        let Some(open) = below else {
+            self.uncovering = None;
+            return false;
+        };
+        self.uncovering = behind.next().map(|next| Uncovering { prefix, value, next: *next });
+        let Some(head) = self.heads.get(&open).copied().filter(|_| open != prefix) else {
+            return true;
+        };
+        let (covers, had) = (prefix.len(), head.cover_len);
+        let cover = match value {
+            0 if had == covers => cover_of(&self.heads, &self.lengths, open),
+            0 => return true,
+            value if had == UNCOVERED || had <= covers => (value, covers),
+            _ => return true,
+        };
+        lifetimes.set_behind(head.last, cover.0);
+        if let Some(head) = self.heads.get_mut(&open) {
+            head.cover_len = cover.1;
+        }
+        true
     }
 
     /// About what the writer takes for prefixes, in bytes.

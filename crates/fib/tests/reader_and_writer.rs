@@ -26,6 +26,45 @@ use loom::thread;
 const START: Instant = Instant::from_nanos(1_000_000_000);
 const END: Instant = Instant::from_nanos(2_000_000_000);
 
+/// Each model in both families.
+macro_rules! both {
+    ($($model:ident: $v4:ident, $v6:ident;)*) => {
+        $(#[test]
+        fn $v4() {
+            $model::<Ipv4Addr>();
+        }
+
+        #[test]
+        fn $v6() {
+            $model::<Ipv6Addr>();
+        })*
+    };
+}
+
+both! {
+    a_prefix_comes:
+        a_prefix_that_comes_is_found_wholly_or_not_ipv4,
+        a_prefix_that_comes_is_found_wholly_or_not_ipv6;
+    a_value_changes:
+        a_prefix_that_leads_elsewhere_is_never_missed_ipv4,
+        a_prefix_that_leads_elsewhere_is_never_missed_ipv6;
+    memory_is_used_again:
+        memory_that_is_used_again_misleads_nobody_ipv4,
+        memory_that_is_used_again_misleads_nobody_ipv6;
+    an_ended_route_comes:
+        a_route_that_has_ended_is_never_taken_for_one_that_lives_ipv4,
+        a_route_that_has_ended_is_never_taken_for_one_that_lives_ipv6;
+    a_next_hop_changes:
+        a_way_that_changes_is_found_as_it_was_or_as_it_is_ipv4,
+        a_way_that_changes_is_found_as_it_was_or_as_it_is_ipv6;
+    a_named_hop_changes:
+        an_object_that_changes_is_never_found_in_halves_ipv4,
+        an_object_that_changes_is_never_found_in_halves_ipv6;
+    a_lifetime_is_used_again:
+        a_lifetime_that_is_used_again_brings_no_route_back_ipv4,
+        a_lifetime_that_is_used_again_brings_no_route_back_ipv6;
+}
+
 /// Checks a model with two preemptions in one execution at most, or as many as
 /// `LOOM_MAX_PREEMPTIONS` says.
 fn check(model: impl Fn() + Sync + Send + 'static) {
@@ -71,16 +110,6 @@ fn a_prefix_comes<A: Family>() {
     });
 }
 
-#[test]
-fn a_prefix_that_comes_is_found_wholly_or_not_ipv4() {
-    a_prefix_comes::<Ipv4Addr>();
-}
-
-#[test]
-fn a_prefix_that_comes_is_found_wholly_or_not_ipv6() {
-    a_prefix_comes::<Ipv6Addr>();
-}
-
 /// A prefix leads elsewhere, beside another one of the same node: it is never missed meanwhile.
 fn a_value_changes<A: Family>() {
     check(|| {
@@ -97,16 +126,6 @@ fn a_value_changes<A: Family>() {
         writer.insert(prefix("10.1.2.0/28"), 6, START).unwrap();
         looks.join().unwrap();
     });
-}
-
-#[test]
-fn a_prefix_that_leads_elsewhere_is_never_missed_ipv4() {
-    a_value_changes::<Ipv4Addr>();
-}
-
-#[test]
-fn a_prefix_that_leads_elsewhere_is_never_missed_ipv6() {
-    a_value_changes::<Ipv6Addr>();
 }
 
 /// A prefix goes, and what it took is used for another part of the space: nobody who was on the
@@ -131,16 +150,6 @@ fn memory_is_used_again<A: Family>() {
     });
 }
 
-#[test]
-fn memory_that_is_used_again_misleads_nobody_ipv4() {
-    memory_is_used_again::<Ipv4Addr>();
-}
-
-#[test]
-fn memory_that_is_used_again_misleads_nobody_ipv6() {
-    memory_is_used_again::<Ipv6Addr>();
-}
-
 /// A route that expires comes: whoever's clock is past its end never takes its value.
 fn an_ended_route_comes<A: Family>() {
     check(|| {
@@ -156,16 +165,6 @@ fn an_ended_route_comes<A: Family>() {
         writer.replace(prefix("10.1.2.0/28"), Some(target), START).unwrap();
         looks.join().unwrap();
     });
-}
-
-#[test]
-fn a_route_that_has_ended_is_never_taken_for_one_that_lives_ipv4() {
-    an_ended_route_comes::<Ipv4Addr>();
-}
-
-#[test]
-fn a_route_that_has_ended_is_never_taken_for_one_that_lives_ipv6() {
-    an_ended_route_comes::<Ipv6Addr>();
 }
 
 fn fib<A: Family>(domain: &Domain) -> Fib<A> {
@@ -224,16 +223,6 @@ fn a_next_hop_changes<A: Family>() {
     });
 }
 
-#[test]
-fn a_way_that_changes_is_found_as_it_was_or_as_it_is_ipv4() {
-    a_next_hop_changes::<Ipv4Addr>();
-}
-
-#[test]
-fn a_way_that_changes_is_found_as_it_was_or_as_it_is_ipv6() {
-    a_next_hop_changes::<Ipv6Addr>();
-}
-
 /// An object with a name leads elsewhere, by one store.
 fn a_named_hop_changes<A: Family>() {
     check(|| {
@@ -251,16 +240,6 @@ fn a_named_hop_changes<A: Family>() {
         fib.replace_next_hop(id, way(2), START).unwrap();
         looks.join().unwrap();
     });
-}
-
-#[test]
-fn an_object_that_changes_is_never_found_in_halves_ipv4() {
-    a_named_hop_changes::<Ipv4Addr>();
-}
-
-#[test]
-fn an_object_that_changes_is_never_found_in_halves_ipv6() {
-    a_named_hop_changes::<Ipv6Addr>();
 }
 
 /// A route ends, is collected, and its lifetime is given to another route: the reader, whose clock
@@ -291,14 +270,4 @@ fn a_lifetime_is_used_again<A: Family>() {
         looks.join().unwrap();
         assert!(fib.routes_to(TableId::MAIN, prefix("10.1.0.0/16")).next().is_none());
     });
-}
-
-#[test]
-fn a_lifetime_that_is_used_again_brings_no_route_back_ipv4() {
-    a_lifetime_is_used_again::<Ipv4Addr>();
-}
-
-#[test]
-fn a_lifetime_that_is_used_again_brings_no_route_back_ipv6() {
-    a_lifetime_is_used_again::<Ipv6Addr>();
 }

@@ -2,15 +2,19 @@
 //!
 //! Source: Kui-Feng Lee, "Remove expired routes with a separated list of routes" (July 2023). A
 //! table has P permanent routes, T that can expire of which E have, and X that own an exception
-//! (`baselines/gc_list.rs`); one collection is counted and timed. Ours is the product's table. The
-//! claims are about counts; times are what this machine took, for a table of their own.
+//! (`baselines/gc_list.rs`); one collection is counted and timed. Ours is the product's table, in
+//! which another thread looks up all the while; additions and deletions are the one writer's, who
+//! makes them between two steps. The claims are about counts; times are what this machine took, for
+//! a table of their own.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
-use std::time;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{thread, time};
 
 use floodwall_base::{HashKey, IfIndex, Instant, Prefix};
-use floodwall_fib::{Fib, FibConfig, Route, RouteError, Selector};
+use floodwall_fib::{Fib, FibConfig, FibReader, Route, RouteError, Selector};
+use floodwall_sync::qsbr::{Domain, Reader};
 use serde::Deserialize;
 
 use crate::baselines::gc_list::{Collector, Entry, Table as Kernel};
@@ -58,12 +62,16 @@ struct Collection {
     removed: usize,
     nanos: u128,
     longest_step_nanos: u128,
-    /// Of ours: the longest that an addition, a deletion and a look-up took between its steps.
-    beside: [u128; 3],
+    /// Of ours: the longest that an addition and a deletion took between its steps, and what
+    /// another thread's look-ups took meanwhile, the median and the longest.
+    beside: [u128; 4],
 }
 
-/// What is done between two steps of ours.
-const BESIDE: [&str; 3] = ["add-nanos", "delete-nanos", "lookup-nanos"];
+/// What is done beside a collection of ours.
+const BESIDE: [&str; 4] =
+    ["add-nanos", "delete-nanos", "lookup-median-nanos", "lookup-longest-nanos"];
+/// Look-ups of which the times are kept; of what comes behind them only the longest counts.
+const LOOKED_MAX: usize = 100_000;
 
 const START: Instant = Instant::from_nanos(1_000_000_000_000);
 /// When the expired ones end, when the others do, and when is collected.
@@ -92,7 +100,14 @@ impl Experiment for FibGc {
         let mut times = Table::new("Nanoseconds: of one collection", &columns);
         times.note =
             "times of this machine; ours removes what it visits, frees and publishes".into();
-        let columns = ["P / T / E / X", "longest step", "longest addition", "deletion", "look-up"];
+        let columns = [
+            "P / T / E / X",
+            "longest step",
+            "longest addition",
+            "deletion",
+            "another thread's look-up, median",
+            "longest",
+        ];
         let mut beside =
             Table::new("Nanoseconds: what others wait for while ours collects", &columns);
         let mut drawn = Vec::new();
@@ -224,13 +239,14 @@ fn kernel(collector: Collector, row: &Row) -> Collection {
     }
     let now = (START + NOW).as_nanos();
     let ((visited, removed), nanos) = timed(|| table.collect(now));
-    Collection { visited, removed, nanos, longest_step_nanos: nanos, beside: [0; 3] }
+    Collection { visited, removed, nanos, longest_step_nanos: nanos, beside: [0; 4] }
 }
 
 fn ours(row: &Row, step: usize) -> Result<Collection, LabError> {
     let all = (row.permanent + row.temporary) as usize;
     let config = FibConfig::for_routes(all + 1);
-    let mut fib = Fib::<Ipv6Addr>::alone(config, HashKey::new(1, 2), START);
+    let domain = Domain::new(1);
+    let mut fib = Fib::<Ipv6Addr>::new(&domain, config, HashKey::new(1, 2), START);
     let refused =
         |error: RouteError| LabError::Plan { plan: "fib-gc".to_owned(), what: error.to_string() };
     for n in 0..row.permanent + row.temporary {
@@ -241,8 +257,32 @@ fn ours(row: &Row, step: usize) -> Result<Collection, LabError> {
         let route = Route { expires: end, ..Route::on_link(prefix, IfIndex(1 + (n % 60) as u16)) };
         fib.add(route, START).map_err(refused)?;
     }
-    let (before, now) = (fib.len(), START + NOW);
-    let mut collection = Collection::default();
+    fib.publish(START);
+    let before = fib.len();
+    let (looks, goes) = (AtomicBool::new(false), AtomicBool::new(true));
+    let Ok(reader) = domain.reader() else { return Ok(Collection::default()) };
+    let seen = fib.reader();
+    let mut collection = thread::scope(|scope| {
+        let looker = scope.spawn(|| look(reader, &seen, &looks, &goes));
+        while !looks.load(Relaxed) {
+            thread::yield_now();
+        }
+        let collected = collect(&mut fib, step);
+        goes.store(false, Relaxed);
+        let looked = looker.join().unwrap_or_default();
+        collected.map(|collection| {
+            let [add, delete, ..] = collection.beside;
+            Collection { beside: [add, delete, looked[0], looked[1]], ..collection }
+        })
+    })
+    .map_err(refused)?;
+    collection.removed = before - fib.len();
+    Ok(collection)
+}
+
+/// One collection, in steps, with a route that comes and goes between any two.
+fn collect(fib: &mut Fib<Ipv6Addr>, step: usize) -> Result<Collection, RouteError> {
+    let (now, mut collection) = (START + NOW, Collection::default());
     loop {
         let (visited, nanos) = timed(|| {
             let visited = fib.collect(now, step);
@@ -252,20 +292,45 @@ fn ours(row: &Row, step: usize) -> Result<Collection, LabError> {
         collection.visited += visited;
         collection.nanos += nanos;
         collection.longest_step_nanos = collection.longest_step_nanos.max(nanos);
-        beside(&mut fib, now, &mut collection.beside).map_err(refused)?;
+        beside(fib, now, &mut collection.beside)?;
         if visited < step {
-            break;
+            return Ok(collection);
         }
     }
-    collection.removed = before - fib.len();
-    Ok(collection)
 }
 
-/// A route comes, is looked up and goes, as between any two steps; keeps the longest of each.
+/// Looks up the first routes in turn until it is told to stop: the median and the longest time.
+fn look(
+    mut reader: Reader,
+    seen: &FibReader<Ipv6Addr>,
+    looks: &AtomicBool,
+    goes: &AtomicBool,
+) -> [u128; 2] {
+    let now = START + NOW;
+    let (mut times, mut longest, mut n) = (Vec::with_capacity(LOOKED_MAX), 0, 0_u128);
+    while goes.load(Relaxed) || times.is_empty() {
+        let addr = Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | (n % 1000) << 64);
+        let (_, nanos) = timed(|| std::hint::black_box(seen.lookup(reader.view(), addr, now)));
+        reader.quiescent(now);
+        // The first find nothing in the caches, and nobody collects yet.
+        if n > 1000 {
+            longest = nanos.max(longest);
+            if times.len() < LOOKED_MAX {
+                times.push(nanos);
+            }
+        }
+        n += 1;
+        looks.store(n > 1000, Relaxed);
+    }
+    times.sort_unstable();
+    [times.get(times.len() / 2).copied().unwrap_or(0), longest]
+}
+
+/// A route comes and goes, as between any two steps; keeps the longest of each.
 fn beside(
     fib: &mut Fib<Ipv6Addr>,
     now: Instant,
-    longest: &mut [u128; 3],
+    longest: &mut [u128; 4],
 ) -> Result<(), RouteError> {
     let addr = Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 1);
     let Some(prefix) = Prefix::new(addr, 128) else { return Ok(()) };
@@ -276,14 +341,13 @@ fn beside(
         added
     });
     added?;
-    let (_, lookup) = timed(|| std::hint::black_box(fib.lookup(addr, now)));
     let (gone, delete) = timed(|| {
         let gone = fib.delete(&Selector::to(prefix), now);
         fib.publish(now);
         gone
     });
     gone?;
-    longest.iter_mut().zip([add, delete, lookup]).for_each(|(most, one)| *most = one.max(*most));
+    longest.iter_mut().zip([add, delete]).for_each(|(most, one)| *most = one.max(*most));
     Ok(())
 }
 

@@ -186,6 +186,8 @@ fn one(stack: &mut Stack, scene: Scene<'_>, wish: &Wish) -> Result<Back, String>
 }
 
 fn on<A: Family>(fib: &mut Fib<A>, scene: Scene<'_>, wish: &Wish) -> Result<Undo<A>, String> {
+    // A batch has the time: else the line behind a prefix with much below it would be refused.
+    fib.complete(scene.now);
     match wish {
         Wish::Put(how, words) => apply::put(fib, scene, *how, words),
         Wish::Delete(words) => apply::delete(fib, scene, words),

@@ -179,6 +179,21 @@ fn what_is_wrong_is_named_with_what_to_say_instead() {
 }
 
 #[test]
+fn a_wrong_word_in_line_700_000_is_named_with_its_line() {
+    let mut batch = String::new();
+    for n in 0..699_999_u32 {
+        let [_, a, b, c] = (n << 2).to_be_bytes();
+        batch += &format!("route add 10.{a}.{b}.{c}/30 dev fw0\n");
+    }
+    batch += "route add 10.0.0.0/8 dev fw0 metrik 7\n";
+    let (wishes, faults) = super::session::read(&batch);
+    assert_eq!(wishes.len(), 699_999);
+    let [(line, why)] = &faults[..] else { panic!("{}", faults.len()) };
+    assert_eq!(*line, 700_000);
+    assert!(why.contains("\"metrik\" is no word here") && why.contains(';'), "{why}");
+}
+
+#[test]
 fn rules_are_read_and_shown_in_ip_s_words() {
     let mut fib = table::<Ipv4Addr>();
     act(&mut fib, "rule add from 10.0.0.0/8 to 192.0.2.1 iif fw0 pref 100 lookup 7").expect("room");

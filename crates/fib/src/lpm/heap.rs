@@ -7,12 +7,18 @@
 /// Bits of a stride.
 pub(super) const STRIDE: u8 = 8;
 
-/// See the file's head.
+/// See the file's head. The set is one cache line.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Heap {
     set: [u64; 8],
+    /// How many bits are set before each word; of the last three words, since [`UPPER`].
+    before: [u8; 8],
     values: Vec<u32>,
 }
+
+/// From this word on there may be more bits before a word than a byte counts.
+const UPPER: usize = 4;
 
 /// The heap's index of a prefix: its depth in the stride and its bits there.
 #[inline]
@@ -30,10 +36,22 @@ impl Heap {
     }
 
     /// How many values lie before that of `at`.
+    #[inline]
     fn rank(&self, at: usize) -> usize {
-        let whole = self.set.iter().take(at / 64).map(|word| word.count_ones() as usize);
-        let part = self.set.get(at / 64).map_or(0, |word| word & ((1 << (at % 64)) - 1));
-        whole.sum::<usize>() + part.count_ones() as usize
+        let (word, before) = (at / 64 % 8, |word: usize| self.before.get(word).copied());
+        let lower = if word > UPPER { before(UPPER) } else { None };
+        let part = self.set.get(word).map_or(0, |word| word & ((1 << (at % 64)) - 1));
+        usize::from(lower.unwrap_or(0))
+            + usize::from(before(word).unwrap_or(0))
+            + part.count_ones() as usize
+    }
+
+    /// A bit of a word came (1) or went (-1): the counts of the words behind it follow.
+    fn count(&mut self, word: usize, by: i8) {
+        let end = if word < UPPER { UPPER + 1 } else { 8 };
+        for before in self.before.get_mut(word + 1..end).unwrap_or_default() {
+            *before = before.wrapping_add_signed(by);
+        }
     }
 
     pub(super) fn value(&self, at: usize) -> Option<u32> {
@@ -62,6 +80,7 @@ impl Heap {
         if let Some(word) = self.set.get_mut(at / 64) {
             *word |= 1 << (at % 64);
             self.values.insert(rank, value);
+            self.count(at / 64, 1);
         }
         None
     }
@@ -75,36 +94,43 @@ impl Heap {
         if let Some(word) = self.set.get_mut(at / 64) {
             *word &= !(1 << (at % 64));
         }
+        self.count(at / 64, -1);
         Some(self.values.remove(rank))
     }
 
     /// The longest match of each of the 32 positions whose upper three bits are `q`; 0 for none.
-    pub(super) fn paint(&self, q: usize) -> [u32; 32] {
+    pub(super) fn paint(&self, q: usize, painted: &mut [u32; 32]) {
         // At most three bits long: of all 32 alike, the longest counts.
         let whole = (1..=3).rev().find_map(|depth| self.value(1 << depth | q >> (3 - depth)));
-        let mut painted = [whole.unwrap_or(0); 32];
-        for depth in 4..=usize::from(STRIDE) {
-            let (first, run) = (1 << depth | q << (depth - 3), 1 << (8 - depth));
-            let count = 1_usize << (depth - 3);
-            // `count` divides 64 and `first` is a multiple of it: they lie in one word.
-            let Some(word) = self.set.get(first / 64) else { continue };
-            let mask = if count == 64 { u64::MAX } else { (1 << count) - 1 };
-            let mut here = word >> (first % 64) & mask;
-            if here == 0 {
-                continue;
+        painted.fill(whole.unwrap_or(0));
+        self.over::<16>(1 << 4 | q << 1, painted);
+        self.over::<8>(1 << 5 | q << 2, painted);
+        self.over::<4>(1 << 6 | q << 3, painted);
+        self.over::<2>(1 << 7 | q << 4, painted);
+        self.over::<1>(1 << 8 | q << 5, painted);
+    }
+
+    /// Paints the prefixes of one depth over those before: each `RUN` positions, the first at the
+    /// index `first`.
+    #[inline(always)]
+    fn over<const RUN: usize>(&self, first: usize, painted: &mut [u32; 32]) {
+        // Their count divides 64 and `first` is a multiple of it: they lie in one word.
+        let Some(word) = self.set.get(first / 64) else { return };
+        let mut here = word >> (first % 64) & (u64::MAX >> (64 - 32 / RUN));
+        if here == 0 {
+            return;
+        }
+        let values = self.values.get(self.rank(first)..).unwrap_or_default();
+        for value in values {
+            let from = here.trailing_zeros() as usize * RUN;
+            if let Some(positions) = painted.get_mut(from..from + RUN) {
+                positions.fill(*value);
             }
-            let mut rank = self.rank(first);
-            while here != 0 {
-                let n = here.trailing_zeros() as usize;
-                here &= here - 1;
-                let value = self.values.get(rank).copied().unwrap_or(0);
-                rank += 1;
-                if let Some(positions) = painted.get_mut(n * run..(n + 1) * run) {
-                    positions.fill(value);
-                }
+            here &= here - 1;
+            if here == 0 {
+                return;
             }
         }
-        painted
     }
 
     #[cfg(test)]
@@ -136,9 +162,9 @@ mod tests {
             seed ^= seed << 17;
             seed
         };
-        for _ in 0..200 {
+        for round in 0..200 {
             let (mut heap, mut list) = (Heap::default(), Vec::new());
-            for n in 1..next() % 60 {
+            for n in 1..next() % if round % 9 == 0 { 900 } else { 60 } {
                 let depth = (next() % 8 + 1) as u8;
                 let bits = (next() as u8) & (0xff_u16 << (8 - depth)) as u8;
                 heap.insert(index(depth, bits), n as u32);
@@ -154,7 +180,9 @@ mod tests {
                 let fits = |(d, b, _): &&(u8, u8, u32)| position as u8 >> (8 - d) == b >> (8 - d);
                 let best = list.iter().filter(fits).max_by_key(|(d, ..)| *d);
                 let want = best.map_or(0, |(.., value)| *value);
-                assert_eq!(heap.paint(position / 32)[position % 32], want);
+                let mut painted = [7; 32];
+                heap.paint(position / 32, &mut painted);
+                assert_eq!(painted[position % 32], want);
                 assert_eq!(heap.longest(position as u8).unwrap_or(0), want);
             }
             let mut all: Vec<_> = heap.iter().collect();

@@ -39,13 +39,33 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     pub(super) fn find(&self, prefix: Prefix<A>) -> Result<Id, (Id, u8)> {
         let (mut id, mut at) = (Id::Direct(TOP), 0);
         while at < level(prefix) {
-            match self.node(id).map_or(0, |node| node.child(position(prefix, at))) {
+            match self.below(id, position(prefix, at)) {
                 0 => return Err((id, at)),
                 below => id = Self::id(at + STRIDE, below),
             }
             at += STRIDE;
+            if let Id::Line(line) = id {
+                self.ask_for(line, position(prefix, at));
+            }
         }
         Ok(id)
+    }
+
+    /// What lies below a position of a node; 0 for nothing.
+    fn below(&self, id: Id, position: u8) -> u32 {
+        match id {
+            // Of direct blocks readers have it, and an access finds it.
+            Id::Direct(block) => self.table.entry_of(block, position).0,
+            Id::Line(line) => self.lines.get(line).map_or(0, |node| node.child(position)),
+        }
+    }
+
+    /// Asks for what a change of a line looks at, so that it is on its way together.
+    fn ask_for(&self, line: u32, position: u8) {
+        self.table.ask_for_line(line as usize);
+        if let Some(node) = self.lines.get(line) {
+            node.ask_for(position);
+        }
     }
 
     /// Makes the node for `prefix`, with `value` in it, and those between it and `above`.

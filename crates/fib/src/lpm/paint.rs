@@ -9,7 +9,8 @@ use floodwall_sync::shim::atomic::Ordering::{Relaxed, Release};
 
 use super::capacity::UpdateError;
 use super::node::{Held, Id, Node};
-use super::slots::{Run, Slots, shown};
+use super::runs::{Run, Runs};
+use super::slots::{Slots, shown};
 use super::table::Family;
 use super::word::{POSITIONS, WORDS, Word};
 use super::writer::{Gone, LpmWriter};
@@ -32,8 +33,12 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
 
     fn paint_direct(&self, block: u32, q: usize) {
         let Some(node) = self.directs.get(block) else { return };
-        let children = node.children_of(q).unwrap_or([0; POSITIONS]);
-        for (n, (value, child)) in node.heap.paint(q).into_iter().zip(children).enumerate() {
+        let (mut painted, mut below) = ([0; POSITIONS], [0; POSITIONS]);
+        node.heap.paint(q, &mut painted);
+        for (at, number) in node.children_of(q).1 {
+            below.get_mut(usize::from(at & 31)).into_iter().for_each(|place| *place = *number);
+        }
+        for (n, (value, child)) in painted.into_iter().zip(below).enumerate() {
             let entry = u64::from(child) | u64::from(shown(value)) << 32;
             if let Some(cell) = self.table.cell(block, q * POSITIONS + n)
                 && cell.load(Relaxed) != entry
@@ -46,8 +51,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     fn paint_line(&mut self, line: u32, q: usize, now: Instant) -> Result<(), UpdateError> {
         let Some(node) = self.lines.get(line) else { return Ok(()) };
         let old = node.held.get(q).copied().unwrap_or_default();
-        let Runs { runs, len, starts } = runs(node, q);
-        let (word, held) = self.write(runs.get(..len).unwrap_or_default(), starts)?;
+        let (word, held) = self.write(&Runs::of(node, q))?;
         let Some(words) = self.table.lines.get(line as usize) else { return Ok(()) };
         if words.own(q) != word {
             words.publish(q, word);
@@ -60,8 +64,8 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     }
 
     /// A word for these runs.
-    fn write(&mut self, runs: &[Run], starts: u32) -> Result<(Word, Held), UpdateError> {
-        if let [run] = *runs
+    fn write(&mut self, runs: &Runs) -> Result<(Word, Held), UpdateError> {
+        if let [run] = *runs.as_slice()
             && let Some(slot) = A::Slots::plain(run, &self.living)
         {
             let at = self.share(slot)?;
@@ -70,8 +74,8 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         }
         let size = A::Slots::size(runs, &self.living);
         let start = self.blocks.take(size).ok_or(UpdateError::Full)?;
-        let base = self.table.slots.write(start, runs, &self.living);
-        Ok((Word::new(starts, base), Held::Block(start, size as u16)))
+        let base = self.table.slots.write(start, size, runs, &self.living);
+        Ok((Word::new(runs.starts, base), Held::Block(start, size as u16)))
     }
 
     /// Where one more word finds this slot.
@@ -118,8 +122,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
                 Held::Shared(_) => {}
                 Held::Block(..) => {
                     let base = self.table.lines.get(line as usize).map_or(0, |l| l.own(q).base());
-                    let Runs { runs, len, .. } = runs(node, q);
-                    for (n, run) in runs.iter().enumerate().take(len) {
+                    for (n, run) in Runs::of(node, q).as_slice().iter().enumerate() {
                         if run.inherited && run.child == 0 {
                             self.table.slots.store(base + n, slot);
                         }
@@ -154,35 +157,4 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
             }
         }
     }
-}
-
-/// The runs of 32 positions, how many there are, and where they begin.
-struct Runs {
-    runs: [Run; POSITIONS],
-    len: usize,
-    starts: u32,
-}
-
-/// A child is a run by itself, and so is what was inherited, whatever stands beside it.
-fn runs(node: &Node, q: usize) -> Runs {
-    let (painted, children) = (node.heap.paint(q), node.children_of(q));
-    let mut found = Runs { runs: [Run::default(); POSITIONS], len: 0, starts: 0 };
-    let mut last = None;
-    for (j, value) in painted.into_iter().enumerate() {
-        let child = children.as_ref().and_then(|c| c.get(j)).copied().unwrap_or(0);
-        // What a child falls back to is its own affair.
-        let inherited = value == 0 && child == 0;
-        let value = if inherited { node.fallback } else { value };
-        let run = Run { value, child, inherited };
-        if last == Some(run) && child == 0 {
-            continue;
-        }
-        found.starts |= u32::from(j != 0) << (j & 31);
-        last = Some(run);
-        if let Some(place) = found.runs.get_mut(found.len) {
-            *place = run;
-        }
-        found.len += 1;
-    }
-    found
 }

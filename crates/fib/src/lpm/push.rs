@@ -80,12 +80,24 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
 
     /// Goes on with what is owed: at most so many units, of about 20 ns each.
     pub fn step(&mut self, units: usize, now: Instant) -> Progress {
-        let Some(mut owed) = self.owed.take() else { return Progress::Done };
-        let mut left = units.max(1);
+        self.step_counted(units, now);
+        if self.owed.is_some() { Progress::More } else { Progress::Done }
+    }
+
+    /// Whether something is owed.
+    pub(crate) const fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+
+    /// As [`LpmWriter::step`]; returns how many units it took.
+    pub(crate) fn step_counted(&mut self, units: usize, now: Instant) -> usize {
+        let Some(mut owed) = self.owed.take() else { return 0 };
+        let units = units.max(1);
+        let mut left = units;
         while owed.depth > 0 {
             if left == 0 {
                 self.owed = Some(owed);
-                return Progress::More;
+                return units;
             }
             left = left.saturating_sub(self.push_one(&mut owed, now));
         }
@@ -95,7 +107,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
                 let _ = self.paint(Id::Line(owed.line), q, now);
             }
         }
-        Progress::Done
+        units - left
     }
 
     /// One child of the line that the way has come to. Returns the units that it took.

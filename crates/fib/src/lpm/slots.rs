@@ -15,20 +15,10 @@ use floodwall_sync::shim::atomic::{
 };
 
 use super::ENTRY;
+use super::runs::{Run, Runs};
 
 /// In the writer's values: what follows is the number of an entry, not a value.
 pub(super) const EXPIRES: u32 = 1 << 31;
-
-/// A run of equal positions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Run {
-    /// The longest match that ends in this node; 0 for none. See [`EXPIRES`].
-    pub(super) value: u32,
-    /// The line of the node further down; 0 for none.
-    pub(super) child: u32,
-    /// What stands here came from above.
-    pub(super) inherited: bool,
-}
 
 /// What values look-ups get while an entry lives, by entry.
 pub(super) type Living = [u32];
@@ -47,9 +37,9 @@ pub trait Slots: Send + Sync + Sized + 'static {
     /// The slot of this run, if it needs that one and nothing else.
     fn plain(run: Run, living: &[u32]) -> Option<u32>;
     /// Slots of a block with these runs.
-    fn size(runs: &[Run], living: &[u32]) -> usize;
-    /// Writes a block; returns the index of its first run.
-    fn write(&self, start: u32, runs: &[Run], living: &[u32]) -> u32;
+    fn size(runs: &Runs, living: &[u32]) -> usize;
+    /// Writes a block of that size; returns the index of its first run.
+    fn write(&self, start: u32, size: usize, runs: &Runs, living: &[u32]) -> u32;
     /// Stores one slot over.
     fn store(&self, at: usize, slot: u32);
 }
@@ -115,6 +105,12 @@ impl Narrow {
         self.long(base.saturating_sub(ENTRY_SLOTS * (1 + rank)))
     }
 
+    /// Whether each slot is its run's value.
+    #[inline(always)]
+    fn is_simple(runs: &Runs) -> bool {
+        runs.values < u32::from(MARK) && !runs.has_child
+    }
+
     fn shape(run: &Run, living: &Living) -> u16 {
         let entry = (run.value & !EXPIRES) as usize;
         let marked = run.value & EXPIRES != 0;
@@ -138,17 +134,29 @@ impl Slots for Narrow {
         Some(Self::shape(&run, living)).filter(|slot| *slot < MARK).map(u32::from)
     }
 
-    fn size(runs: &[Run], living: &Living) -> usize {
-        let shapes = || runs.iter().map(|run| Self::shape(run, living));
+    fn size(runs: &Runs, living: &Living) -> usize {
+        let all = runs.as_slice();
+        if Self::is_simple(runs) {
+            return all.len();
+        }
+        let shapes = || all.iter().map(|run| Self::shape(run, living));
         let escapes = shapes().filter(|slot| *slot >= ESCAPE).count();
         let marks = shapes().filter(|slot| (MARK..ESCAPE).contains(slot)).count();
-        runs.len() + ESCAPE_SLOTS * escapes + ENTRY_SLOTS * with_mask(marks)
+        all.len() + ESCAPE_SLOTS * escapes + ENTRY_SLOTS * with_mask(marks)
     }
 
-    fn write(&self, start: u32, runs: &[Run], living: &Living) -> u32 {
-        let base = start as usize + Self::size(runs, living) - runs.len();
+    fn write(&self, start: u32, size: usize, runs: &Runs, living: &Living) -> u32 {
+        let all = runs.as_slice();
+        if Self::is_simple(runs) {
+            let places = self.0.get(start as usize..).unwrap_or_default();
+            for (run, place) in all.iter().zip(places) {
+                place.store(run.value as u16, Relaxed);
+            }
+            return start;
+        }
+        let base = start as usize + size - all.len();
         let (mut mask, mut entry, mut escape) = (0_u32, base - ENTRY_SLOTS.min(base), start);
-        for (n, run) in runs.iter().enumerate() {
+        for (n, run) in all.iter().enumerate() {
             let mut slot = Self::shape(run, living);
             if slot >= ESCAPE {
                 slot |= ((base - escape as usize) / 2) as u16;
@@ -264,15 +272,28 @@ impl Slots for Wide {
         Some(slot).filter(|slot| slot & CHILD == 0 && !Self::has_entry(*slot))
     }
 
-    fn size(runs: &[Run], living: &Living) -> usize {
-        let entries = runs.iter().filter(|run| Self::has_entry(Self::shape(run, living)));
-        runs.len() + with_mask(entries.count())
+    fn size(runs: &Runs, living: &Living) -> usize {
+        let all = runs.as_slice();
+        if runs.values & EXPIRES == 0 {
+            return all.len();
+        }
+        let entries = all.iter().filter(|run| Self::has_entry(Self::shape(run, living)));
+        all.len() + with_mask(entries.count())
     }
 
-    fn write(&self, start: u32, runs: &[Run], living: &Living) -> u32 {
-        let base = start as usize + Self::size(runs, living) - runs.len();
+    fn write(&self, start: u32, size: usize, runs: &Runs, living: &Living) -> u32 {
+        let all = runs.as_slice();
+        if runs.values & EXPIRES == 0 {
+            let places = self.0.get(start as usize..).unwrap_or_default();
+            for (run, place) in all.iter().zip(places) {
+                let slot = if run.child != 0 { CHILD | run.child } else { run.value };
+                place.store(slot, Release);
+            }
+            return start;
+        }
+        let base = start as usize + size - all.len();
         let (mut mask, mut entry) = (0_u32, base - 1.min(base));
-        for (n, run) in runs.iter().enumerate() {
+        for (n, run) in all.iter().enumerate() {
             let slot = Self::shape(run, living);
             self.store(base + n, slot);
             if Self::has_entry(slot) {
@@ -298,6 +319,22 @@ impl Slots for Wide {
 mod tests {
     use super::*;
 
+    /// Where every run is its value or its child, slots are written by a shorter way.
+    #[test]
+    fn what_needs_no_entry_is_written_as_everything_else_is() {
+        let runs = [run(3, 0, false), run(5, 0, true), run(7, 0, false)];
+        let below = [run(3, 0, false), run(5, 9, false), run(1 << 20, 0, true)];
+        let (narrow, wide) = (Narrow::new(50), Wide::new(50));
+        let simple = Runs::from(&runs[..]);
+        assert_eq!((Narrow::size(&simple, LIVING), narrow.write(8, 3, &simple, LIVING)), (3, 8));
+        assert_eq!([8, 9, 10].map(|at| narrow.slot(at)), [3, 5, 7]);
+        let simple = Runs::from(&below[..]);
+        assert_eq!((Wide::size(&simple, LIVING), wide.write(8, 3, &simple, LIVING)), (3, 8));
+        let shapes = below.map(|run| Wide::shape(&run, LIVING));
+        assert_eq!([8, 9, 10].map(|at| wide.slot(at)), shapes);
+        assert_eq!(Wide::line(wide.slot(9)), 9);
+    }
+
     const LIVING: &[u32] = &[7, 8, 1 << 20];
 
     fn run(value: u32, child: u32, inherited: bool) -> Run {
@@ -315,8 +352,10 @@ mod tests {
             run(EXPIRES | 2, 0, false),
             run(EXPIRES | 1, 5, false),
         ];
-        assert_eq!(Narrow::size(&runs, LIVING), 6 + 3 * 4 + 2 * 2 + 2);
-        let base = slots.write(10, &runs, LIVING) as usize;
+        let runs = Runs::from(&runs[..]);
+        let size = Narrow::size(&runs, LIVING);
+        assert_eq!(size, 6 + 3 * 4 + 2 * 2 + 2);
+        let base = slots.write(10, size, &runs, LIVING) as usize;
         assert_eq!(slots.slot(base), 3);
         assert_eq!((slots.slot(base + 1), slots.entry(base, base + 1)), (MARK | 7, 0));
         assert_eq!(slots.escape(base, slots.slot(base + 2)), (1 << 20, 9));
@@ -338,7 +377,8 @@ mod tests {
             run(EXPIRES | 2, 5, false),
             run(EXPIRES | 1, 0, false),
         ];
-        let base = slots.write(10, &runs, LIVING) as usize;
+        let runs = Runs::from(&runs[..]);
+        let base = slots.write(10, Wide::size(&runs, LIVING), &runs, LIVING) as usize;
         let values: Vec<u32> = [0, 1, 3, 5].map(|n| Wide::value(slots.slot(base + n))).into();
         assert_eq!(values, [ENTRY | 3, 7, 8, 8]);
         let entries: Vec<_> = (0..6).map(|n| slots.entry(base, base + n)).collect();

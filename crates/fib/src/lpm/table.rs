@@ -98,6 +98,11 @@ impl<A: Family> Table<A> {
         halves(self.top.get(usize::from(byte)).map_or(0, |entry| entry.load(Acquire)))
     }
 
+    /// The link and the value of an entry of any direct block, as the writer stored them.
+    pub(super) fn entry_of(&self, block: u32, byte: u8) -> (u32, u32) {
+        halves(self.cell(block, usize::from(byte)).map_or(0, |cell| cell.load(Relaxed)))
+    }
+
     /// An entry for the writer.
     pub(super) fn cell(&self, block: u32, at: usize) -> Option<&AtomicU64> {
         if block == TOP { self.top.get(at) } else { self.directs.get(block as usize)?.get(at) }

@@ -263,6 +263,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
 
     /// Shows what was loaded.
     pub(crate) fn end_load(&mut self, now: Instant) -> Result<(), UpdateError> {
+        self.finish(now);
         if core::mem::take(&mut self.loading) {
             for line in self.lines.numbers() {
                 self.make_room(now)?;

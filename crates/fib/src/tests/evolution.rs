@@ -3,7 +3,10 @@
 //!
 //! The kernel's were flaky because they slept; a clock that is an argument does not.
 
+use floodwall_base::Randomness;
+
 use super::*;
+use crate::exceptions::{Exceptions, FirstHop, LIFETIME, Lesson};
 use crate::{RouteError, RouteProtocol, Selector, TableId};
 
 both! {
@@ -23,6 +26,9 @@ both! {
     a_route_by_source_ends_and_uncovers_that_of_all => by_source;
     routes_replaced_while_a_dump_is_on_its_way_let_the_others_be_shown_once => replaced;
     what_never_ends_by_its_words_is_never_collected => endless;
+    temporary_routes_with_exceptions_that_become_permanent_still_lose_them => promoted_too_big;
+    an_exception_of_a_route_that_has_ended_does_not_count_for_the_one_behind_it => expired_parent;
+    a_permanent_route_with_an_exception_is_never_visited_by_a_collection => exception_of_permanent;
     a_flood_of_advertised_routes_leaves_the_operators_room_and_what_was_there => flood;
 }
 
@@ -80,6 +86,64 @@ fn promoted<A: Family>() {
     (0..100).for_each(|n| fib.replace(nth(n), START).unwrap());
     assert_eq!((fib.len(), fib.expiring(), fib.deadline()), (100, 0, None));
     assert_eq!((fib.collect(after(400), 1000), fib.dump_at(after(400)).count()), (0, 100));
+}
+
+/// What was believed of a path, over the route that leads there now.
+fn believe<A: Family>(
+    fib: &Fib<A>,
+    paths: &mut Exceptions<A>,
+    n: u32,
+    now: Instant,
+) -> FirstHop<A> {
+    let dst_addr = nth::<A>(n).prefix.addr();
+    let found = fib.lookup(dst_addr, now).unwrap();
+    let hop = FirstHop { iface: found.iface, via: found.gateway };
+    let mut random = Randomness::from_number(u64::from(n)).secret;
+    paths.learn(dst_addr, hop, Lesson::PathMtu(1300), now, &mut random);
+    hop
+}
+
+fn promoted_too_big<A: Family>() {
+    let (mut fib, mut paths) = (large::<A>(200), Exceptions::new(HashKey::new(5, 6)));
+    (0..100).for_each(|n| fib.add(ending(n, 2), START).unwrap());
+    let hops: Vec<_> = (0..100).map(|n| believe(&fib, &mut paths, n, START)).collect();
+    (0..100).for_each(|n| fib.replace(nth(n), START).unwrap());
+    let known = |now| {
+        let mtu = |n: u32| paths.lookup(nth::<A>(n).prefix.addr(), hops[n as usize], now).mtu;
+        (0..100).filter(|n| mtu(*n).is_some()).count()
+    };
+    let last = START + (LIFETIME - Duration::from_nanos(1));
+    assert_eq!([after(4), last, START + LIFETIME].map(known), [100, 100, 0]);
+    assert_eq!((fib.collect(after(5000), 1000), fib.len(), fib.deadline()), (0, 100, None));
+}
+
+fn expired_parent<A: Family>() {
+    let (mut fib, mut paths) = (fib::<A>(), Exceptions::new(HashKey::new(5, 6)));
+    fib.add(Route { iface: IfIndex(2), ..ending(1, 5) }, START).unwrap();
+    fib.add(Route { prefix: Prefix::all(), ..nth(0) }, START).unwrap();
+    let of_parent = believe(&fib, &mut paths, 1, START);
+    let dst_addr = nth::<A>(1).prefix.addr();
+    let known = |fib: &Fib<A>, now| {
+        let found = fib.lookup(dst_addr, now).unwrap();
+        let hop = FirstHop { iface: found.iface, via: found.gateway };
+        paths.lookup(dst_addr, hop, now).mtu
+    };
+    assert_eq!([after(4), after(5)].map(|now| known(&fib, now)), [Some(1300), None]);
+    assert_eq!((fib.collect(after(7), 9), known(&fib, after(7))), (1, None));
+    // The very route comes back, and what is known of its path with it, as long as that counts.
+    fib.add(Route { iface: IfIndex(2), ..ending(1, 90) }, after(8)).unwrap();
+    assert_eq!((known(&fib, after(9)), of_parent.iface), (Some(1300), IfIndex(2)));
+}
+
+fn exception_of_permanent<A: Family>() {
+    let (mut fib, mut paths) = (large::<A>(2000), Exceptions::new(HashKey::new(5, 6)));
+    (0..500).for_each(|n| fib.add(nth(n), START).unwrap());
+    fib.add(ending(900, 2), START).unwrap();
+    (0..500).for_each(|n| _ = believe(&fib, &mut paths, n, START));
+    assert!(paths.len() > 400, "{}", paths.len());
+    assert_eq!((fib.collect(after(4), 1000), fib.len()), (1, 500));
+    assert_eq!((fib.collect(after(700), 1000), fib.deadline()), (0, None));
+    assert_eq!(paths.iter(after(600)).count(), 0);
 }
 
 fn told<A: Address>(n: u32, expires: Option<Instant>) -> Route<A> {

@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::{
-    Found, NextHop, NextHopId, RouteError, RouteKind, RouteProtocol, Rule, RuleAction, TableId,
+    Found, NextHop, NextHopId, RouteError, RouteKind, RouteProtocol, Rule, RuleAction, Selector,
+    TableId,
 };
 use floodwall_sync::qsbr::Domain;
 
 both! {
+    a_prefix_with_many_open_ones_below_uncovers_them_in_steps => uncovered;
     a_burst_is_its_look_ups_through_rules_lists_and_tries => bursts;
     a_load_is_its_additions_in_a_list_and_in_a_trie => loads;
     a_load_that_is_refused_changes_nothing => refused;
@@ -170,6 +172,90 @@ fn moved<A: Family>() {
             assert_eq!(is_there(&fib, other, now), lives, "{other} in round {round}");
         }
         fib.publish(now);
+    }
+}
+
+/// A route in front of thousands that have ended: what these uncover changes in steps, and the
+/// routes that it led to before stay good until the last.
+fn uncovered<A: Family>() {
+    let domain = Domain::new(1);
+    let mut reader = domain.reader().unwrap();
+    let config = FibConfig::for_routes(4000);
+    let mut fib = Fib::<A>::new(&domain, config, HashKey::new(1, 2), START);
+    (0..3000).for_each(|n| {
+        fib.add(Route { expires: Some(after(9)), ..nth(n) }, START).unwrap();
+        fib.publish(START);
+        reader.quiescent(START);
+    });
+    let all =
+        |iface| Route { prefix: Prefix::all(), ..Route::on_link(Prefix::all(), IfIndex(iface)) };
+    fib.add(all(61), START).unwrap();
+    fib.complete(START);
+    let (late, mut steps) = (after(9), 0);
+    let seen = fib.reader();
+    fib.replace(all(62), late).unwrap();
+    assert_eq!(fib.add(nth(3500), late), Err(RouteError::Pending), "one change at a time");
+    while fib.deadline() == Some(Instant::ORIGIN) {
+        fib.publish(late);
+        for n in (0..3000).step_by(97) {
+            let found = seen.lookup(reader.view(), inside(n), late);
+            assert!(matches!(iface(found), 61 | 62), "{n}: {found:?}");
+            assert_eq!(found, fib.lookup(inside(n), late));
+        }
+        reader.quiescent(late);
+        assert!(fib.sweep(late, 100) <= 100);
+        steps += 1;
+    }
+    assert!((20..=40).contains(&steps), "{steps}");
+    assert!((0..3000).all(|n| iface(fib.lookup(inside(n), late)) == 62));
+    for _ in 0..3 {
+        fib.publish(late);
+        reader.quiescent(late);
+    }
+    assert_eq!((fib.waits(), fib.next_hops().count()), (false, 61));
+}
+
+/// A short prefix over many lines of the trie, which inherit it: in steps of what the caller gives,
+/// each of which visits as much at most; and nothing that was there is used again before the end.
+#[test]
+fn a_short_ipv6_prefix_over_many_lines_changes_in_steps() {
+    let domain = Domain::new(1);
+    let mut reader = domain.reader().unwrap();
+    let config = FibConfig::for_routes(70_000);
+    let mut fib = Fib::<Ipv6Addr>::new(&domain, config, HashKey::new(1, 2), START);
+    // A /48 in each /40 of 2001:da00::/26 leaves a line below each, which inherits.
+    let count = 1 << 14;
+    let nth = |n: u32| Ipv6Addr::from_bits(0x2001_da00_u128 << 96 | u128::from(n) << 88);
+    let routes: Vec<_> = (0..count)
+        .map(|n| Route::on_link(Prefix::new(nth(n), 48).unwrap(), IfIndex(n as u16 % 9 + 1)))
+        .collect();
+    fib.load(&routes, START).unwrap();
+    let short = |iface| Route::on_link(Prefix::new(nth(0), 26).unwrap(), IfIndex(iface));
+    let seen = fib.reader();
+    let beside = |n: u32| Ipv6Addr::from_bits(nth(n).to_bits() | 7 << 80);
+    for (former, next) in [(0, 40), (40, 41), (41, 0)] {
+        match next {
+            0 => _ = fib.delete(&Selector::to(short(41).prefix), START).unwrap(),
+            next => fib.replace(short(next), START).unwrap(),
+        }
+        let mut steps = 0;
+        while fib.deadline() == Some(Instant::ORIGIN) {
+            fib.publish(START);
+            for n in (0..count).step_by(1009) {
+                let found = iface(seen.lookup(reader.view(), beside(n), START));
+                assert!(found == former || found == next, "{n}: {found}");
+            }
+            reader.quiescent(START);
+            assert!(fib.sweep(START, 128) <= 128);
+            steps += 1;
+        }
+        assert!((100..=300).contains(&steps), "{steps} for {next}");
+        assert!((0..count).all(|n| iface(fib.lookup(beside(n), START)) == next));
+        for _ in 0..3 {
+            fib.publish(START);
+            reader.quiescent(START);
+        }
+        assert!(!fib.waits());
     }
 }
 

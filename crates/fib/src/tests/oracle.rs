@@ -1,14 +1,19 @@
 //! Random changes beside a list that knows nothing of tries, wheels or chains.
 //!
 //! After every step the table holds what the list holds, every look-up agrees, I1 to I7 hold, and
-//! at the end nothing is left. Other threads look up all the while.
+//! at the end nothing is left. What a change owes below its prefix is done here in the smallest
+//! steps there are, and between any two of them each answer is the former or the new one. What is
+//! believed of paths' MTUs (PTB) is beside the routes: it lowers paths, and neither a table nor a
+//! collection knows of it. Other threads look up all the while.
 
 use std::collections::BTreeMap;
 
-use floodwall_base::PublicRandom;
+use floodwall_base::limits::{EXCEPTIONS_HOP_MAX, EXCEPTIONS_MAX};
+use floodwall_base::{PublicRandom, Randomness, SecretRandom};
 use floodwall_sync::qsbr::Domain;
 
 use super::*;
+use crate::exceptions::{Exceptions, FirstHop, LIFETIME, Lesson};
 use crate::records::NONE;
 use crate::{Dump, Put, RouteError, RouteProtocol, Selector, TableId};
 
@@ -23,6 +28,8 @@ both! {
 struct Oracle<A: Family> {
     routes: Vec<(u64, Route<A>)>,
     next: u64,
+    /// The last that was believed of each path: its MTU, and until when.
+    paths: BTreeMap<(A, IfIndex), (u32, Instant)>,
 }
 
 impl<A: Family> Oracle<A> {
@@ -84,12 +91,26 @@ struct Case<A: Family> {
     down: u64,
     /// Addresses and lengths come from few, so that prefixes nest and meet.
     bytes: u64,
+    exceptions: Exceptions<A>,
+    secret: SecretRandom,
+    /// The dump that is on its way.
+    dump: Dump,
 }
 
 impl<A: Family> Case<A> {
     fn new(fib: Fib<A>, seed: u64, bytes: u64) -> Self {
-        let oracle = Oracle { routes: Vec::new(), next: 0 };
-        Self { fib, oracle, random: PublicRandom::new(seed), now: START, down: 0, bytes }
+        let oracle = Oracle { routes: Vec::new(), next: 0, paths: BTreeMap::new() };
+        Self {
+            fib,
+            oracle,
+            random: PublicRandom::new(seed),
+            now: START,
+            down: 0,
+            bytes,
+            exceptions: Exceptions::new(HashKey::new(seed, 3)),
+            secret: Randomness::from_number(seed).secret,
+            dump: Dump::default(),
+        }
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -140,7 +161,31 @@ impl<A: Family> Case<A> {
     }
 
     fn step(&mut self) {
-        match self.below(16) {
+        let addrs: Vec<A> = (0..6).map(|_| self.addr()).collect();
+        let (now, down) = (self.now, self.down);
+        let answers = |oracle: &Oracle<A>, down| -> Vec<_> {
+            addrs.iter().map(|addr| oracle.lookup(*addr, now, down).map(|r| r.iface)).collect()
+        };
+        let before = answers(&self.oracle, down);
+        self.act();
+        let after = answers(&self.oracle, self.down);
+        while self.fib.owing.is_some() {
+            let owed = self.fib.len();
+            for (n, addr) in addrs.iter().enumerate() {
+                let found = self.fib.lookup(*addr, now).map(|found| found.iface);
+                // A link that goes or comes is many changes, one behind the other.
+                let is_link = down != self.down;
+                assert!(is_link || found == before[n] || found == after[n], "{addr}: {found:?}");
+            }
+            assert!(self.fib.waits() && self.fib.deadline() == Some(Instant::ORIGIN));
+            assert!(self.fib.sweep(self.now, 1) <= 1);
+            assert_eq!(self.fib.len(), owed, "what is owed is no route");
+        }
+        while self.fib.sweep(self.now, 100) > 0 {}
+    }
+
+    fn act(&mut self) {
+        match self.below(19) {
             0..=7 => self.put(),
             8..=9 => self.delete(),
             10..=11 => self.collect(),
@@ -150,10 +195,48 @@ impl<A: Family> Case<A> {
             }
             13 => self.flap(),
             14 => self.turn_link(),
+            15..=16 => self.too_big(),
+            17 => self.show_one(),
             _ => {
                 self.fib.publish(self.now);
             }
         }
+    }
+
+    /// A path's MTU is told and believed: routes stay as they are.
+    fn too_big(&mut self) {
+        let dst_addr = self.addr();
+        let Some(found) = self.fib.lookup(dst_addr, self.now) else { return };
+        let (iface, mtu) = (found.iface, 1280 + self.below(200) as u32);
+        let (hop, routes) = (FirstHop { iface, via: found.gateway }, self.fib.revision());
+        let Self { exceptions, secret, now, .. } = self;
+        exceptions.learn(dst_addr, hop, Lesson::PathMtu(mtu), *now, secret);
+        assert_eq!(self.fib.revision(), routes);
+        self.oracle.paths.insert((dst_addr, iface), (mtu, self.now + LIFETIME));
+    }
+
+    /// What is known of a path is what was told last of it, over the very route; or nothing.
+    fn check_paths(&mut self) {
+        assert!(self.exceptions.len() <= EXCEPTIONS_MAX.min(EXCEPTIONS_HOP_MAX));
+        for ((dst_addr, iface), (mtu, until)) in &self.oracle.paths {
+            let hop = |iface| FirstHop { iface, via: None };
+            let known = self.exceptions.lookup(*dst_addr, hop(*iface), self.now).mtu;
+            assert!(known.is_none_or(|known| known == *mtu && *until > self.now));
+            assert_eq!(self.exceptions.lookup(*dst_addr, hop(IfIndex(40)), self.now).mtu, None);
+        }
+        let shown = self.exceptions.iter(self.now).count();
+        assert!(shown <= self.oracle.paths.len());
+        let late = self.now + LIFETIME;
+        assert_eq!(self.exceptions.iter(late).count(), 0, "all of it ages by the clock alone");
+    }
+
+    /// One step of a dump: what it shows is there now, whatever has changed since the last step.
+    fn show_one(&mut self) {
+        let Some(route) = self.dump.next(&self.fib) else {
+            self.dump = Dump::default();
+            return;
+        };
+        assert!(self.oracle.routes.iter().any(|(_, r)| *r == route), "{route}");
     }
 
     fn put(&mut self) {
@@ -243,6 +326,7 @@ impl<A: Family> Case<A> {
         has.sort();
         wants.sort();
         assert_eq!(has, wants);
+        self.check_paths();
         let addrs: Vec<A> = (0..12).map(|_| self.addr()).collect();
         let mut burst = vec![None; addrs.len()];
         self.fib.lookup_burst(&addrs, self.now, &mut burst);
@@ -275,7 +359,9 @@ fn invariants<A: Family>(fib: &Fib<A>) {
 fn small_and_large<A: Family>() {
     for (seed, bytes) in [(1, 2), (2, 3), (3, 12), (4, 60)] {
         let config = FibConfig::for_routes(4096);
-        let fib = Fib::<A>::alone(config, HashKey::new(seed, 2), START);
+        let mut fib = Fib::<A>::alone(config, HashKey::new(seed, 2), START);
+        // The least that one call can do of what a change leaves below it.
+        fib.step = 1;
         let mut case = Case::new(fib, seed, bytes);
         for n in 0..2500 {
             case.step();
