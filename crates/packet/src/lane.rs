@@ -13,7 +13,7 @@
 //! Reachable by the program's own sends. Bound: the home's share of the region. When it is empty
 //! the sender waits; nothing else suffers.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::pool::Pool;
 

@@ -16,6 +16,7 @@
 //! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it later |
 //! | [`Per`] | nobody: one value each, on lines of its own |
 //! | [`prefetch()`] | nobody: a line is asked for before it is read |
+//! | [`lock`] | nobody on the packets' path: `std`'s locks, visible to sanitizers |
 //! | [`BitInstructions`] | nobody: work is compiled for them too |
 //!
 //! # Checking
@@ -50,6 +51,7 @@ mod bit_instructions;
 mod cache_padded;
 mod credit;
 mod doorbell;
+pub mod lock;
 pub mod mailbox;
 mod per;
 mod prefetch;

@@ -90,7 +90,6 @@ mod policy;
 
 use core::fmt;
 use core::time::Duration;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use floodwall_base::Instant;
 use thiserror::Error;
@@ -103,6 +102,7 @@ pub use self::{
 };
 use crate::{
     CachePadded,
+    lock::{Mutex, MutexGuard, PoisonError},
     shim::{
         Arc,
         atomic::{

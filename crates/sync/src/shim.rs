@@ -8,6 +8,8 @@
 //! The cell is reached by closures, as loom's is, because loom must see where an access begins
 //! and ends: two that overlap, or that no acquire and release order, fail the model.
 
+#[cfg(not(loom))]
+pub use crate::lock::{Mutex, MutexGuard};
 #[cfg(loom)]
 pub use loom::{
     cell::UnsafeCell,
@@ -17,7 +19,7 @@ pub use loom::{
 #[cfg(not(loom))]
 pub use std::{
     hint,
-    sync::{Arc, Mutex, MutexGuard, atomic},
+    sync::{Arc, atomic},
 };
 
 /// `std`'s `UnsafeCell` with loom's way of reaching what is inside. Free at run time.

@@ -19,11 +19,12 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use floodwall_base::WorkerId;
 use floodwall_stack::remote::{GroupId, Remote, RuntimeGroup};
+use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError};
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::AbortHandle;
 

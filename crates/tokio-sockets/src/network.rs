@@ -7,7 +7,7 @@
 //! ever waits for a program; however it ends, whoever waits on a socket is told `BrokenPipe`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use floodwall_dispatch::{
 };
 use floodwall_stack::remote::{GroupId, Remote, RemoteConfig, RemoteShard};
 use floodwall_stack::{Seat, Stack, StackConfig, Stats, seats};
+use floodwall_sync::lock::{Mutex, PoisonError};
 use tokio::sync::{oneshot, watch};
 
 use crate::addrs::Resolver;

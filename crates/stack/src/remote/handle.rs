@@ -16,11 +16,12 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use floodwall_packet::PacketList;
 use floodwall_sync::WakerCell;
+use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError};
 use floodwall_sync::mailbox::Bits;
 use floodwall_udp::{GroupFilter, Received, ReceivedPacket, SocketSettings};
 

@@ -11,10 +11,11 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use floodwall_sync::WakerCell;
+use floodwall_sync::lock::{Mutex, PoisonError};
 use floodwall_udp::{GroupFilter, SocketSettings};
 
 use super::errno::Errno;

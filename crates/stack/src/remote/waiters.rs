@@ -13,10 +13,11 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Wake;
 
 use floodwall_sync::WakerCell;
+use floodwall_sync::lock::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What somebody waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

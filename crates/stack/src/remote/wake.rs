@@ -6,10 +6,11 @@
 //! woken one by one, which is right for blocked threads and for executors without an adapter.
 
 use core::task::{Context, Poll, Waker};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use floodwall_base::limits;
 use floodwall_sync::WakeGroup;
+use floodwall_sync::lock::{Mutex, PoisonError};
 
 use super::shared::Shared;
 

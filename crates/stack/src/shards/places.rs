@@ -10,9 +10,10 @@
 //! `ShardPanicked`, so that they balance before the next one sees a packet; the control shard's
 //! place is taken once: what a host has learned and decided is there alone and dies with it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use floodwall_base::{Counter, DropReason, SecretRandom, Steering, WorkerId};
+use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError};
 use floodwall_sync::qsbr::Domain;
 use thiserror::Error;
 
@@ -59,7 +60,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn left(&self) -> std::sync::MutexGuard<'_, Left> {
+    fn left(&self) -> MutexGuard<'_, Left> {
         // What is kept is whole after each step.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
