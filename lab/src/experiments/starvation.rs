@@ -7,6 +7,7 @@
 //! our worker and the kernel's own stack meet the same flood in one run, in turns, one core each
 //! time. Threads need root and are skipped without, with the reason.
 
+mod account;
 mod namespace;
 mod service;
 mod simulated;
@@ -163,10 +164,12 @@ impl Experiment for Starvation {
             all.push(Curves { name, capacity, loads, variants, triage, promised });
         }
         // What threads do is no more certain with another seed: it is measured once.
-        let rounds = if seed == 1 { threads_rounds } else { 0 };
         let length = Duration::from_millis(threads_millis);
-        let work = threads::Work { share: hold.share(), length, rounds, seed };
-        let threads = threads::measure(work, &vary.rates, progress)?;
-        Ok(tables::measured(&all, &threads))
+        let work = threads::Work { share: hold.share(), length, rounds: threads_rounds, seed };
+        let threads = match seed {
+            1 => Some(threads::measure(work, &vary.rates, progress)?),
+            _ => None,
+        };
+        Ok(tables::measured(&all, threads.as_ref()))
     }
 }

@@ -10,16 +10,18 @@ use crate::measure::{Measured, Metrics};
 use crate::plot::{Axes, Series, lines};
 use crate::table::Table;
 
-pub(super) fn measured(all: &[Curves], threads: &Threads) -> Measured {
+pub(super) fn measured(all: &[Curves], threads: Option<&Threads>) -> Measured {
     let mut measured = Measured::default();
     for curves in all {
         curves.numbers(&mut measured.metrics);
         measured.tables.push(curves.table());
         measured.plots.extend(curves.plots());
     }
-    numbers_of(threads, &mut measured.metrics);
-    measured.tables.push(table_of(threads));
-    measured.plots.extend(threads.plot());
+    if let Some(threads) = threads {
+        numbers_of(threads, &mut measured.metrics);
+        measured.tables.push(table_of(threads));
+        measured.plots.extend(threads.plot());
+    }
     measured
 }
 
@@ -205,6 +207,7 @@ fn numbers_of(threads: &Threads, metrics: &mut Metrics) {
         let mut set = |what: &str, value| metrics.set(format!("{name}/{what}"), value);
         set("offered-pps", result.offered);
         set("app-share", result.share);
+        set("thirds-part", result.thirds);
         set("app-gap-ms", millis(result.gap));
         set("taken-pps", result.taken);
         if let Some(stolen) = result.stolen {
@@ -220,7 +223,8 @@ fn numbers_of(threads: &Threads, metrics: &mut Metrics) {
 }
 
 fn table_of(threads: &Threads) -> Table {
-    let columns = ["system", "offered/s", "program's share", "longest gap", "taken/s", "stolen"];
+    let columns =
+        ["system", "offered/s", "program's share", "longest gap", "taken/s", "thirds", "stolen"];
     let mut table =
         Table::new("Threads: one core, a program that takes timestamps, a flood", &columns);
     for result in &threads.results {
@@ -230,6 +234,7 @@ fn table_of(threads: &Threads) -> Table {
             percent(result.share),
             format!("{:.1} ms", millis(result.gap)),
             format!("{:.0}", result.taken),
+            percent(result.thirds),
             result.stolen.map_or_else(|| "-".to_owned(), percent),
         ]);
     }
@@ -238,8 +243,9 @@ fn table_of(threads: &Threads) -> Table {
         None => format!(
             "medians of {} turns, all systems in turns; the program and the receiver are two \
              threads on one core, the flood is sent from another; the kernel's receive half is \
-             steered to the same core (RPS); other work on the machine is in every number, stolen \
-             is what the machine's host says that it took",
+             steered to the same core (RPS); thirds is the part of the time for which other work \
+             on the machine had the core while the program was ready, and shares are of the rest; \
+             stolen is what the machine's host says that it took",
             threads.rounds
         ),
     };

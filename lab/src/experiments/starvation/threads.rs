@@ -4,15 +4,19 @@
 //! core somebody receives what another core floods it with: a program at a socket of the kernel,
 //! or our worker with the same program behind its stack, with and without balance. What the
 //! timestamps show is the program's share of the core and its longest gap. Everything is bounded:
-//! each trial lasts as long as the plan says, and its threads are joined. Other work on the machine
-//! shows in every number, so claims compare medians of one run only, whose trials take turns.
+//! each trial lasts as long as the plan says, and its threads are joined.
+//!
+//! Other work on the machine is told apart by the system's account (`account.rs`): for as long as
+//! the program was ready and neither it nor the receiver ran, a third had the core. Shares are of
+//! what is left of the time. Gaps cannot be told apart so: of them, and of everything else, claims
+//! compare medians of one run, whose trials take turns.
 
 #![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
 
 use core::time::Duration;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::thread;
 
 use floodwall_base::{IfIndex, MacAddr, Randomness, Units};
@@ -22,6 +26,7 @@ use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 use floodwall_schedule::{BalanceConfig, Share};
 use floodwall_stack::{Host, accounts_needed};
 
+use super::account::Account;
 use super::namespace;
 use super::service::Toil;
 use super::simulated::{self, PORTS};
@@ -69,8 +74,10 @@ pub(super) struct Trial {
     pub(super) offered: f64,
     /// Packets a second that reached the program behind the stack.
     pub(super) taken: f64,
-    /// The stamping program's part of the time.
+    /// The stamping program's part of the time that thirds left.
     pub(super) share: f64,
+    /// The part of the time for which thirds had the core while the program was ready.
+    pub(super) thirds: f64,
     /// Its longest gap.
     pub(super) gap: Duration,
     /// What the machine's own host took of the core meanwhile, where it says so.
@@ -102,6 +109,7 @@ impl Trial {
             offered: of(|trial| trial.offered)?,
             taken: of(|trial| trial.taken)?,
             share: of(|trial| trial.share)?,
+            thirds: of(|trial| trial.thirds)?,
             gap: median(trials.iter().map(|trial| trial.gap).collect())?,
             stolen: median(trials.iter().filter_map(|trial| trial.stolen).collect()),
             ..first
@@ -273,17 +281,28 @@ struct Shared {
     /// Datagrams that reached the program.
     taken: Arc<AtomicU64>,
     offered: AtomicU64,
+    /// The receiver's thread; 0 before it runs.
+    receiver: AtomicI32,
 }
 
 impl Table {
     fn run(self, tap: Option<Tun>, name: &str, mac: MacAddr) -> Result<Trial, LabError> {
         let stop = Stop::new().map_err(wrong)?;
-        let shared = Shared { stop, taken: Arc::default(), offered: AtomicU64::new(0) };
+        let shared = Shared {
+            stop,
+            taken: Arc::default(),
+            offered: AtomicU64::new(0),
+            receiver: AtomicI32::new(0),
+        };
         let device = AfPacket::open(name, &AfPacketConfig::default()).map_err(wrong)?;
         thread::scope(|scope| {
-            let receiver = scope.spawn(|| match tap {
-                Some(tap) => self.receive_ours(tap, &shared),
-                None => self.receive_kernels(&shared),
+            let receiver = scope.spawn(|| {
+                let own = rustix::thread::gettid().as_raw_nonzero().get();
+                shared.receiver.store(own, Ordering::Release);
+                match tap {
+                    Some(tap) => self.receive_ours(tap, &shared),
+                    None => self.receive_kernels(&shared),
+                }
             });
             let flood = scope.spawn(|| self.flood(device, mac, &shared));
             let stamps = scope.spawn(|| {
@@ -292,27 +311,33 @@ impl Table {
                 let counts =
                     || [&*shared.taken, &shared.offered].map(|n| n.load(Ordering::Relaxed));
                 let (before, stolen) = (counts(), stolen(self.cores.flooded));
+                let receiver = shared.receiver.load(Ordering::Acquire);
+                let account = Account::open(receiver, self.cores.flooded);
                 let stamps = take_stamps(self.length);
+                let thirds = account.thirds();
                 let after = counts();
-                Ok((stamps, before, after, stolen))
+                Ok((stamps, thirds, before, after, stolen))
             });
             let outcome = stamps.join().unwrap_or_else(|_| Err(wrong("the program panicked")));
             shared.stop.trigger();
             for thread in [receiver, flood] {
                 thread.join().unwrap_or_else(|_| Err(wrong("a thread panicked")))?;
             }
-            let (stamps, before, after, stolen_before) = outcome?;
+            let (stamps, thirds, before, after, stolen_before) = outcome?;
             let stolen = stolen(self.cores.flooded).zip(stolen_before);
             let rate = |n: usize| {
                 let count = |all: [u64; 2]| all.get(n).copied().unwrap_or(0);
                 (count(after) - count(before)) as f64 / stamps.whole.as_secs_f64()
             };
+            let whole = stamps.whole.as_secs_f64();
+            let thirds = thirds.min(stamps.lost).as_secs_f64();
             Ok(Trial {
                 system: self.system,
                 planned: self.rate,
                 offered: rate(1),
                 taken: rate(0),
-                share: 1.0 - stamps.lost.as_secs_f64() / stamps.whole.as_secs_f64(),
+                share: (whole - stamps.lost.as_secs_f64()) / (whole - thirds).max(f64::EPSILON),
+                thirds: thirds / whole,
                 gap: stamps.longest,
                 stolen: stolen.map(|(after, before)| {
                     (TICK * (after - before) as u32).as_secs_f64() / stamps.whole.as_secs_f64()

@@ -1,0 +1,96 @@
+//! `Account`: how long thirds had a core while the program on it was ready, by the system's account.
+//!
+//! Called by `threads.rs`, in the program's own thread. A program that is ready and does not run
+//! waits for whoever runs: the receiver, the kernel's own thread for packets (`ksoftirqd`), or a
+//! third, with whom the experiment has nothing to do. What interrupts the program is not among its
+//! waits: interrupts stay what they are, the flood's. Invariant: where the system tells less, fewer
+//! thirds are found, never more; but where it hides `ksoftirqd`, its runs count as a third's, which
+//! is to the advantage of the kernel's stack alone.
+
+use core::time::Duration;
+use std::fs;
+
+/// Both numbers of the system's account of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Schedule {
+    ran: Duration,
+    waited: Duration,
+}
+
+impl Schedule {
+    /// `None` where the system does not tell.
+    fn read(path: &str) -> Option<Self> {
+        Self::parse(&fs::read_to_string(path).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split_whitespace().map(str::parse);
+        let mut next = || Some(Duration::from_nanos(numbers.next()?.ok()?));
+        Some(Self { ran: next()?, waited: next()? })
+    }
+}
+
+/// See the file's head: open from its making on.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// Of those who belong to the experiment.
+    own: Vec<String>,
+    before: Option<(Schedule, Duration)>,
+}
+
+impl Account {
+    /// Opened by the program itself; `receiver` is a thread of this process.
+    pub(super) fn open(receiver: i32, core: usize) -> Self {
+        let mut own = vec![format!("/proc/self/task/{receiver}/schedstat")];
+        own.extend(packet_thread(core));
+        let mut account = Self { own, before: None };
+        account.before = account.now();
+        account
+    }
+
+    /// For how long thirds had the core since.
+    pub(super) fn thirds(&self) -> Duration {
+        let Some(((before, own_before), (now, own_now))) = self.before.zip(self.now()) else {
+            return Duration::ZERO;
+        };
+        let waited = now.waited.saturating_sub(before.waited);
+        waited.saturating_sub(own_now.saturating_sub(own_before))
+    }
+
+    /// The program's schedule, and how long those of the experiment have run.
+    fn now(&self) -> Option<(Schedule, Duration)> {
+        let program = Schedule::read("/proc/thread-self/schedstat")?;
+        let ran = |path: &String| Schedule::read(path).map(|schedule| schedule.ran);
+        Some((program, self.own.iter().map(ran).sum::<Option<Duration>>()?))
+    }
+}
+
+/// Where the system tells of its own thread for a core's packets.
+fn packet_thread(core: usize) -> Option<String> {
+    let name = format!("ksoftirqd/{core}");
+    let all = fs::read_dir("/proc").ok()?.flatten();
+    let mut paths = all.map(|entry| entry.path()).filter(|path| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+    });
+    Some(paths.next()?.join("schedstat").to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_two_numbers_of_nanoseconds() {
+        let read = Schedule::parse("1500 2000000 7\n").unwrap();
+        assert_eq!(read.ran, Duration::from_nanos(1500));
+        assert_eq!(read.waited, Duration::from_millis(2));
+        for text in ["", "12", "12 x"] {
+            assert!(Schedule::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn where_the_system_tells_nothing_there_are_no_thirds() {
+        assert_eq!(Account::open(0, usize::MAX).thirds(), Duration::ZERO);
+    }
+}
