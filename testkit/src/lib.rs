@@ -6,6 +6,8 @@
 #![deny(unsafe_code)]
 
 pub mod alloc;
+#[cfg(not(loom))]
+pub mod by_byte;
 pub mod captures;
 pub mod cuts;
 #[cfg(not(loom))]

@@ -15,6 +15,7 @@ mod ids;
 mod index_lists;
 pub mod limits;
 mod mac;
+mod place_id;
 mod rand;
 mod seq;
 mod steering;

@@ -104,34 +104,11 @@ impl HandedGate {
 
 #[cfg(test)]
 mod tests {
-    use floodwall_base::{Instant, Units};
-    use floodwall_packet::{Pool, PoolConfig, Round, Triage};
+    use floodwall_base::Instant;
+    use floodwall_packet::{Pool, PoolConfig};
+    use floodwall_testkit::by_byte::ByByte;
 
     use super::*;
-
-    /// Tells classes by the first byte.
-    struct ByByte;
-
-    impl Engine for ByByte {
-        fn round(&mut self, _: &mut Round<'_>) -> Units {
-            Units(0)
-        }
-        fn work(&mut self, _: &mut Round<'_>) -> Units {
-            Units(0)
-        }
-        fn deadline(&self) -> Option<Instant> {
-            None
-        }
-        fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-            for (packet, class) in burst.iter().zip(classes) {
-                *class = match packet.first().first() {
-                    Some(b'f') => Triage::Friend,
-                    Some(b's') => Triage::Stranger,
-                    _ => Triage::Refusable,
-                };
-            }
-        }
-    }
 
     #[test]
     fn under_pressure_frames_are_judged_and_what_work_was_put_into_passes() {
@@ -143,15 +120,15 @@ mod tests {
             for n in 0..asked {
                 let byte = [b'f', b's', b'r', b's'][n % 4];
                 let kind = if n == 1 { HandoffKind::Outgoing } else { HandoffKind::Frame };
-                let packet = pool.packet_from(&[byte, n as u8]).unwrap();
+                let packet = pool.packet_from(&[n as u8, byte]).unwrap();
                 handed.push(Handoff { to: WorkerId(1), kind, packet }).unwrap();
             }
             let now = Instant::from_nanos(burst * 10_000);
             let poll = Poll { now, asked, taken: asked, appetite: BURST_MAX };
-            gate.admit(&ByByte, &mut handed, &poll);
+            gate.admit(&ByByte::default(), &mut handed, &poll);
             let got: Vec<_> = handed.drain().collect();
             assert!(got.iter().all(|handoff| handoff.to == WorkerId(1)));
-            let of = |byte| got.iter().filter(|h| h.packet.first()[0] == byte).count();
+            let of = |byte| got.iter().filter(|h| h.packet.first()[1] == byte).count();
             if burst == 0 {
                 assert_eq!(got.len(), asked, "one full burst is no pressure");
                 continue;
@@ -173,7 +150,7 @@ mod tests {
             taken: 0,
             appetite: BURST_MAX,
         };
-        gate.admit(&ByByte, &mut handed, &poll);
+        gate.admit(&ByByte::default(), &mut handed, &poll);
         assert!(!handed.is_empty() && gate.waiting() < waited, "who waits goes on afterwards");
     }
 }

@@ -11,6 +11,7 @@ use floodwall_base::{HashKey, IfIndex, Instant, Steering, Units};
 use floodwall_packet::{Burst, Engine, HandoffList, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 use floodwall_sync::qsbr::Domain;
+use floodwall_testkit::by_byte;
 use floodwall_world::{
     Application, CostTable, LaneConfig, LinkConfig, NodeConfig, NodeId, NodeStats, Picos, UnitMix,
     World,
@@ -87,13 +88,7 @@ impl Engine for Server {
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        for (packet, class) in burst.iter().zip(classes) {
-            *class = match packet.first().last() {
-                Some(b'f') => Triage::Friend,
-                Some(b's') => Triage::Stranger,
-                _ => Triage::Refusable,
-            };
-        }
+        by_byte::classify(burst, classes);
     }
 }
 

@@ -9,6 +9,7 @@ use floodwall_base::limits::ROUND_MAX;
 use floodwall_base::{IfIndex, Instant, Units};
 use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, GateConfig, Share};
+use floodwall_testkit::by_byte;
 use floodwall_world::{
     Application, CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, NodeStats, Picos,
     UnitMix, World,
@@ -82,13 +83,7 @@ impl Engine for Server {
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        for (packet, class) in burst.iter().zip(classes) {
-            *class = match packet.first().last() {
-                Some(b'f') => Triage::Friend,
-                Some(b's') => Triage::Stranger,
-                _ => Triage::Refusable,
-            };
-        }
+        by_byte::classify(burst, classes);
     }
 }
 

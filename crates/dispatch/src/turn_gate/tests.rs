@@ -9,6 +9,7 @@ use floodwall_base::{DropReason, IfIndex, Randomness, Units};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
 use floodwall_packet::{PacketList, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, GateConfig, Share};
+use floodwall_testkit::by_byte;
 
 use super::*;
 use crate::port::{Port, fact_of};
@@ -98,13 +99,7 @@ impl Engine for Counter {
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        for (packet, class) in burst.iter().zip(classes) {
-            *class = match packet.first() {
-                b"f" => Triage::Friend,
-                b"r" => Triage::Refusable,
-                _ => Triage::Stranger,
-            };
-        }
+        by_byte::classify(burst, classes);
     }
 }
 

@@ -1,41 +1,11 @@
 //! The promises of `Gate`, with an engine that reads the class out of the packet.
 
 use core::time::Duration;
-use floodwall_base::{Instant, Units};
-use floodwall_packet::{Pool, PoolConfig, Round};
+use floodwall_base::Instant;
+use floodwall_packet::{Pool, PoolConfig};
+use floodwall_testkit::by_byte::ByByte;
 
 use super::*;
-
-/// Takes the last byte of a packet for its class.
-#[derive(Default)]
-struct Oracle {
-    asked: core::cell::Cell<u64>,
-}
-
-impl Engine for Oracle {
-    fn round(&mut self, _: &mut Round<'_>) -> Units {
-        Units(0)
-    }
-
-    fn work(&mut self, _: &mut Round<'_>) -> Units {
-        Units(0)
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        self.asked.set(self.asked.get() + 1);
-        for (packet, class) in burst.iter().zip(classes) {
-            *class = match packet.first().last() {
-                Some(b'f') => Triage::Friend,
-                Some(b's') => Triage::Stranger,
-                _ => Triage::Refusable,
-            };
-        }
-    }
-}
 
 /// What a look costs here, and handling a packet.
 const LOOK: Duration = Duration::from_nanos(30);
@@ -43,7 +13,7 @@ const HANDLING: Duration = Duration::from_nanos(600);
 
 struct Bench {
     pool: Pool,
-    engine: Oracle,
+    engine: ByByte,
     gate: Gate,
     burst: Burst,
     now: Instant,
@@ -54,7 +24,7 @@ struct Bench {
 impl Bench {
     fn new(config: GateConfig) -> Self {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
-        let (engine, burst) = (Oracle::default(), Burst::new());
+        let (engine, burst) = (ByByte::default(), Burst::new());
         let (now, ran) = (Instant::from_nanos(1), Duration::ZERO);
         Self { pool, engine, gate: Gate::new(config), burst, now, ran }
     }

@@ -1,0 +1,47 @@
+//! `ByByte`: the engine that tells classes of packets by their last byte, for tests of who is let in.
+//!
+//! Called by the tests of `schedule`, `world` and `dispatch`. Invariant: `f` is a friend, `s` a
+//! stranger, everything else is refusable. Its rounds do nothing: what a test does with packets is
+//! the test's.
+
+use std::cell::Cell;
+
+use floodwall_base::{Instant, Units};
+use floodwall_packet::{Burst, Engine, Round, Triage};
+
+/// See the file's head.
+#[derive(Debug, Default)]
+pub struct ByByte {
+    /// How often it was asked for the classes of a burst.
+    pub asked: Cell<u64>,
+}
+
+/// Writes each packet's class, as [`ByByte`] tells them.
+pub fn classify(burst: &Burst, classes: &mut [Triage]) {
+    for (packet, class) in burst.iter().zip(classes) {
+        *class = match packet.first().last() {
+            Some(b'f') => Triage::Friend,
+            Some(b's') => Triage::Stranger,
+            _ => Triage::Refusable,
+        };
+    }
+}
+
+impl Engine for ByByte {
+    fn round(&mut self, _: &mut Round<'_>) -> Units {
+        Units(0)
+    }
+
+    fn work(&mut self, _: &mut Round<'_>) -> Units {
+        Units(0)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        self.asked.set(self.asked.get() + 1);
+        classify(burst, classes);
+    }
+}
