@@ -14,7 +14,8 @@ pub enum DeviceError {
     /// The process may not do what the device needs.
     #[error(
         "{device}: may not {action}: {missing} is missing; run as root, or grant it once with \
-         `sudo setcap cap_net_admin,cap_net_raw+ep <binary>`"
+         `sudo setcap {}+ep <binary>`",
+        capabilities(missing)
     )]
     NoPrivilege {
         /// Which device.
@@ -25,13 +26,13 @@ pub enum DeviceError {
         missing: &'static str,
     },
     /// There is no such device.
-    #[error("{device}: not found: {missing} does not exist; {remedy}")]
+    #[error("{device}: not found: {missing} does not exist; {}", named(remedy, device))]
     NotFound {
         /// Which device.
         device: String,
         /// What does not exist.
         missing: &'static str,
-        /// What to do.
+        /// What to do; `INTERFACE` in it stands for the device's name.
         remedy: &'static str,
     },
     /// Somebody else has the device.
@@ -50,13 +51,13 @@ pub enum DeviceError {
         device: String,
     },
     /// The system or the device cannot do what was asked.
-    #[error("{device}: {missing} is not supported here; {remedy}")]
+    #[error("{device}: {missing} is not supported here; {}", named(remedy, device))]
     Unsupported {
         /// Which device.
         device: String,
         /// What cannot be done.
         missing: &'static str,
-        /// What to do.
+        /// What to do; `INTERFACE` in it stands for the device's name.
         remedy: &'static str,
     },
     /// The system refused for another reason.
@@ -69,6 +70,20 @@ pub enum DeviceError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// What a binary is granted that lacks this.
+fn capabilities(missing: &str) -> &'static str {
+    if missing.contains("CAP_BPF") {
+        "cap_net_admin,cap_net_raw,cap_bpf"
+    } else {
+        "cap_net_admin,cap_net_raw"
+    }
+}
+
+/// A remedy that can be copied to a shell. What stands behind the name's colon is no part of it.
+pub(crate) fn named(remedy: &str, device: &str) -> String {
+    remedy.replace("INTERFACE", device.split(':').next().unwrap_or(device))
 }
 
 impl DeviceError {
@@ -94,6 +109,32 @@ impl DeviceError {
             Some(libc::EBUSY) => Self::Busy { device },
             Some(libc::EBADFD | libc::ENODEV | libc::ENXIO) => Self::Gone { device },
             _ => Self::Io { device, action, source },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remedy_can_be_copied_as_it_stands() {
+        let lacks = |missing| DeviceError::NoPrivilege {
+            device: "fw0".to_owned(),
+            action: "open it",
+            missing,
+        };
+        let text = lacks("one of CAP_NET_RAW and CAP_BPF").to_string();
+        assert!(text.contains("setcap cap_net_admin,cap_net_raw,cap_bpf+ep"), "{text}");
+        let text = lacks("CAP_NET_ADMIN").to_string();
+        assert!(text.contains("setcap cap_net_admin,cap_net_raw+ep"), "{text}");
+        for device in ["fw0", "fw0: behind the worker"] {
+            let error = DeviceError::Unsupported {
+                device: device.to_owned(),
+                missing: "this MTU",
+                remedy: "lower it with `ip link set dev INTERFACE mtu 1500`",
+            };
+            assert!(error.to_string().ends_with("`ip link set dev fw0 mtu 1500`"), "{error}");
         }
     }
 }

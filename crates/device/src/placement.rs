@@ -39,7 +39,7 @@ use self::note::{Note, Taken};
 use self::poller::Drive;
 use self::system::System;
 use self::undo::{UNDO_MAX, Undo};
-use crate::error::DeviceError;
+use crate::error::{DeviceError, named};
 use crate::kernel_half::KernelHalf;
 use crate::placement_report::{Lack, PlacementReport};
 
@@ -223,7 +223,7 @@ impl Placement {
             return Err(refusal.into_error(name, half));
         }
         lacks.retain(|lack| lack.costs != COSTS_NOTE);
-        lacks.push(refusal.into_lack());
+        lacks.push(refusal.into_lack(name));
         Ok(Self::left("where the system runs it".to_owned(), lacks))
     }
 
@@ -425,7 +425,7 @@ fn grant(capability: &str) -> String {
 }
 
 impl Refusal {
-    fn into_lack(self) -> Lack {
+    fn into_lack(self, name: &str) -> Lack {
         match self {
             Self::System(action, error) => {
                 let denied = matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
@@ -442,7 +442,7 @@ impl Refusal {
             Self::Unfit { missing, remedy } => Lack {
                 missing: format!("{missing} is missing"),
                 costs: COSTS_ALL,
-                remedy: remedy.to_owned(),
+                remedy: named(remedy, name),
             },
         }
     }
