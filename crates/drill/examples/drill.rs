@@ -5,11 +5,14 @@ use floodwall_drill::{Options, drill, to_stderr};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let has = |wanted: &str| words.iter().any(|word| word == wanted);
-    let options = match (has("--sim"), has("--tap")) {
+    let mut options = match (has("--sim"), has("--tap")) {
         (true, _) => Options::simulated(1),
         (_, true) => Options::on_tap(1),
         _ => Options::new(1),
     };
+    if let Some(at) = words.iter().position(|word| word == "--workers") {
+        options.server.workers = words.get(at + 1).ok_or("--workers needs a number")?.parse()?;
+    }
     let report = drill(&options, to_stderr().as_mut())?;
     if has("--json") {
         println!("{}", report.to_json()?);

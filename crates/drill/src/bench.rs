@@ -9,6 +9,7 @@ use floodwall_base::Instant;
 
 use crate::crowd::{Seen, Stretch};
 use crate::error::DrillError;
+use crate::report::GraceReport;
 use crate::server::{Free, View};
 use crate::shards::ShardReport;
 
@@ -115,6 +116,11 @@ pub(crate) trait Bench {
     /// What each worker did so far, where there are several.
     fn shards(&self) -> Vec<ShardReport> {
         Vec::new()
+    }
+
+    /// Grace periods so far, where several workers read one writer's tables.
+    fn grace(&self) -> Option<GraceReport> {
+        None
     }
 
     /// What time it is.

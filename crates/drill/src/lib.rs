@@ -46,7 +46,9 @@ pub use floors::{
     RECOVERY_MAX, RUN_MAX, SHARE_MIN, SHARE_SLACK, Verdict, WAITED_EXCUSE, judge,
 };
 pub use progress::{Progress, Silent, to_stderr};
-pub use report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
+pub use report::{
+    Conservation, Drops, GraceReport, HonestReport, Memory, PhaseReport, Report, WorkerReport,
+};
 pub use run::Schedule;
 pub use server::{Effort, Free, ServerConfig};
 pub use shards::ShardReport;

@@ -6,7 +6,8 @@
 use core::fmt;
 use core::time::Duration;
 
-use floodwall_base::{DropCounts, Family};
+use floodwall_base::{DropCounts, Family, Instant};
+use floodwall_sync::qsbr::Domain;
 use serde::Serialize;
 
 use crate::error::DrillError;
@@ -224,6 +225,40 @@ pub struct WorkerReport {
     pub how: &'static str,
 }
 
+/// Reclamation of what the host's workers read together: how long what was replaced waits until
+/// none of them can look at it any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct GraceReport {
+    /// Objects that were freed after a grace period.
+    pub freed: u64,
+    /// The last grace period.
+    pub last_nanos: u64,
+    /// What 99 % do not exceed.
+    pub p99_nanos: u64,
+    /// The longest.
+    pub max_nanos: u64,
+    /// The most objects that waited at once.
+    pub waiting_max: u64,
+    /// Changes that were refused because as many objects waited as may.
+    pub refused: u64,
+}
+
+impl GraceReport {
+    /// What a domain has counted until now.
+    pub(crate) fn of(domain: &Domain, now: Instant) -> Self {
+        let limbo = domain.stats(now).limbo;
+        let nanos = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            freed: limbo.freed,
+            last_nanos: nanos(limbo.grace_last),
+            p99_nanos: nanos(limbo.grace_p99),
+            max_nanos: nanos(limbo.grace_max),
+            waiting_max: limbo.items_max as u64,
+            refused: limbo.refused,
+        }
+    }
+}
+
 /// The whole document.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
@@ -247,6 +282,9 @@ pub struct Report {
     pub memory: Memory,
     /// The worker's runs.
     pub worker: WorkerReport,
+    /// Grace periods, where several workers read one writer's tables; an only worker frees at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace: Option<GraceReport>,
     /// What each worker did, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<ShardReport>,
@@ -432,6 +470,18 @@ impl Report {
             worker.how,
             time(worker.longest_gap_nanos)
         )?;
+        if let Some(grace) = &self.grace {
+            writeln!(
+                f,
+                "grace    {} last, {} p99, {} longest; {} freed, {} waited at most, {} refused\n",
+                time(grace.last_nanos),
+                time(grace.p99_nanos),
+                time(grace.max_nanos),
+                grouped(grace.freed),
+                grace.waiting_max,
+                grace.refused
+            )?;
+        }
         self.shards.iter().try_for_each(|shard| writeln!(f, "{shard}"))
     }
 

@@ -494,6 +494,7 @@ impl Run<'_> {
             conservation,
             memory,
             worker,
+            grace: self.bench.grace(),
             shards: self.bench.shards(),
             recovery_ms: recovery.map(|took| took.as_millis() as u64),
             verdicts,

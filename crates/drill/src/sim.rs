@@ -8,6 +8,7 @@ use core::time::Duration;
 use floodwall_base::{IfIndex, Instant, Randomness};
 use floodwall_packet::{Pool, PoolConfig};
 use floodwall_schedule::GateConfig;
+use floodwall_sync::qsbr::Domain;
 use floodwall_world::{
     Application, CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, World,
 };
@@ -15,6 +16,7 @@ use floodwall_world::{
 use crate::bench::{Bench, Look, Loop, Outcome, Watch};
 use crate::crowd::{Crowd, Stretch};
 use crate::error::DrillError;
+use crate::report::GraceReport;
 use crate::server::{Free, Served, ServerConfig};
 use crate::shards::{self, Made, ShardReport};
 
@@ -35,6 +37,8 @@ pub(crate) struct SimBench {
     crowd: NodeId,
     /// The host's workers.
     hosts: Vec<NodeId>,
+    /// What several workers read together.
+    domain: Option<Domain>,
     link: LinkId,
     /// What the host's work costs, and what floods are planned for.
     costs: [CostTable; 2],
@@ -57,9 +61,12 @@ impl SimBench {
             application: Some(Application::HUNGRY),
             ..NodeConfig::default()
         };
+        let mut shared = None;
         let hosts = if config.workers > 1 {
             let Made { engines, domain, steering } = shards::make(config, &mut random)?;
-            world.add_workers("host", engines, &domain, steering, node)?
+            let hosts = world.add_workers("host", engines, &domain, steering, node)?;
+            shared = Some(domain);
+            hosts
         } else {
             let pool = Pool::new(&config.pool())?;
             let host = Served::new(config, &pool, &mut random, Instant::ORIGIN, None)?;
@@ -73,7 +80,7 @@ impl SimBench {
         // A host has its links by its first worker.
         let first = hosts.first().copied().unwrap_or(crowd);
         let link = world.connect((crowd, IfIndex(1)), (first, IfIndex(1)), way)?;
-        Ok(Self { world, crowd, hosts, link, costs: [costs, planned] })
+        Ok(Self { world, crowd, hosts, domain: shared, link, costs: [costs, planned] })
     }
 
     fn look(&self) -> Look {
@@ -185,6 +192,10 @@ impl Bench for SimBench {
             }
         };
         self.hosts.iter().enumerate().map(report).collect()
+    }
+
+    fn grace(&self) -> Option<GraceReport> {
+        self.domain.as_ref().map(|domain| GraceReport::of(domain, self.world.now()))
     }
 
     fn now(&self) -> Instant {
