@@ -294,7 +294,7 @@ fn owned_by(steering: &Steering, worker: u16, to: u16) -> [u8; 28] {
 #[test]
 fn a_shard_that_panics_is_made_again_alone_and_its_packets_are_home() {
     let (tell, told) = mpsc::channel();
-    let (tell, told) = (std::sync::Mutex::new(tell), told);
+    let (tell, told) = (floodwall_sync::lock::Mutex::new(tell), told);
     let (crew, stop, steering, far) = crew(2, OnPanic::Isolate, move |setting| {
         let word = (setting.worker.0, setting.restarts, setting.pool.available());
         tell.lock().unwrap().send(word).unwrap();

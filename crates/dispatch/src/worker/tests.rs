@@ -3,13 +3,14 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use floodwall_base::limits::WORK_UNITS;
 use floodwall_base::{DropReason, IfIndex, Units};
 use floodwall_device::{Device, DeviceInfo, DeviceStats, Medium};
 use floodwall_packet::{PoolConfig, Round, Triage};
+use floodwall_sync::lock::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
