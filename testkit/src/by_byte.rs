@@ -1,4 +1,4 @@
-//! `ByByte`: the engine that tells classes of packets by their last byte, for tests of who is let in.
+//! `ByByte`: the engine that tells classes of packets by their last byte, for tests of the gates.
 //!
 //! Called by the tests of `schedule`, `world` and `dispatch`. Invariant: `f` is a friend, `s` a
 //! stranger, everything else is refusable. Its rounds do nothing: what a test does with packets is

@@ -50,7 +50,11 @@ const HOUSE: &[Rule] = &[
     rule("pktgen", 4, &["base", "packet", "wire", "checksum"]),
     rule("device", 5, &["base", "sync", "packet", "checksum"]),
     rule("dispatch", 5, &["base", "sync", "packet", "wire", "schedule", "device"]),
-    rule("tokio-sockets", 5, &["base", "packet", "udp", "tcp", "stack", "device", "dispatch"]),
+    rule(
+        "tokio-sockets",
+        5,
+        &["base", "sync", "packet", "udp", "tcp", "stack", "device", "dispatch"],
+    ),
     rule("world", 5, &["base", "sync", "packet", "wire", "checksum", "schedule", "pktgen"]),
     rule("drill", PROGRAMS, &[SHELVES_0_TO_5]),
     rule("cli", PROGRAMS, &[SHELVES_0_TO_5, "drill", "lab"]),

@@ -10,9 +10,9 @@
 //!
 //! The standard library as shipped is not instrumented. AddressSanitizer loses little by that: its
 //! allocator and the code compiled here are. ThreadSanitizer does not see orders that only the
-//! library's own atomics and fences make: our locks are therefore built from atomics here (`--cfg
-//! sanitized`, `floodwall_sync::lock`), and tokio's are those of parking_lot. What is left stands in
-//! `.ci/tsan.supp`, each alarm with its reason; nothing of ours may be added to it.
+//! library's own atomics and fences make. Our locks are therefore built from atomics here (`--cfg
+//! sanitized`, `floodwall_sync::lock`), and tokio's are those of parking_lot. What is left stands
+//! in `.ci/tsan.supp`, each alarm with its reason; nothing of ours may be added to it.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `Account`: how long thirds had a core while the program on it was ready, by the system's account.
+//! `Account`: how long thirds had a core while the program on it was ready, as the system tells.
 //!
 //! Called by `threads.rs`, in the program's own thread. A program that is ready and does not run
 //! waits for whoever runs: the receiver, the kernel's own thread for packets (`ksoftirqd`), or a
