@@ -11,10 +11,11 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use floodwall_base::limits;
+use floodwall_sync::lock::Mutex;
 use floodwall_sync::{Doorbell, Ring, WakerCell};
 
 use super::stream::TcpHandle;

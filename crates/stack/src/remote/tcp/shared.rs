@@ -1,12 +1,13 @@
 //! What programs and workers share of TCP: the slots of every worker, and its queue of requests.
 
 use core::task::Waker;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, PoisonError, Weak};
 
 use floodwall_base::limits;
 use floodwall_sync::CachePadded;
+use floodwall_sync::lock::{Mutex, PoisonError};
 
 use super::listener::Listening;
 use super::request::TcpRequest;

@@ -4,9 +4,9 @@
 //! Invariant: a slot that nobody uses has empty mailboxes without flags, no credit and no wakers.
 
 use core::net::SocketAddr;
-use std::sync::Mutex;
 
 use floodwall_packet::PacketMailbox;
+use floodwall_sync::lock::Mutex;
 use floodwall_sync::mailbox::Bits;
 use floodwall_sync::shim::atomic::{AtomicU8, AtomicU32, Ordering};
 use floodwall_sync::{Credit, WakerCell};

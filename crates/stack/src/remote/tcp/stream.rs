@@ -12,11 +12,12 @@ use core::net::SocketAddr;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::WakerCell;
+use floodwall_sync::lock::Mutex;
 use floodwall_sync::mailbox::Bits;
 
 use super::options::Options;
