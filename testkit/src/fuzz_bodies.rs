@@ -15,6 +15,8 @@ mod sequence;
 #[cfg(feature = "stack")]
 mod stack_frame;
 mod syncache;
+#[cfg(feature = "stack")]
+mod tcp;
 mod wire;
 
 pub use canary::canary;
@@ -28,6 +30,8 @@ pub use sequence::sequence;
 #[cfg(feature = "stack")]
 pub use stack_frame::stack_frame;
 pub use syncache::{cookie, syncache};
+#[cfg(feature = "stack")]
+pub use tcp::tcp;
 pub use wire::wire;
 
 /// A body: panics where something is wrong with what it makes of the bytes.
@@ -52,4 +56,6 @@ pub const ALL: &[Body] = &[
     Body { name: "reassembly", run: reassembly },
     #[cfg(feature = "stack")]
     Body { name: "ndp", run: ndp },
+    #[cfg(feature = "stack")]
+    Body { name: "tcp", run: tcp },
 ];

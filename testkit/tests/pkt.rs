@@ -1,4 +1,6 @@
-//! The runner of scripts: what it refuses, and what the kernel says of our own scripts.
+//! The runner of scripts: what it refuses, and what Floodwall and the kernel say of our own ones.
+//!
+//! In memory every script passes. Where the kernel differs, [`KERNEL_DIFFERS`] says why.
 
 #![expect(clippy::unwrap_used, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
@@ -6,7 +8,25 @@
 use std::path::PathBuf;
 use std::thread;
 
-use floodwall_testkit::pkt::{Failure, Kernel, Script, parse, play};
+use floodwall_testkit::pkt::{Failure, Kernel, Memory, Script, parse, play};
+
+/// Scripts of ours that the kernel does not pass, each with its reason.
+const KERNEL_DIFFERS: &[(&str, &str)] = &[
+    ("an-answer-to-another-syn-is-reset", "it sends its SYN again at once, beside the reset"),
+    ("an-mss-below-the-floor-is-raised", "its floor is 48 bytes (CVE-2019-11479)"),
+    ("an-urgent-pointer-changes-nothing", "it takes the urgent byte out of the stream"),
+    ("data-for-a-closed-socket-is-answered-by-a-reset", "its reset acknowledges nothing there"),
+    ("the-peers-window-is-kept-to", "it sets PSH at the end of each burst"),
+    (
+        "unacknowledged-data-ends-a-connection-after-the-user-timeout",
+        "it looks at the timeout when its timer rings the next time",
+    ),
+    ("window-scale-is-agreed-in-the-handshake", "it fills a window up with a short segment"),
+];
+
+fn in_memory(script: &Script) -> Result<(), Failure> {
+    play(script, &mut Memory::new(script).unwrap())
+}
 
 /// Plays a script against the kernel; `None`, with the reason printed, where that is not allowed.
 fn on_kernel(script: Script) -> Option<Result<(), Failure>> {
@@ -47,20 +67,59 @@ fn every_script_says_its_rule_and_can_be_read() {
 }
 
 #[test]
-fn the_kernel_passes_our_scripts_over_both_families() {
-    // Each in a namespace of its own, those of one family at once: most of their time they wait.
-    for is_ipv6 in [false, true] {
-        let families = |(path, script): (PathBuf, Script)| {
-            let script = if is_ipv6 { script.over_ipv6() } else { script };
-            (path, thread::spawn(move || on_kernel(script)))
-        };
-        let players: Vec<_> = scripts().into_iter().map(families).collect();
-        for (path, player) in players {
-            if let Some(outcome) = player.join().unwrap() {
-                outcome.unwrap_or_else(|e| panic!("{} (IPv6: {is_ipv6}): {e}", path.display()));
+fn floodwall_passes_every_script_over_both_families() {
+    let mut failures = Vec::new();
+    for (path, script) in scripts() {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        for is_ipv6 in [false, true] {
+            if is_ipv6 && name.ends_with("-v4") || !is_ipv6 && name.ends_with("-v6") {
+                continue;
+            }
+            let script = if is_ipv6 { script.clone().over_ipv6() } else { script.clone() };
+            if let Err(error) = in_memory(&script) {
+                failures.push(format!("{name} (IPv6: {is_ipv6}): {error}"));
             }
         }
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A script against the kernel. Its time is real: on a machine that is busy a play may be late, and
+/// is repeated.
+fn passes_on_kernel(script: &Script) -> Result<(), Failure> {
+    let once = || on_kernel(script.clone()).unwrap_or(Ok(()));
+    once().or_else(|_| once()).or_else(|_| once())
+}
+
+#[test]
+fn the_kernel_passes_our_scripts_over_both_families_but_for_the_differences() {
+    let known = |name: &String| KERNEL_DIFFERS.iter().find(|(of, _)| of == name);
+    let mut failures = Vec::new();
+    for is_ipv6 in [false, true] {
+        let other = if is_ipv6 { "-v4" } else { "-v6" };
+        let named = |(path, script): (PathBuf, Script)| {
+            (path.file_stem().unwrap().to_string_lossy().into_owned(), script)
+        };
+        let suits = |(name, script): &(String, Script)| {
+            !script.has_code() && !name.ends_with(other) && known(name).is_none()
+        };
+        let all: Vec<_> = scripts().into_iter().map(named).filter(suits).collect();
+        // Each in a namespace of its own, some at once: most of their time they wait.
+        for some in all.chunks(8) {
+            let play = |(name, script): &(String, Script)| {
+                let script = if is_ipv6 { script.clone().over_ipv6() } else { script.clone() };
+                (name.clone(), thread::spawn(move || passes_on_kernel(&script)))
+            };
+            let players: Vec<_> = some.iter().map(play).collect();
+            for (name, player) in players {
+                if let Err(error) = player.join().unwrap() {
+                    failures.push(format!("{name} (IPv6: {is_ipv6}): {error}"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(KERNEL_DIFFERS.iter().all(|(_, why)| !why.is_empty()));
 }
 
 /// A connection that is open, and its line count.
@@ -85,10 +144,12 @@ fn a_script_that_is_wrong_fails_at_its_line() {
         ("+0...0.02 read(4, ..., 10) = 0", "has not returned"),
     ] {
         let script = parse(&format!("{OPEN}{event}\n")).unwrap();
-        let Some(outcome) = on_kernel(script) else { return };
-        let failure = outcome.expect_err(event);
-        assert_eq!(failure.line, 9, "{event}: {failure}");
-        assert!(failure.what.contains(part), "{event}: {failure}");
+        let outcomes = [Some(in_memory(&script)), on_kernel(script)];
+        for outcome in outcomes.into_iter().flatten() {
+            let failure = outcome.expect_err(event);
+            assert_eq!(failure.line, 9, "{event}: {failure}");
+            assert!(failure.what.contains(part), "{event}: {failure}");
+        }
     }
     for (event, part) in [
         ("+0 > P. 1:12(11) ack 1", "expected"),
@@ -100,9 +161,12 @@ fn a_script_that_is_wrong_fails_at_its_line() {
         ("+0.9 > P. 1:11(10) ack 1", "expected at"),
     ] {
         let text = format!("{OPEN}+0 write(4, ..., 10) = 10\n{event}\n");
-        let Some(outcome) = on_kernel(parse(&text).unwrap()) else { return };
-        let failure = outcome.expect_err(event);
-        assert!(failure.line == 10 && failure.what.contains(part), "{event}: {failure}");
+        let script = parse(&text).unwrap();
+        let outcomes = [Some(in_memory(&script)), on_kernel(script)];
+        for outcome in outcomes.into_iter().flatten() {
+            let failure = outcome.expect_err(event);
+            assert!(failure.line == 10 && failure.what.contains(part), "{event}: {failure}");
+        }
     }
 }
 
@@ -115,8 +179,9 @@ fn what_is_wrong_or_not_supported_is_refused_with_line_and_word() {
         ("+0 < X 0:0(0) win 1", 1, "X", "a flag is none"),
         ("+0 > S 0:0(0) <mss 1460,sackOK>", 1, "end", "fill no whole words"),
         ("+0 > S 0:0(0) <foo>", 1, "foo>", "option is not supported"),
-        ("// a comment\n/* and\n another */ +0 %{ assert x }%", 3, "%{", "code blocks"),
-        ("+0 < icmp unreachable", 1, "icmp", "kind of packet"),
+        ("// a comment\n/* and\n another */ +0 > udp (3)", 3, "udp", "kind of packet"),
+        ("+0 < icmp unheard", 1, "unheard", "ICMP type or code"),
+        ("+0 %{ assert x", 1, "assert", "is missing"),
         ("--mss=3\n", 1, "mss=3", "option or its value"),
         ("+0 close(3) = -1", 1, "end", "says its errno"),
         ("* close(3) = 0", 1, "end", "time of this event"),

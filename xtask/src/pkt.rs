@@ -1,13 +1,14 @@
 //! `pkt`: plays scripts in packetdrill's dialect, one after another.
 //!
-//! Invariant: true only if every script passed. Each script gets a network namespace of its own,
-//! on a thread of its own.
+//! Against Floodwall in memory, or with `--kernel` against the kernel: then each script gets a
+//! network namespace of its own, on a thread of its own. Invariant: true only if every script
+//! passed.
 
 #![expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
 
 use std::thread;
 
-use floodwall_testkit::pkt::{Kernel, Script, parse, play};
+use floodwall_testkit::pkt::{Kernel, Memory, Script, parse, play};
 
 /// Plays the scripts that the words name.
 pub(crate) fn run(words: &[String]) -> Result<bool, String> {
@@ -24,15 +25,15 @@ pub(crate) fn run(words: &[String]) -> Result<bool, String> {
     if files.is_empty() {
         return Err("pkt: name a script".to_owned());
     }
-    if !is_kernel {
-        return Err("pkt: the back end in memory is not built yet; say --kernel".to_owned());
-    }
     let mut passed = true;
     for file in files {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
         let outcome = parse(&text).map_err(|error| error.to_string()).and_then(|script| {
             let script = if is_ipv6 { script.over_ipv6() } else { script };
-            let player = thread::spawn(move || on_kernel(&script));
+            let player = thread::spawn(move || match is_kernel {
+                true => on_kernel(&script),
+                false => in_memory(&script),
+            });
             player.join().unwrap_or_else(|_| Err("the runner panicked".to_owned()))
         });
         match outcome {
@@ -44,6 +45,11 @@ pub(crate) fn run(words: &[String]) -> Result<bool, String> {
         }
     }
     Ok(passed)
+}
+
+fn in_memory(script: &Script) -> Result<(), String> {
+    let mut memory = Memory::new(script)?;
+    play(script, &mut memory).map_err(|failure| failure.to_string())
 }
 
 fn on_kernel(script: &Script) -> Result<(), String> {

@@ -104,7 +104,7 @@ impl Stack {
             len: packet.len().saturating_sub(l4),
             mtu: self.interfaces.get(usize::from(ascent.iface.0)).map_or(0, |i| i.mtu),
             group: ascent.to_group || packet.is_link_group(),
-            congestion: false,
+            congestion: direct::is_marked::<A>(&packet, ascent.l3, &mut self.stats.access),
         };
         let Some(tcp) = &mut self.tcp else { return self.die(packet, DropReason::TcpNoConnection) };
         let mut lend = lend!(self, cx);
@@ -160,7 +160,7 @@ impl Stack {
         dst_addr: A,
         transmit: Transmit,
     ) {
-        let Transmit { packet, zone, hop_limit, .. } = transmit;
+        let Transmit { packet, zone, hop_limit, ecn_capable, .. } = transmit;
         let zone = (zone != IfIndex::default()).then_some(zone);
         let path = match self.path(cx, dst_addr, zone) {
             Ok(path) => path,
@@ -171,6 +171,9 @@ impl Stack {
         };
         let hop_limit = hop_limit.unwrap_or_else(|| self.hop_limit_on(path));
         let ends = Ends { src_addr, dst_addr };
+        if ecn_capable {
+            return self.output_capable(cx, packet, ends, hop_limit, path);
+        }
         let outgoing = Outgoing { packet, ends, protocol: IpProtocol::TCP, hop_limit, zone };
         self.output_on(cx, outgoing, path, None);
     }
@@ -433,6 +436,8 @@ impl Sockets<'_> {
         self.tcp()?.ends(id)
     }
 }
+
+mod direct;
 
 #[cfg(test)]
 mod tests;

@@ -215,6 +215,18 @@ impl Stack {
                 return self.die_out::<A>(packet, DropReason::PacketTooBig);
             }
         };
+        self.send_headed(cx, packet, path, query);
+    }
+
+    /// Sends a packet that has its IP header.
+    pub(crate) fn send_headed<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        path: Path<A>,
+        query: Option<(Query, Prepared)>,
+    ) {
+        let len = packet.len();
         match path {
             Path::Local => self.loop_back::<A>(packet),
             Path::Via { iface, next_hop, mtu } => {

@@ -11,10 +11,10 @@
 
 use core::time::Duration;
 
-use floodwall_base::Counter;
 use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_STALL_PATIENCE};
+use floodwall_base::{Counter, Family};
 
-use crate::connection::{Connection, Cx, Due};
+use crate::connection::{Connection, Cx, Due, family};
 use crate::error::ConnectionError;
 use crate::recovery::Expired;
 use crate::state::{State, Step};
@@ -22,6 +22,11 @@ use crate::timer::Timer;
 
 /// Longest time between two questions about the window.
 const PERSIST_MAX: Duration = Duration::from_secs(60);
+
+/// Timeouts in a row after which a path's size is doubted: Linux's `tcp_retries1`.
+const BLACK_HOLE_TRIES: u8 = 3;
+/// What is tried then, over IPv4 (Linux's `tcp_base_mss`) and over IPv6 (what every link carries).
+const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
 
 impl Connection {
     /// Lets every timer ring that is due.
@@ -70,8 +75,27 @@ impl Connection {
             Expired::Timeout => {
                 cx.counters.count(Counter::TcpExtTCPTimeouts);
                 self.probe = None;
-                let _ = self.is_hopeless(cx);
+                if !self.is_hopeless(cx) {
+                    self.suspect_black_hole();
+                }
             }
+        }
+    }
+
+    /// Full segments that vanish again and again may be too large for a router whose errors
+    /// vanish too: smaller ones are tried (RFC 4821 section 7.7, RFC 5927 section 7.2). A path that
+    /// is only slow loses some efficiency by it, and nothing else.
+    fn suspect_black_hole(&mut self) {
+        let smaller = match family(&self.flow) {
+            Family::V4 => BLACK_HOLE_MSS.0,
+            Family::V6 => BLACK_HOLE_MSS.1,
+        };
+        let is_full = self.recovery.board().outstanding() >= self.mss();
+        let tries = self.recovery.rtt().backoff();
+        if tries >= BLACK_HOLE_TRIES && is_full && self.agreed.path_mss > smaller {
+            self.agreed.path_mss = smaller;
+            let mss = self.mss();
+            self.recovery.set_mss(mss);
         }
     }
 

@@ -14,6 +14,7 @@ use floodwall_syncache::Proven;
 use crate::challenge::ChallengeLimit;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::Events;
+use crate::marks::Marks;
 use crate::mss::default_mss;
 use crate::rcv::{Rcv, shift_for};
 use crate::reassembly::{Reassembly, Runs};
@@ -91,6 +92,24 @@ pub(crate) struct Agreed {
     pub(crate) sack: bool,
     /// Windows are scaled.
     pub(crate) scaled: bool,
+    /// Congestion is marked instead of told by losses (RFC 3168).
+    pub(crate) ecn: bool,
+}
+
+/// What our SYN offers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offers {
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    pub(crate) scale: bool,
+    pub(crate) ecn: bool,
+}
+
+impl Offers {
+    const fn of(settings: &Settings) -> Self {
+        let Settings { timestamps, sack, window_scale: scale, ecn, .. } = *settings;
+        Self { timestamps, sack, scale, ecn }
+    }
 }
 
 /// See the file's head.
@@ -103,6 +122,9 @@ pub(crate) struct Connection {
     pub(crate) released: bool,
     pub(crate) nodelay: bool,
     pub(crate) agreed: Agreed,
+    pub(crate) offers: Offers,
+    /// What was seen and said of congestion marks (`marks.rs`).
+    pub(crate) marks: Marks,
     /// The largest payload that we take: announced in the SYN.
     pub(crate) our_mss: u16,
     pub(crate) hop_limit: Option<u8>,
@@ -190,7 +212,10 @@ impl Connection {
                 timestamps: false,
                 sack: false,
                 scaled: false,
+                ecn: false,
             },
+            offers: Offers::of(settings),
+            marks: Marks::default(),
             our_mss: mss,
             hop_limit: settings.hop_limit,
             error: None,
@@ -234,9 +259,9 @@ impl Connection {
             sack: shake.sack,
             timestamps: shake.timestamp.is_some(),
             scaled: shake.window_scale.is_some(),
+            ecn: shake.ecn,
             ..connection.agreed
         };
-        let _ = shake.ecn;
         let recent = shake.timestamp.map(|value| Recent::new(value, start.now));
         connection.recent = recent.unwrap_or_default();
         let (theirs, ours) = shake.window_scale.unwrap_or((0, 0));

@@ -94,6 +94,7 @@ impl Connection {
             return outcome;
         }
         self.note_timestamp(&segment, cx.now);
+        self.note_marks(&segment, cx.now);
         self.heard = cx.now;
         self.arm_keepalive();
         // Sixth: URG is ignored. Seventh: the text; eighth: FIN.

@@ -2,8 +2,9 @@
 //!
 //! Called by `tcp.rs`. A segment without a connection is judged by `set/handshake.rs`, which asks
 //! here whose port it is. Invariants: of several listeners that fit, the one bound to the address
-//! wins over the one bound to all of its family, and that over the one of both; a connection is in
-//! one accept queue at most; how many may wait is counted by `syncache`, which lets no more by.
+//! wins over the one bound to all of its family, and that over the one of both; of several equal
+//! ones that share a port a keyed hash of the connection's ends chooses; a connection is in one
+//! accept queue at most; how many may wait is counted by `syncache`, which lets no more by.
 //!
 //! # Under flood
 //! Accept queues fill with proven connections only, up to each listener's backlog
@@ -12,7 +13,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use floodwall_base::{Endpoint, FlowKey, IfIndex, IndexLists};
+use floodwall_base::{Endpoint, FlowKey, HashKey, IfIndex, IndexLists};
 use floodwall_syncache::ListenerId as HalfId;
 
 use crate::error::ListenError;
@@ -51,16 +52,19 @@ pub(crate) struct Listeners {
     max: usize,
     /// The accept queues: a list for each listener.
     queues: IndexLists,
+    /// Who of several gets a connection.
+    key: HashKey,
 }
 
 impl Listeners {
-    pub(crate) fn new(max: usize, connections: usize) -> Self {
+    pub(crate) fn new(max: usize, connections: usize, key: HashKey) -> Self {
         let max = max.min(usize::from(NONE));
         Self {
             ports: vec![NONE; 1 << 16].into(),
             listeners: Vec::with_capacity(max),
             max,
             queues: IndexLists::new(connections, max),
+            key,
         }
     }
 
@@ -87,13 +91,19 @@ impl Listeners {
     }
 
     /// Whether one may listen there.
-    pub(crate) fn may_open(&self, local: SocketAddr, zone: IfIndex) -> Result<(), ListenError> {
+    pub(crate) fn may_open(
+        &self,
+        local: SocketAddr,
+        zone: IfIndex,
+        shares: bool,
+    ) -> Result<(), ListenError> {
         let (local, any) = extent(local);
         if local.ip().is_multicast() || local.port == 0 {
             return Err(ListenError::InvalidAddress);
         }
         let taken = |(_, other): (u16, &Listener)| {
-            other.any == any && other.local == local && other.zone == zone
+            let same = other.any == any && other.local == local && other.zone == zone;
+            same && !(shares && other.settings.share_port)
         };
         if self.on_port(local.port).any(taken) { Err(ListenError::InUse) } else { Ok(()) }
     }
@@ -160,8 +170,20 @@ impl Listeners {
                 Any::Address => listener.local.addr == flow.local.addr,
             }
         };
-        let fitting = self.on_port(flow.local.port).filter(|(_, listener)| hears(listener));
-        fitting.max_by_key(|(_, listener)| listener.any).map(|(index, _)| u32::from(index))
+        let fitting = || self.on_port(flow.local.port).filter(|(_, listener)| hears(listener));
+        let best = fitting().map(|(_, listener)| listener.any).max()?;
+        let equal = || fitting().filter(|(_, listener)| listener.any == best);
+        // As long as nobody comes or goes, a handshake's segments all lead to one of them.
+        let nth = match equal().count() {
+            1 => 0,
+            count => self.hash(flow) as usize % count,
+        };
+        equal().nth(nth).map(|(index, _)| u32::from(index))
+    }
+
+    fn hash(&self, flow: &FlowKey) -> u64 {
+        let remote = self.key.addr(flow.remote.ip(), u32::from(flow.remote.port));
+        self.key.words(&[remote, u64::from(flow.local.port)])
     }
 
     /// Whether somebody listens at this address and port, or at all addresses.
@@ -183,6 +205,12 @@ impl Listeners {
 
     pub(crate) fn enqueue(&mut self, index: u32, connection: u32) {
         self.queues.push_back(index, connection);
+    }
+
+    pub(crate) fn has_waiting(&self, id: ListenerId) -> Result<bool, Gone> {
+        let place = self.listeners.get(id.index as usize);
+        let live = place.is_some_and(|(n, it)| *n == id.generation && it.is_some());
+        if live { Ok(!self.queues.is_empty(id.index)) } else { Err(Gone) }
     }
 
     pub(crate) fn accept(&mut self, id: ListenerId) -> Result<Option<u32>, Gone> {

@@ -87,13 +87,16 @@ impl Connection {
         }
         let flags = if answers { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::SYN };
         // In the answer, only what the peer offered too.
+        let offered = |ours: bool, both: bool| if answers { both } else { ours };
         let options = TcpOptionSet {
             mss: Some(self.our_mss),
-            window_scale: (!answers || self.agreed.scaled).then_some(self.rcv.shift),
-            sack_permitted: !answers || self.agreed.sack,
-            timestamps: (!answers || self.agreed.timestamps).then(|| self.timestamps(cx)),
+            window_scale: offered(self.offers.scale, self.agreed.scaled).then_some(self.rcv.shift),
+            sack_permitted: offered(self.offers.sack, self.agreed.sack),
+            timestamps: offered(self.offers.timestamps, self.agreed.timestamps)
+                .then(|| self.timestamps(cx)),
             ..TcpOptionSet::NONE
         };
+        let flags = flags | self.marks_of_syn(answers);
         let window = self.syn_window() as u16;
         let packet = self.build(cx, self.snd.iss, flags, window, &options, None)?;
         if answers {
@@ -170,7 +173,7 @@ impl Connection {
         };
         let data = payload.as_ref().map_or(0, |payload| payload.len() as u32);
         let fin = self.snd.fin_sent && from + data == data_end;
-        let packet = self.text(cx, from, payload, fin)?;
+        let packet = self.text(cx, from, payload, fin, TcpFlags::NONE)?;
         self.recovery.on_retransmitted(cx.records, from, data + u32::from(fin), cx.now);
         cx.counters.count(Counter::TcpRetransSegs);
         Ok(packet)
@@ -252,7 +255,8 @@ impl Connection {
         let agreement = self.agreement();
         let sent = self.recovery.on_sent(cx.records, len + u32::from(fin), &agreement, cx.now);
         debug_assert!(sent, "there was room for a record");
-        self.text(cx, seq, payload, fin).map(Some)
+        let marks = self.marks_of_news(len);
+        self.text(cx, seq, payload, fin, marks).map(Some)
     }
 
     /// Data waits, nothing is in flight, and the peer's window is too small (or the news that it
@@ -276,8 +280,9 @@ impl Connection {
         seq: Seq,
         payload: Option<PacketBuf>,
         fin: bool,
+        marks: TcpFlags,
     ) -> Result<PacketBuf, NoBuffer> {
-        let mut flags = TcpFlags::ACK;
+        let mut flags = TcpFlags::ACK | self.marks_of_ack() | marks;
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
         if fin {
             flags = flags | TcpFlags::FIN;
@@ -296,7 +301,8 @@ impl Connection {
     fn plain(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
         let options = self.options(cx);
         let window = self.rcv.offer(self.agreed.scaled, self.ahead.held());
-        let packet = self.build(cx, seq, TcpFlags::ACK, window, &options, None)?;
+        let flags = TcpFlags::ACK | self.marks_of_ack();
+        let packet = self.build(cx, seq, flags, window, &options, None)?;
         self.acknowledged();
         Ok(packet)
     }

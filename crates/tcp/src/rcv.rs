@@ -102,7 +102,9 @@ impl Rcv {
 
     /// How much may be offered now, in bytes from `nxt` on, counted in true bytes.
     fn space(&self, other_held: u32) -> u32 {
-        self.limit.saturating_sub(self.held() + other_held)
+        // No more than the field can name: else each read would be worth telling.
+        let nameable = u32::from(u16::MAX) << self.shift;
+        self.limit.saturating_sub(self.held().saturating_add(other_held)).min(nameable)
     }
 
     /// Whether the window would grow by so much that the peer should know: by two segments or half

@@ -4,9 +4,11 @@
 mod calls;
 mod handshake;
 mod icmp;
+mod info;
 mod intake;
 mod programs;
 
 pub use calls::Ends;
 pub use icmp::IcmpSays;
+pub use info::Info;
 pub use intake::{Input, Verdict};

@@ -25,10 +25,19 @@ pub struct Settings {
     pub user_timeout: Option<Duration>,
     /// The hop limit or time to live of what is sent, where the interface's is not wanted.
     pub hop_limit: Option<u8>,
+    /// A listener lets others listen at the same address and port, that say so too: each connection
+    /// goes to one of them by a keyed hash of its ends (`SO_REUSEPORT`).
+    pub share_port: bool,
     /// Who says how much may be in flight.
     pub algorithm: Algorithm,
-    /// Ask the peer for congestion marks (RFC 3168).
+    /// Ask the peer for congestion marks (RFC 3168); who asks us is answered as this says too.
     pub ecn: bool,
+    /// Offer timestamps and agree to them (RFC 7323 section 3).
+    pub timestamps: bool,
+    /// Offer selective acknowledgments and agree to them (RFC 2018).
+    pub sack: bool,
+    /// Offer scaled windows and agree to them (RFC 7323 section 2).
+    pub window_scale: bool,
 }
 
 /// How a silent peer is asked.
@@ -59,8 +68,12 @@ impl Default for Settings {
             keepalive: None,
             user_timeout: None,
             hop_limit: None,
+            share_port: false,
             algorithm: Algorithm::default(),
             ecn: false,
+            timestamps: true,
+            sack: true,
+            window_scale: true,
         }
     }
 }

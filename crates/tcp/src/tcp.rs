@@ -75,13 +75,15 @@ pub struct Transmit {
     pub zone: IfIndex,
     /// The hop limit that the connection asks for.
     pub hop_limit: Option<u8>,
+    /// Routers may mark it: ECT(0) in its IP header (RFC 3168 section 6.1.2).
+    pub ecn_capable: bool,
 }
 
 impl Transmit {
     /// A packet of this flow.
     pub(crate) fn of(packet: PacketBuf, flow: &FlowKey) -> Self {
         let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
-        Self { packet, src_addr, dst_addr, zone: flow.zone, hop_limit: None }
+        Self { packet, src_addr, dst_addr, zone: flow.zone, hop_limit: None, ecn_capable: false }
     }
 }
 
@@ -144,7 +146,7 @@ impl<H: HalfOpen> Tcp<H> {
             wheel: TimerWheel::new(max, now),
             dirty: IndexLists::new(max, 1),
             ready: IndexLists::new(max, OWNERS_MAX),
-            listeners: Listeners::new(config.listeners_max, max),
+            listeners: Listeners::new(config.listeners_max, max, random.secret.hash_key()),
             half_open,
             time_waits: TimeWaits::new(
                 config.time_waits_max,
@@ -343,13 +345,15 @@ impl<H: HalfOpen> Tcp<H> {
             let Some((connection, mut cx)) = self.lent(index, lend) else { continue };
             let packet = connection.output(&mut cx);
             let (flow, hop_limit) = (connection.flow, connection.hop_limit);
+            let ecn_capable = connection.take_capable();
             let starved = packet.is_none();
             self.settle(index, lend.now);
             if starved {
                 self.dirty.unlink(index);
                 continue;
             }
-            return packet.map(|packet| Transmit { hop_limit, ..Transmit::of(packet, &flow) });
+            let of = |packet| Transmit { hop_limit, ecn_capable, ..Transmit::of(packet, &flow) };
+            return packet.map(of);
         }
         None
     }

@@ -14,6 +14,8 @@ pub const SACK_BLOCKS_MAX: usize = 4;
 
 /// The most bytes of options.
 pub const OPTIONS_LEN_MAX: usize = 40;
+/// The option that does nothing.
+const NOP: u8 = 1;
 
 /// One option of a TCP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,25 +216,29 @@ impl TcpOptionSet {
         self.bare_len().next_multiple_of(4)
     }
 
+    /// Each option with the no-operations before it that put its numbers on whole words (RFC 7323
+    /// appendix A): receivers know these shapes and read them at once.
     fn bare_len(&self) -> usize {
         let sack = self.sack_count();
-        self.len_without_sack() + if sack > 0 { 2 + 8 * sack } else { 0 }
+        self.len_without_sack() + if sack > 0 { 4 + 8 * sack } else { 0 }
     }
 
     fn len_without_sack(&self) -> usize {
-        4 * usize::from(self.mss.is_some())
-            + 3 * usize::from(self.window_scale.is_some())
-            + 2 * usize::from(self.sack_permitted)
-            + 10 * usize::from(self.timestamps.is_some())
+        let times = match (self.sack_permitted, self.timestamps.is_some()) {
+            (_, true) => 12,
+            (true, false) => 4,
+            (false, false) => 0,
+        };
+        4 * usize::from(self.mss.is_some()) + times + 4 * usize::from(self.window_scale.is_some())
     }
 
     fn sack_count(&self) -> usize {
-        let room = (OPTIONS_LEN_MAX - 2).saturating_sub(self.len_without_sack()) / 8;
+        let room = (OPTIONS_LEN_MAX - 4).saturating_sub(self.len_without_sack()) / 8;
         self.sack.iter().take_while(|block| block.is_some()).count().min(room)
     }
 
-    /// Writes the options at the front of `out`, padded with no-operations to a multiple of
-    /// four bytes; returns their length.
+    /// Writes the options at the front of `out`, each on whole words by no-operations before it;
+    /// returns their length, a multiple of four.
     ///
     /// # Errors
     /// If `out` cannot hold [`TcpOptionSet::emitted_len`] bytes.
@@ -242,8 +248,11 @@ impl TcpOptionSet {
             writer.put(&[2, 4]);
             writer.put(&mss.to_be_bytes());
         }
-        if self.sack_permitted {
-            writer.put(&[4, 2]);
+        match (self.sack_permitted, self.timestamps.is_some()) {
+            (true, true) => writer.put(&[4, 2]),
+            (true, false) => writer.put(&[NOP, NOP, 4, 2]),
+            (false, true) => writer.put(&[NOP, NOP]),
+            (false, false) => {}
         }
         if let Some(Timestamps { value, echo }) = self.timestamps {
             writer.put(&[8, 10]);
@@ -251,17 +260,16 @@ impl TcpOptionSet {
             writer.put(&echo.to_be_bytes());
         }
         if let Some(shift) = self.window_scale {
-            writer.put(&[3, 3, shift]);
+            writer.put(&[NOP, 3, 3, shift]);
         }
         let count = self.sack_count();
         if count > 0 {
-            writer.put(&[5, 2 + 8 * count as u8]);
+            writer.put(&[NOP, NOP, 5, 2 + 8 * count as u8]);
         }
         for block in self.sack.iter().take(count).flatten() {
             writer.put(&block.left.to_be_bytes());
             writer.put(&block.right.to_be_bytes());
         }
-        writer.pad(4, 1);
         writer.finish()
     }
 }

@@ -19,12 +19,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
+use super::addresses::{V4, V6};
 use super::runner::{Backend, Call, Errno};
 use super::script::Script;
-
-/// The addresses of scripts.
-const V4: (&str, &str) = ("192.168.0.1", "192.0.2.1");
-const V6: (&str, &str) = ("fd3d:fa7b:d17d::1", "2001:db8::1");
 
 /// The kernel's TCP: see the file's head.
 pub struct Kernel {
@@ -62,7 +59,7 @@ impl Kernel {
         }
         ip("link set lo up")?;
         // With twenty bytes more for IPv6 the segments of a script are as large in both families.
-        let mtu = Some(if script.ipv6 { 1520 } else { 1500 });
+        let mtu = Some(script.mtu() + if script.ipv6 { 20 } else { 0 });
         let (kind, up) = (TunKind::Tun, true);
         let config = TunConfig { kind, vnet_header: false, up, mtu, ..Default::default() };
         let tun = Tun::open("pkt%d", &config).map_err(|error| error.to_string())?;
@@ -164,6 +161,7 @@ impl Kernel {
             }
             Call::SetOption(s, name, values) => self.set_option(*s, name, values).map(done)?,
             Call::Option(s, name) => self.option(*s, name)?,
+            Call::Ready(s) => self.ready(*s)?,
         })
     }
 
@@ -186,6 +184,13 @@ impl Kernel {
         sockopt::socket_error(socket)?.map(|()| 0)
     }
 
+    fn ready(&self, name: i64) -> Result<i64, Os> {
+        let flags = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
+        let mut polled = [PollFd::new(self.socket(name)?, flags)];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        Ok(polled.first().map_or(0, |polled| polled.revents().bits().into()))
+    }
+
     fn set_option(&self, name: i64, option: &str, values: &[i64]) -> Result<(), Os> {
         let socket = self.socket(name)?.as_fd();
         let value = values.first().copied().unwrap_or(0);
@@ -193,9 +198,15 @@ impl Kernel {
         let seconds = Duration::from_secs(number.into());
         match option {
             "SO_REUSEADDR" => sockopt::set_socket_reuseaddr(socket, is_on),
+            "SO_LINGER" => {
+                let time = values.get(1).copied().unwrap_or(0);
+                let time = Duration::from_secs(u64::try_from(time).unwrap_or(0));
+                sockopt::set_socket_linger(socket, is_on.then_some(time))
+            }
             "SO_KEEPALIVE" => sockopt::set_socket_keepalive(socket, is_on),
             "SO_RCVBUF" => sockopt::set_socket_recv_buffer_size(socket, number as usize),
             "SO_SNDBUF" => sockopt::set_socket_send_buffer_size(socket, number as usize),
+            "IP_TTL" => sockopt::set_ip_ttl(socket, number),
             "TCP_NODELAY" => sockopt::set_tcp_nodelay(socket, is_on),
             "TCP_CORK" => sockopt::set_tcp_cork(socket, is_on),
             "TCP_QUICKACK" => sockopt::set_tcp_quickack(socket, is_on),

@@ -80,6 +80,12 @@ impl<'a> Lexer<'a> {
         self.advance(rest.find(|c| !is_part(c)).unwrap_or(rest.len()))
     }
 
+    /// Whether a digit is next: an absolute time, where no number is expected.
+    pub(super) fn starts_a_time(&mut self) -> bool {
+        self.skip();
+        self.rest().starts_with(|c: char| c.is_ascii_digit())
+    }
+
     /// A word of letters, digits and underlines.
     pub(super) fn word(&mut self) -> &'a str {
         self.take_while(|c| c.is_ascii_alphanumeric() || c == '_')

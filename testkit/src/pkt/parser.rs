@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::icmp::Icmp;
 use super::lexer::Lexer;
 use super::script::{
     ACK, Arg, CWR, ECE, Event, FIN, Opt, PSH, RST, SYN, Script, Segment, SocketCall, URG, What,
@@ -73,7 +74,11 @@ fn option(lexer: &mut Lexer<'_>, script: &mut Script) -> Result<(), SyntaxError>
     lexer.expect("=")?;
     let value = lexer.value();
     match (name, value) {
-        ("ip_version", "ipv4") | ("mtu", "1500") => {}
+        ("ip_version", "ipv4") => {}
+        ("mtu", bytes) => {
+            let bytes = bytes.parse().ok().filter(|bytes| (576..=9000).contains(bytes));
+            script.mtu = Some(bytes.ok_or_else(|| before.error("an MTU from 576 to 9000"))?);
+        }
         ("ip_version", "ipv6") => script.ipv6 = true,
         ("strict_segments", _) => script.strict_segments = true,
         ("tolerance_usecs", micros) => {
@@ -89,14 +94,18 @@ fn event(lexer: &mut Lexer<'_>) -> Result<Event, SyntaxError> {
     lexer.skip();
     let line = lexer.line();
     let (when, until) = time(lexer)?;
-    let what = if lexer.eat("<") {
+    let what = if lexer.sees("< icmp") || lexer.sees("<icmp") {
+        lexer.eat("<");
+        lexer.eat("icmp");
+        What::Icmp(icmp(lexer)?)
+    } else if lexer.eat("<") {
         What::Inbound(segment(lexer, true)?)
     } else if lexer.eat(">") {
         What::Outbound(segment(lexer, false)?)
     } else if lexer.eat("`") {
         What::Command(lexer.until("`")?.to_owned())
-    } else if lexer.sees("%{") {
-        return Err(lexer.error("code blocks are not supported yet"));
+    } else if lexer.eat("%{") {
+        What::Code(lexer.until("}%")?.to_owned())
     } else {
         What::Call(call(lexer)?)
     };
@@ -124,12 +133,18 @@ fn time(lexer: &mut Lexer<'_>) -> Result<(When, Option<Duration>), SyntaxError> 
 }
 
 fn segment(lexer: &mut Lexer<'_>, is_inbound: bool) -> Result<Segment, SyntaxError> {
-    for unsupported in ["icmp", "udp", "gre", "mpls", "ipv4", "ipv6", "encap", "(", "["] {
+    for unsupported in ["icmp", "udp", "gre", "mpls", "ipv4", "ipv6", "encap"] {
         if lexer.sees(unsupported) {
             return Err(lexer.error("this kind of packet is not supported yet"));
         }
     }
-    let mut segment = Segment { flags: flags(lexer)?, ..Segment::default() };
+    let mut segment = Segment::default();
+    if lexer.eat("(") {
+        ip_info(lexer, &mut segment, ")")?;
+    } else if lexer.eat("[") {
+        ip_info(lexer, &mut segment, "]")?;
+    }
+    segment.flags = flags(lexer)?;
     segment.start = lexer.number()?;
     lexer.expect(":")?;
     let end: u32 = lexer.number()?;
@@ -160,6 +175,70 @@ fn segment(lexer: &mut Lexer<'_>, is_inbound: bool) -> Result<Segment, SyntaxErr
         segment.options = options(lexer)?;
     }
     Ok(segment)
+}
+
+/// What a script says of the IP header.
+fn ip_info(lexer: &mut Lexer<'_>, segment: &mut Segment, end: &str) -> Result<(), SyntaxError> {
+    loop {
+        let before = lexer.clone();
+        match lexer.word() {
+            "noecn" => segment.ecn = Some(1),
+            "ect1" => segment.ecn = Some(2),
+            "ect0" => segment.ecn = Some(4),
+            "ect01" => segment.ecn = Some(6),
+            "ce" => segment.ecn = Some(8),
+            "tos" | "class" => segment.class = Some(lexer.number()?),
+            "ttl" | "hlim" => segment.ttl = Some(lexer.number()?),
+            _ => return Err(before.error("this field of the IP header is not supported")),
+        }
+        if lexer.eat(end) {
+            break;
+        }
+        lexer.eat(",");
+    }
+    if let Some(ecn) = segment.ecn {
+        let low = ecn.trailing_zeros() as u8;
+        segment.class = Some(segment.class.unwrap_or(0) & !3 | low);
+    } else if segment.ttl.is_some() {
+        segment.class.get_or_insert(0);
+    }
+    Ok(())
+}
+
+/// An ICMP error: type, code, MTU, and what it quotes.
+fn icmp(lexer: &mut Lexer<'_>) -> Result<Icmp, SyntaxError> {
+    let before = lexer.clone();
+    let kind = lexer.word().to_owned();
+    let mut code = String::new();
+    let mut mtu = 0;
+    let mut quoted = (0, 0);
+    let ends = |lexer: &mut Lexer<'_>| {
+        lexer.skip();
+        lexer.is_at_end() || lexer.sees("+") || lexer.sees("*") || lexer.sees("`")
+    };
+    while !ends(lexer) && !lexer.starts_a_time() {
+        if lexer.eat("[") {
+            let start = lexer.number()?;
+            lexer.expect(":")?;
+            let _end: u32 = lexer.number()?;
+            lexer.expect("(")?;
+            quoted = (start, lexer.number()?);
+            lexer.expect(")")?;
+            lexer.expect("]")?;
+        } else if lexer.eat("mtu") {
+            mtu = lexer.number()?;
+        } else {
+            code = lexer.word().to_owned();
+            if code.is_empty() {
+                return Err(lexer.error("this part of an ICMP error is not supported"));
+            }
+        }
+    }
+    let is_known = |is_ipv6| super::icmp::numbers(&kind, &code, is_ipv6).is_some();
+    if !is_known(false) && !is_known(true) {
+        return Err(before.error("this ICMP type or code is not supported"));
+    }
+    Ok(Icmp { kind, code, mtu, quoted })
 }
 
 fn flags(lexer: &mut Lexer<'_>) -> Result<u8, SyntaxError> {
@@ -268,8 +347,11 @@ fn argument(lexer: &mut Lexer<'_>) -> Result<Arg, SyntaxError> {
         }
         return Ok(Arg::List(list));
     }
-    if lexer.sees("{") || lexer.sees("\"") {
-        return Err(lexer.error("structures and strings are not supported yet"));
+    if lexer.eat("{") {
+        return structure(lexer);
+    }
+    if lexer.sees("\"") {
+        return Err(lexer.error("strings are not supported yet"));
     }
     let before = lexer.clone();
     let word = lexer.word();
@@ -283,4 +365,20 @@ fn argument(lexer: &mut Lexer<'_>) -> Result<Arg, SyntaxError> {
         word.push_str(lexer.word());
     }
     Ok(Arg::Word(word))
+}
+
+/// `{name=value, name=value}`: its values in the order of their writing.
+fn structure(lexer: &mut Lexer<'_>) -> Result<Arg, SyntaxError> {
+    let mut list = Vec::new();
+    while !lexer.eat("}") {
+        if lexer.eat("...") {
+            list.push(Arg::Fill);
+        } else {
+            let _name = lexer.word();
+            lexer.expect("=")?;
+            list.push(argument(lexer)?);
+        }
+        lexer.eat(",");
+    }
+    Ok(Arg::List(list))
 }

@@ -28,6 +28,9 @@ pub(super) const CALLS: &[&str] = &[
     "fcntl",
     "setsockopt",
     "getsockopt",
+    "poll",
+    "sendto",
+    "recvfrom",
 ];
 /// The port that scripts bind and connect to, and the one of a script's client.
 const PORT: u16 = 8080;
@@ -74,6 +77,8 @@ pub enum Call {
     SetOption(i64, String, Vec<i64>),
     /// Returns a whole number.
     Option(i64, String),
+    /// What `poll` says is possible now.
+    Ready(i64),
 }
 
 /// Where a script is played. Time counts from the start of the play.
@@ -96,6 +101,13 @@ pub trait Backend {
     /// # Errors
     /// The call's own.
     fn call(&mut self, call: &Call) -> Result<i64, Errno>;
+    /// The particulars of a connection, by the names of `TCP_INFO`.
+    ///
+    /// # Errors
+    /// This back end does not tell, or there is no connection.
+    fn fields(&mut self, _socket: i64) -> Result<BTreeMap<String, i64>, String> {
+        Err("this back end tells no particulars of a connection".to_owned())
+    }
     /// Carries out a script's command (a system setting).
     ///
     /// # Errors
@@ -163,6 +175,10 @@ struct Player<'a> {
     pending: Option<Pending<'a>>,
     /// A connect that lasts is under way on this socket.
     connecting: Option<i64>,
+    /// The socket of the connection under test.
+    tested: Option<i64>,
+    /// What code blocks have assigned.
+    names: BTreeMap<String, i64>,
 }
 
 type Outcome = Result<(), String>;
@@ -182,6 +198,8 @@ impl<'a> Player<'a> {
             base: Duration::ZERO,
             pending: None,
             connecting: None,
+            tested: None,
+            names: BTreeMap::new(),
         }
     }
 
@@ -215,6 +233,20 @@ impl<'a> Player<'a> {
             What::Call(call) => {
                 self.finish_pending()?;
                 self.call(event, call, due)?;
+                self.base = self.backend.now();
+            }
+            What::Icmp(icmp) => {
+                let isn = self.local_isn.map_or(0, |(live, _)| live);
+                let seq = isn.wrapping_add(icmp.quoted.0);
+                let packet = super::icmp::encode(&self.ends, icmp, seq);
+                self.backend.inject(&packet.ok_or("no such ICMP error in this family")?)?;
+                self.base = due;
+            }
+            What::Code(text) => {
+                let socket = self.tested.ok_or("there is no connection under test")?;
+                let mut fields = self.backend.fields(socket)?;
+                fields.extend(super::fields::constants());
+                super::code::run(text, &fields, &mut self.names)?;
                 self.base = self.backend.now();
             }
             What::Command(command) => {
@@ -423,7 +455,7 @@ impl<'a> Player<'a> {
         let now = self.backend.now();
         let (event, call, until) = (pending.event, pending.call, pending.until);
         let mut result = self.make(call)?;
-        let is_write = matches!(call.name.as_str(), "write" | "send");
+        let is_write = matches!(call.name.as_str(), "write" | "send" | "sendto");
         if let (Ok(written), true) = (&result, is_write) {
             pending.done += written;
             result = Ok(pending.done);
@@ -461,6 +493,7 @@ impl<'a> Player<'a> {
         match (result, &call.errno) {
             (Ok(made), None) if makes && *made >= 0 => {
                 self.sockets.insert(call.result, (*made, false));
+                self.tested = Some(*made);
                 Ok(())
             }
             (Ok(n), None) if *n == call.result => Ok(()),
@@ -486,6 +519,9 @@ impl<'a> Player<'a> {
         if call.name == "socket" {
             return Ok(self.backend.call(&Call::Socket));
         }
+        if call.name == "poll" {
+            return self.poll(call);
+        }
         let script_fd = number(0)?;
         let Some(&(socket, _)) = self.sockets.get(&script_fd) else {
             return Ok(Err(Errno("EBADF".to_owned())));
@@ -497,10 +533,10 @@ impl<'a> Player<'a> {
             "accept" => Call::Accept(socket),
             "connect" if self.connecting == Some(socket) => Call::Connected(socket),
             "connect" => Call::Connect(socket, PORT),
-            "write" | "send" => Call::Write(socket, length(2)?),
+            "write" | "send" | "sendto" => Call::Write(socket, length(2)?),
             "read" => Call::Read(socket, length(2)?),
             "recv" if word(3)?.contains("MSG_PEEK") => Call::Peek(socket, length(2)?),
-            "recv" => Call::Read(socket, length(2)?),
+            "recv" | "recvfrom" => Call::Read(socket, length(2)?),
             "shutdown" => Call::Shutdown(socket, word(1)?),
             "close" => {
                 self.sockets.remove(&script_fd);
@@ -526,6 +562,33 @@ impl<'a> Player<'a> {
             self.connecting = waits.then_some(socket);
         }
         Ok(result)
+    }
+
+    /// `poll([{fd=.., events=.., revents=..}], n, timeout)`: as many as have something.
+    fn poll(&mut self, call: &SocketCall) -> Result<Result<i64, Errno>, String> {
+        let (mut count, mut waits) = (0, call.result > 0);
+        let Some(Arg::List(polled)) = call.args.first() else {
+            return Err("poll: the first argument is no list".to_owned());
+        };
+        for one in polled {
+            let Arg::List(parts) = one else { continue };
+            let [Arg::Int(fd), events, wanted] = parts.as_slice() else {
+                return Err("poll: a structure has fd, events and revents".to_owned());
+            };
+            let Some(&(socket, _)) = self.sockets.get(fd) else {
+                return Ok(Err(Errno("EBADF".to_owned())));
+            };
+            let ready = match self.backend.call(&Call::Ready(socket)) {
+                Ok(ready) => ready & (poll_bits(events)? | POLLERR | POLLHUP),
+                Err(errno) => return Ok(Err(errno)),
+            };
+            waits &= ready == 0;
+            count += i64::from(ready != 0);
+            if ready != 0 && ready != poll_bits(wanted)? {
+                return Err(format!("poll: fd {fd} is ready for {ready:#x}, expected {wanted:?}"));
+            }
+        }
+        if waits { Ok(Err(Errno("EAGAIN".to_owned()))) } else { Ok(Ok(count)) }
     }
 
     fn fcntl(
@@ -557,6 +620,30 @@ fn after(when: When) -> Duration {
     }
 }
 
+const POLLERR: i64 = 8;
+const POLLHUP: i64 = 16;
+
+/// The bits that a script's words for `poll` name.
+fn poll_bits(arg: &Arg) -> Result<i64, String> {
+    let one = |word: &str| {
+        let names = [
+            ("POLLIN", 1),
+            ("POLLPRI", 2),
+            ("POLLOUT", 4),
+            ("POLLERR", POLLERR),
+            ("POLLHUP", POLLHUP),
+            ("POLLRDHUP", 0x2000),
+        ];
+        let known = names.iter().find(|(name, _)| *name == word);
+        known.map(|(_, bit)| *bit).ok_or_else(|| format!("poll: {word} is not known"))
+    };
+    match arg {
+        Arg::Int(bits) => Ok(*bits),
+        Arg::Word(words) => words.split('|').try_fold(0, |bits, word| Ok(bits | one(word)?)),
+        _ => Err("poll: events are no number".to_owned()),
+    }
+}
+
 fn numbers(arg: Option<&Arg>) -> Vec<i64> {
     let one = |arg: &Arg| match arg {
         Arg::Int(n) => Some(*n),
@@ -584,6 +671,10 @@ fn compare(wanted: &Segment, sent: &Segment) -> Outcome {
         && (!wanted.has(ACK) || wanted.ack.unwrap_or(0) == sent.ack.unwrap_or(0))
         && wanted.win.is_none_or(|win| sent.win == Some(win))
         && wanted.urgent == sent.urgent
+        && wanted.ecn.is_none_or(|any| sent.class.is_some_and(|it| any >> (it & 3) & 1 == 1))
+        && (wanted.ecn.is_some()
+            || wanted.class.is_none_or(|it| Some(it & !3) == sent.class.map(|it| it & !3)))
+        && (wanted.ttl.is_none() || wanted.ttl == sent.ttl)
         && (wanted.any_options || kinds(wanted) == kinds(sent));
     if is_equal {
         return Ok(());

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::icmp::Icmp;
+
 /// A whole script.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
@@ -13,6 +15,8 @@ pub struct Script {
     pub(super) strict_segments: bool,
     /// A command to run before the clock starts.
     pub(super) init: Option<String>,
+    /// Bytes of the largest IPv4 packet of the link; IPv6 ones carry as much of a segment.
+    pub(super) mtu: Option<u32>,
     pub(super) events: Vec<Event>,
     /// A command to run at the end, whatever the outcome.
     pub(super) cleanup: Option<String>,
@@ -23,6 +27,18 @@ impl Script {
     #[must_use]
     pub const fn is_ipv6(&self) -> bool {
         self.ipv6
+    }
+
+    /// Bytes of the largest IPv4 packet of the link.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.mtu.unwrap_or(1500)
+    }
+
+    /// Whether it asks for what only some back ends can tell: the connection's particulars.
+    #[must_use]
+    pub fn has_code(&self) -> bool {
+        self.events.iter().any(|event| matches!(event.what, What::Code(_)))
     }
 
     /// How many events it has.
@@ -73,6 +89,10 @@ pub(super) enum What {
     Outbound(Segment),
     Call(SocketCall),
     Command(String),
+    /// Assertions about the connection under test.
+    Code(String),
+    /// An ICMP error that is given to the TCP.
+    Icmp(Icmp),
 }
 
 /// A segment as a script writes it.
@@ -87,6 +107,12 @@ pub(super) struct Segment {
     pub(super) options: Vec<Opt>,
     /// `<...>`: any options will do.
     pub(super) any_options: bool,
+    /// The traffic class: what is to be sent, or what came.
+    pub(super) class: Option<u8>,
+    /// Which of the four values of its lowest two bits will do: a bit for each.
+    pub(super) ecn: Option<u8>,
+    /// The hop limit.
+    pub(super) ttl: Option<u8>,
 }
 
 pub(super) const FIN: u8 = 0x01;

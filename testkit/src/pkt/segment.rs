@@ -60,9 +60,27 @@ pub(super) fn encode(ends: &Ends, segment: &Segment) -> Vec<u8> {
     tcp.resize(tcp.len() + segment.len as usize, 0);
     let sum = checksum(&[&pseudo(ends, tcp.len()), &tcp]);
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-    let mut packet = ip_header(ends, tcp.len());
+    let mut packet = ip_header(ends, 6, tcp.len());
+    if let Some(class) = segment.class {
+        set_class(&mut packet, class, segment.ttl);
+    }
     packet.extend(tcp);
     packet
+}
+
+/// Writes the traffic class and the hop limit into a complete header.
+fn set_class(header: &mut [u8], class: u8, ttl: Option<u8>) {
+    if header[0] >> 4 == 6 {
+        header[0] = 0x60 | class >> 4;
+        header[1] = class << 4;
+        header[7] = ttl.unwrap_or(header[7]);
+        return;
+    }
+    header[1] = class;
+    header[8] = ttl.unwrap_or(header[8]);
+    header[10..12].fill(0);
+    let sum = checksum(&[header]);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
 fn pseudo(ends: &Ends, len: usize) -> Vec<u8> {
@@ -73,23 +91,24 @@ fn pseudo(ends: &Ends, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn octets(addr: IpAddr) -> Vec<u8> {
+pub(super) fn octets(addr: IpAddr) -> Vec<u8> {
     match addr {
         IpAddr::V4(a) => a.octets().to_vec(),
         IpAddr::V6(a) => a.octets().to_vec(),
     }
 }
 
-fn ip_header(ends: &Ends, len: usize) -> Vec<u8> {
+/// A header from the remote end to the local one.
+pub(super) fn ip_header(ends: &Ends, protocol: u8, len: usize) -> Vec<u8> {
     let mut header = if ends.local.0.is_ipv6() {
         let mut header = vec![0x60, 0, 0, 0];
         header.extend((len as u16).to_be_bytes());
-        header.extend([6, 64]);
+        header.extend([protocol, 64]);
         header
     } else {
         let mut header = vec![0x45, 0];
         header.extend((20 + len as u16).to_be_bytes());
-        header.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+        header.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
         header
     };
     header.extend(octets(ends.remote.0));
@@ -101,7 +120,7 @@ fn ip_header(ends: &Ends, len: usize) -> Vec<u8> {
     header
 }
 
-fn checksum(parts: &[&[u8]]) -> u16 {
+pub(super) fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0_u32;
     for part in parts {
         for pair in part.chunks(2) {
@@ -143,6 +162,13 @@ pub(super) fn decode(packet: &[u8], ends: &Ends) -> Option<((u16, u16), Segment)
         urgent: half(18)?,
         options: read_options(tcp.get(20..data)?)?,
         any_options: false,
+        class: Some(if header == 40 && ends.local.0.is_ipv6() {
+            packet.first()? << 4 | packet.get(1)? >> 4
+        } else {
+            *packet.get(1)?
+        }),
+        ecn: None,
+        ttl: packet.get(if ends.local.0.is_ipv6() { 7 } else { 8 }).copied(),
     };
     Some(((half(0)?, half(2)?), segment))
 }

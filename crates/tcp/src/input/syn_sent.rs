@@ -85,20 +85,22 @@ impl Connection {
         self.events.add(Events::OPENED | Events::WRITABLE);
     }
 
-    /// Takes what a SYN's options offer, of which we offered all.
+    /// Takes what a SYN's options offer and we offered too.
     fn agree(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
         let options = &segment.options;
         if let Some(mss) = options.mss {
             self.agreed.peer_mss = clamp_mss(mss);
         }
-        self.agreed.sack = options.sack_permitted;
-        self.agreed.timestamps = options.timestamps.is_some();
+        self.agreed.sack = self.offers.sack && options.sack_permitted;
+        self.agreed.timestamps = self.offers.timestamps && options.timestamps.is_some();
+        self.agree_on_marks(segment);
         if let Some(timestamps) = options.timestamps {
             self.recent = Recent::new(timestamps.value, cx.now);
         }
         // Scaled both ways or not at all (RFC 7323 section 2.2).
-        self.agreed.scaled = options.window_scale.is_some();
-        self.snd.shift = options.window_scale.unwrap_or(0).min(14);
+        let scale = options.window_scale.filter(|_| self.offers.scale);
+        self.agreed.scaled = scale.is_some();
+        self.snd.shift = scale.unwrap_or(0).min(14);
         if !self.agreed.scaled {
             self.rcv.shift = 0;
         }

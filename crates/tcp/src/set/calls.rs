@@ -133,7 +133,7 @@ impl<H: HalfOpen> Tcp<H> {
         backlog: usize,
         owner: u32,
     ) -> Result<ListenerId, ListenError> {
-        self.listeners.may_open(local, zone)?;
+        self.listeners.may_open(local, zone, settings.share_port)?;
         let backlog = backlog.clamp(1, self.config.backlog_max);
         let mss = [Family::V4, Family::V6].map(|family| announced_mss(family, mtu).0);
         let half = self.half_open.listen(ListenSettings {
@@ -141,6 +141,8 @@ impl<H: HalfOpen> Tcp<H> {
             window_scale: shift_for(settings.receive_bytes),
             mss: (mss[0], mss[1]),
             ecn: settings.ecn,
+            sack: settings.sack,
+            timestamps: settings.timestamps,
             ..ListenSettings::new(backlog)
         });
         let half = half.ok_or(ListenError::TooMany)?;

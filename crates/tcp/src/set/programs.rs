@@ -155,7 +155,7 @@ impl<H: HalfOpen> Tcp<H> {
         let suits = |port| {
             let here = SocketAddr::new(local, port);
             !self.listeners.holds(end, port)
-                && self.listeners.may_open(here, IfIndex::default()).is_ok()
+                && self.listeners.may_open(here, IfIndex::default(), false).is_ok()
         };
         port::pick(&self.config.ephemeral, random, suits)
     }

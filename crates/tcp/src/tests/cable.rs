@@ -20,6 +20,9 @@ pub(super) struct Weather {
     pub(super) loss: f64,
     pub(super) twice: f64,
     pub(super) spoil: f64,
+    /// Bits a second of each direction, and how long a segment waits for its turn before it is
+    /// dropped; `None`: as many as come.
+    pub(super) rate: Option<(u64, Duration)>,
 }
 
 /// One host.
@@ -47,6 +50,8 @@ pub(super) struct Cable {
     pub(super) chance: PublicRandom,
     flying: BTreeMap<(Instant, u64), Flying>,
     count: u64,
+    /// When each direction has sent all that it took.
+    busy: [Instant; 2],
     /// Segments that were put on the cable, from each side.
     pub(super) sent: [u64; 2],
 }
@@ -91,6 +96,7 @@ impl Cable {
             chance: PublicRandom::new(seed),
             flying: BTreeMap::new(),
             count: 0,
+            busy: [now; 2],
             sent: [0; 2],
         }
     }
@@ -149,7 +155,18 @@ impl Cable {
     /// Puts a segment on the cable as the weather has it.
     pub(super) fn fly(&mut self, flying: Flying) {
         self.sent[1 - flying.to] += 1;
-        let Weather { delay, jitter, loss, twice, spoil } = self.weather;
+        let Weather { delay, jitter, loss, twice, spoil, rate } = self.weather;
+        let mut delay = delay;
+        if let Some((rate, patience)) = rate {
+            let busy = &mut self.busy[1 - flying.to];
+            let wait = busy.saturating_since(self.now);
+            if wait > patience {
+                return;
+            }
+            let nanos = (flying.bytes.len() as u64 + 40) * 8 * 1_000_000_000 / rate;
+            *busy = self.now + wait + Duration::from_nanos(nanos);
+            delay += wait + Duration::from_nanos(nanos);
+        }
         let copies = 1 + usize::from(self.chance.chance(twice));
         for _ in 0..copies {
             if self.chance.chance(loss) {

@@ -70,6 +70,7 @@ fn weather(chance: &mut PublicRandom) -> Weather {
         loss: bad,
         twice: bad / 2.0,
         spoil: bad / 4.0,
+        rate: None,
     }
 }
 

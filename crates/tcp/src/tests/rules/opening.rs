@@ -204,3 +204,26 @@ fn a_window_scale_above_14_counts_as_14_and_is_used_both_ways_or_not_at_all() {
         assert_eq!(offered > 65_535, window_scale.is_some());
     }
 }
+
+#[test]
+fn listeners_that_share_a_port_get_connections_by_their_ends() {
+    let mut peer = Peer::new(false);
+    let shared = Settings { share_port: true, ..Settings::default() };
+    let listeners = [0; 4].map(|_| peer.listen(&shared, 64));
+    let any = core::net::SocketAddr::new("::".parse().unwrap(), crate::tests::peer::PORT);
+    let zone = floodwall_base::IfIndex::default();
+    let alone = peer.host.tcp.listen(any, zone, 1500, &Settings::default(), 4, 0);
+    assert_eq!(alone, Err(crate::ListenError::InUse), "who shares not finds it taken");
+    let now = peer.now;
+    for n in 0..60 {
+        peer.peer_port = 10_000 + n;
+        let answer = peer.give(put(S, 0, 0)).remove(0);
+        peer.iss = answer.seq;
+        peer.give(put(A, 1, 1));
+    }
+    let waiting = listeners.map(|listener| {
+        core::iter::from_fn(|| peer.host.tcp.accept(listener, now).unwrap()).count()
+    });
+    assert_eq!(waiting.iter().sum::<usize>(), 60);
+    assert!(waiting.iter().all(|n| *n >= 4), "{waiting:?}");
+}

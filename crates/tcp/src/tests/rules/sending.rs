@@ -153,3 +153,32 @@ fn a_peer_that_acknowledges_in_pieces_gains_nothing() {
     let pieces: usize = (1..=50).map(|n| many.give(put(A, 1, 1 + 20 * n)).len()).sum();
     assert!(pieces <= whole, "{pieces} for {whole}");
 }
+
+#[test]
+fn full_segments_that_vanish_again_and_again_become_smaller() {
+    // RFC 4821 section 7.7: a router that drops what is large, and its own errors.
+    for (v6, smaller) in [(false, 1024), (true, 1220)] {
+        let large = TcpOptionSet { mss: Some(1440), ..TcpOptionSet::NONE };
+        let (mut peer, id) = Peer::accepted(v6, &Settings::default(), large);
+        assert_eq!(peer.write(id, &[7; 4000])[0].data.len(), 1440);
+        let out = peer.wait(Duration::from_secs(30));
+        let sizes: Vec<usize> = out.iter().map(|segment| segment.data.len()).collect();
+        assert_eq!(sizes[..2], [1440; 2], "a loss or two say nothing");
+        assert_eq!(sizes.last(), Some(&smaller));
+        // What was held is complete once the path carries it.
+        peer.give(put(A, 1, 1 + smaller as u32));
+        let mut arrived = smaller;
+        while arrived < 4000 {
+            let out = peer.wait(Duration::from_secs(10));
+            assert!(!out.is_empty(), "stuck at {arrived}");
+            for segment in out {
+                assert!(segment.data.len() <= smaller);
+                if segment.seq == peer.ours(1 + arrived as u32) {
+                    arrived += segment.data.len();
+                    peer.out.clear();
+                }
+            }
+            peer.give(put(A, 1, 1 + arrived as u32));
+        }
+    }
+}

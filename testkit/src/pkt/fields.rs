@@ -1,0 +1,103 @@
+//! What a script's code blocks may ask about the connection under test, by the names that Linux's
+//! `TCP_INFO` gave them; and the names of the values that they compare with.
+
+use std::collections::BTreeMap;
+
+use floodwall_tcp::{Info, Phase, State};
+
+/// Timestamps, SACK, window scale, ECN: bits of `tcpi_options`.
+const OPTIONS: &[(&str, i64)] = &[
+    ("TCPI_OPT_TIMESTAMPS", 1),
+    ("TCPI_OPT_SACK", 2),
+    ("TCPI_OPT_WSCALE", 4),
+    ("TCPI_OPT_ECN", 8),
+    ("TCPI_OPT_ECN_SEEN", 16),
+    ("TCPI_OPT_SYN_DATA", 32),
+];
+/// The states, as Linux numbers them, and as FreeBSD's names have it.
+const STATES: &[(&str, i64)] = &[
+    ("ESTABLISHED", 1),
+    ("SYN_SENT", 2),
+    ("SYN_RECV", 3),
+    ("SYN_RECEIVED", 3),
+    ("FIN_WAIT1", 4),
+    ("FIN_WAIT_1", 4),
+    ("FIN_WAIT2", 5),
+    ("FIN_WAIT_2", 5),
+    ("TIME_WAIT", 6),
+    ("CLOSE", 7),
+    ("CLOSED", 7),
+    ("CLOSE_WAIT", 8),
+    ("LAST_ACK", 9),
+    ("LISTEN", 10),
+    ("CLOSING", 11),
+];
+/// `tcpi_ca_state`.
+const PHASES: &[(&str, i64)] = &[
+    ("TCP_CA_Open", 0),
+    ("TCP_CA_Disorder", 1),
+    ("TCP_CA_CWR", 2),
+    ("TCP_CA_Recovery", 3),
+    ("TCP_CA_Loss", 4),
+];
+
+/// Names that stand for numbers in code blocks.
+pub(super) fn constants() -> BTreeMap<String, i64> {
+    let mut names: BTreeMap<String, i64> =
+        OPTIONS.iter().chain(PHASES).map(|(name, n)| ((*name).to_owned(), *n)).collect();
+    for (name, number) in STATES {
+        for prefix in ["TCP_", "TCPI_", "TCPS_"] {
+            names.insert(format!("{prefix}{name}"), *number);
+        }
+    }
+    names.insert("True".to_owned(), 1);
+    names.insert("False".to_owned(), 0);
+    names
+}
+
+/// The fields of a connection.
+pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
+    let state = match info.state {
+        State::Established => 1,
+        State::SynSent => 2,
+        State::SynReceived => 3,
+        State::FinWait1 => 4,
+        State::FinWait2 => 5,
+        State::TimeWait => 6,
+        State::Closed => 7,
+        State::CloseWait => 8,
+        State::LastAck => 9,
+        State::Listen => 10,
+        State::Closing => 11,
+    };
+    let phase = match info.phase {
+        Phase::Open => 0,
+        Phase::Fast => 3,
+        Phase::Timeout => 4,
+    };
+    let bits = [info.timestamps, info.sack, info.scaled, info.ecn];
+    let options = bits.iter().enumerate().map(|(bit, is_on)| i64::from(*is_on) << bit).sum();
+    let micros = |time: std::time::Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    let mss = i64::from(info.snd_mss.max(1));
+    // Linux counts segments where Floodwall counts bytes.
+    let segments = |bytes: u32| (i64::from(bytes) + mss - 1) / mss;
+    let fields = [
+        ("tcpi_state", state),
+        ("tcpi_ca_state", phase),
+        ("tcpi_options", options),
+        ("tcpi_snd_cwnd", i64::from(info.window) / mss),
+        ("tcpi_snd_ssthresh", info.threshold.map_or(0x7fff_ffff, |bytes| i64::from(bytes) / mss)),
+        ("tcpi_unacked", segments(info.outstanding)),
+        ("tcpi_sacked", segments(info.sacked)),
+        ("tcpi_lost", segments(info.lost)),
+        ("tcpi_snd_mss", mss),
+        ("tcpi_advmss", i64::from(info.our_mss)),
+        ("tcpi_backoff", i64::from(info.backoff)),
+        ("tcpi_probes", i64::from(info.probes)),
+        ("tcpi_rtt", micros(info.rtt)),
+        ("tcpi_rttvar", micros(info.rtt_variation)),
+        ("tcpi_rto", micros(info.rto)),
+        ("tcpi_last_data_recv", micros(info.heard_ago) / 1000),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

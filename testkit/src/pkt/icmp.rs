@@ -1,0 +1,83 @@
+//! ICMP errors of a script, as bytes on the wire: the message, and the quote of what it is about.
+//!
+//! Called by the runner. Written without the product's own code, as `segment.rs` is.
+
+use super::segment::{Ends, checksum, ip_header, octets};
+
+/// An ICMP error as a script writes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Icmp {
+    pub(super) kind: String,
+    pub(super) code: String,
+    pub(super) mtu: u32,
+    /// Where the quoted segment begins, from our first sequence number on; and its bytes.
+    pub(super) quoted: (u32, u32),
+}
+
+/// The numbers of IPv4 and IPv6 for a type's and a code's name.
+const TYPES: &[(&str, Option<u8>, Option<u8>)] = &[
+    ("unreachable", Some(3), Some(1)),
+    ("source_quench", Some(4), None),
+    ("redirect", Some(5), None),
+    ("time_exceeded", Some(11), Some(3)),
+    ("parameter_problem", Some(12), Some(4)),
+    ("packet_too_big", None, Some(2)),
+];
+const CODES_V4: &[(&str, u8)] = &[
+    ("", 0),
+    ("net_unreachable", 0),
+    ("host_unreachable", 1),
+    ("protocol_unreachable", 2),
+    ("port_unreachable", 3),
+    ("frag_needed", 4),
+    ("source_route_failed", 5),
+    ("net_unknown", 6),
+    ("host_unknown", 7),
+    ("host_prohibited", 10),
+    ("packet_filtered", 13),
+];
+const CODES_V6: &[(&str, u8)] = &[
+    ("", 0),
+    ("no_route", 0),
+    ("admin_prohibited", 1),
+    ("not_neighbour", 2),
+    ("address_unreachable", 3),
+    ("port_unreachable", 4),
+];
+
+/// The numbers of a type and a code in a family.
+pub(super) fn numbers(kind: &str, code: &str, is_ipv6: bool) -> Option<(u8, u8)> {
+    let number = |word: &str, prefix: &str| word.strip_prefix(prefix)?.parse().ok();
+    let known = TYPES.iter().find(|(name, ..)| *name == kind);
+    let of_family = known.and_then(|(_, v4, v6)| if is_ipv6 { *v6 } else { *v4 });
+    let codes = if is_ipv6 { CODES_V6 } else { CODES_V4 };
+    let of_code = codes.iter().find(|(name, _)| *name == code).map(|(_, number)| *number);
+    Some((of_family.or_else(|| number(kind, "type_"))?, of_code.or_else(|| number(code, "code_"))?))
+}
+
+/// The packet that carries the error, from the remote end; `seq` is the quoted segment's.
+pub(super) fn encode(ends: &Ends, icmp: &Icmp, seq: u32) -> Option<Vec<u8>> {
+    let is_ipv6 = ends.local.0.is_ipv6();
+    let (kind, code) = numbers(&icmp.kind, &icmp.code, is_ipv6)?;
+    let back = Ends { local: ends.remote, remote: ends.local };
+    let mut quote = ip_header(&back, 6, 20 + icmp.quoted.1 as usize);
+    quote.extend(ends.local.1.to_be_bytes());
+    quote.extend(ends.remote.1.to_be_bytes());
+    quote.extend(seq.to_be_bytes());
+    let mut message = vec![kind, code, 0, 0];
+    let is_mtu_v4 = !is_ipv6 && (kind, code) == (3, 4);
+    message.extend(if is_ipv6 || is_mtu_v4 { icmp.mtu } else { 0 }.to_be_bytes());
+    message.extend(quote);
+    let mut pseudo = Vec::new();
+    if is_ipv6 {
+        pseudo.extend(octets(ends.remote.0));
+        pseudo.extend(octets(ends.local.0));
+        pseudo.extend((message.len() as u32).to_be_bytes());
+        pseudo.extend([0, 0, 0, 58]);
+    }
+    let sum = checksum(&[&pseudo, &message]);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut packet = ip_header(ends, if is_ipv6 { 58 } else { 1 }, message.len());
+    packet.extend(message);
+    Some(packet)
+}

@@ -1,0 +1,489 @@
+//! The back end "memory": a whole Floodwall stack with one interface, its time moved by the runner.
+//!
+//! Called by `cargo xtask pkt` and by the conformance tests. Invariants: time stands still but for
+//! [`Backend::wait`] and [`Backend::next_packet`], so a script of minutes is played in
+//! milliseconds, and twice the same; the stack is the product's own, from the IP header on. Not
+//! here: Linux's settings; commands that set them are told apart in `knobs.rs`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use floodwall_base::{IfIndex, Instant, Randomness, Units};
+use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round};
+use floodwall_stack::{InterfaceConfig, Sockets, Stack, StackConfig, TcpError, accounts_needed};
+use floodwall_tcp::{
+    ConnectionError, ConnectionId, Info, Keepalive, ListenerId, RecvError, SendError, Settings,
+    State,
+};
+
+use super::addresses::{V4, V6};
+use super::knobs::Knobs;
+use super::runner::{Backend, Call, Errno};
+use super::script::Script;
+
+/// Bytes that a listener's and a client's buffers take, unless a script says otherwise: a window of
+/// 65535 in SYNs, as Linux has it.
+const BUFFER: u32 = 262_144;
+
+/// What a script's descriptor is.
+#[derive(Clone, Debug)]
+enum Socket {
+    /// Neither listens nor is connected.
+    Fresh,
+    Listener(ListenerId),
+    Connection(ConnectionId),
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    socket: Socket,
+    settings: Settings,
+    port: u16,
+    /// Closing resets (`SO_LINGER` of no time).
+    abortive: bool,
+    /// Our side was shut.
+    shut: bool,
+}
+
+/// Floodwall's TCP: see the file's head.
+pub struct Memory {
+    stack: Stack,
+    pool: Pool,
+    random: Randomness,
+    now: Instant,
+    start: Instant,
+    addresses: (IpAddr, IpAddr),
+    owner: u32,
+    knobs: Knobs,
+    sockets: BTreeMap<i64, Entry>,
+    next: i64,
+    seen: VecDeque<(Duration, Vec<u8>)>,
+}
+
+impl Memory {
+    /// A stack for this script.
+    ///
+    /// # Errors
+    /// It cannot be made: the machine has no memory.
+    pub fn new(script: &Script) -> Result<Self, String> {
+        let addr = |text: &str| text.parse::<IpAddr>().map_err(|error| error.to_string());
+        let (local, remote) = if script.is_ipv6() { V6 } else { V4 };
+        let addresses = (addr(local)?, addr(remote)?);
+        let prefix = if script.is_ipv6() { "/48" } else { "/16" };
+        let cidr = |addr: &str| addr.parse().map_err(|error| format!("{addr}: {error:?}"));
+        let all = if script.is_ipv6() { "::/0" } else { "0.0.0.0/0" };
+        let config = StackConfig {
+            interfaces: vec![InterfaceConfig {
+                name: "pkt0".to_owned(),
+                // The segments of a script are as large in both families.
+                mtu: script.mtu() + if script.is_ipv6() { 20 } else { 0 },
+                addresses: vec![cidr(&format!("{local}{prefix}"))?],
+                ..InterfaceConfig::default()
+            }],
+            routes: vec![floodwall_stack::StaticRoute { prefix: cidr(all)?, via: None, iface: 0 }],
+            tcp_connections_max: 64,
+            udp_sockets_max: 4,
+            duplicate_address_detection: false,
+            ..StackConfig::default()
+        };
+        let pool = PoolConfig { accounts: accounts_needed(&config), ..PoolConfig::default() };
+        let pool = Pool::new(&pool).map_err(|error| error.to_string())?;
+        let (mut random, start) = (Randomness::from_number(1), Instant::from_nanos(1 << 40));
+        let stack = Stack::new(&config, &mut random, start).map_err(|error| error.to_string())?;
+        let mut it = Self {
+            stack,
+            pool,
+            random,
+            now: start,
+            start,
+            addresses,
+            owner: 0,
+            knobs: Knobs::default(),
+            sockets: BTreeMap::new(),
+            next: 0,
+            seen: VecDeque::new(),
+        };
+        it.owner = it.with(|sockets| sockets.tcp_owner()).map_err(|error| error.to_string())?;
+        Ok(it)
+    }
+
+    /// A round with what arrived; what departs is kept.
+    fn round<R>(
+        &mut self,
+        arrived: Option<PacketBuf>,
+        act: impl FnOnce(&mut Stack, &mut Round<'_>) -> R,
+    ) -> R {
+        let (mut burst, mut departing) = (Burst::new(), PacketList::new());
+        if let Some(mut packet) = arrived {
+            packet.set_iface(IfIndex(1));
+            let _ = burst.push(packet);
+        }
+        let mut round = Round {
+            now: self.now,
+            pool: &self.pool,
+            random: &mut self.random,
+            arrived: &mut burst,
+            departing: &mut departing,
+            budget: Units(256),
+            peers: None,
+        };
+        let result = act(&mut self.stack, &mut round);
+        let at = self.now - self.start;
+        while let Some(packet) = departing.pop_front() {
+            self.seen.push_back((at, packet.chunks().flatten().copied().collect()));
+        }
+        result
+    }
+
+    fn with<R>(&mut self, act: impl FnOnce(&mut Sockets<'_>) -> R) -> R {
+        self.round(None, |stack, round| act(&mut stack.sockets(round)))
+    }
+
+    /// Does the next timed work, if it is due until then.
+    fn step(&mut self, until: Duration) -> bool {
+        let until = self.start + until;
+        let Some(due) = self.stack.deadline().filter(|due| *due <= until) else {
+            self.now = self.now.max(until);
+            return false;
+        };
+        self.now = self.now.max(due);
+        self.round(None, |stack, round| stack.work(round));
+        true
+    }
+
+    fn keep(&mut self, socket: Socket, settings: Settings) -> i64 {
+        self.next += 1;
+        let entry = Entry { socket, settings, port: 0, abortive: false, shut: false };
+        self.sockets.insert(self.next, entry);
+        self.next
+    }
+
+    fn entry(&mut self, name: i64) -> Result<&mut Entry, Errno> {
+        self.sockets.get_mut(&name).ok_or_else(|| errno("EBADF"))
+    }
+
+    fn connection(&mut self, name: i64) -> Result<ConnectionId, Errno> {
+        match self.entry(name)?.socket {
+            Socket::Connection(id) => Ok(id),
+            _ => Err(errno("ENOTCONN")),
+        }
+    }
+
+    fn try_call(&mut self, call: &Call) -> Result<i64, Errno> {
+        match call {
+            Call::Socket => {
+                let settings = self.knobs.settings(BUFFER);
+                Ok(self.keep(Socket::Fresh, settings))
+            }
+            Call::Bind(name, port) => {
+                self.entry(*name)?.port = *port;
+                Ok(0)
+            }
+            Call::Listen(name, backlog) => self.listen(*name, *backlog),
+            Call::Accept(name) => self.accept(*name),
+            Call::Connect(name, port) => self.connect(*name, *port),
+            Call::Connected(name) => self.connected(*name),
+            Call::Write(name, len) => self.write(*name, *len),
+            Call::Read(name, len) => self.read(*name, *len, false),
+            Call::Peek(name, len) => self.read(*name, *len, true),
+            Call::Shutdown(name, how) => self.shutdown(*name, how),
+            Call::Close(name) => self.close(*name),
+            Call::SetOption(name, option, values) => self.set_option(*name, option, values),
+            Call::Option(name, option) => self.option(*name, option),
+            Call::Ready(name) => self.ready(*name),
+        }
+    }
+
+    fn listen(&mut self, name: i64, backlog: i64) -> Result<i64, Errno> {
+        let Entry { settings, port, .. } = self.entry(name)?.clone();
+        let (local, owner) = (SocketAddr::new(self.addresses.0, port), self.owner);
+        let backlog = usize::try_from(backlog).unwrap_or(0);
+        let listener = self
+            .with(|sockets| sockets.tcp_listen(local, &settings, backlog, owner))
+            .map_err(|_| errno("EADDRINUSE"))?;
+        self.entry(name)?.socket = Socket::Listener(listener);
+        Ok(0)
+    }
+
+    fn accept(&mut self, name: i64) -> Result<i64, Errno> {
+        let Entry { socket, settings, .. } = self.entry(name)?.clone();
+        let Socket::Listener(listener) = socket else { return Err(errno("EINVAL")) };
+        match self.with(|sockets| sockets.tcp_accept(listener)) {
+            Ok(Some(id)) => Ok(self.keep(Socket::Connection(id), settings)),
+            Ok(None) => Err(errno("EAGAIN")),
+            Err(_) => Err(errno("EINVAL")),
+        }
+    }
+
+    fn connect(&mut self, name: i64, port: u16) -> Result<i64, Errno> {
+        let (remote, owner) = (SocketAddr::new(self.addresses.1, port), self.owner);
+        let Entry { socket, settings, .. } = self.entry(name)?.clone();
+        match socket {
+            Socket::Fresh => {
+                let opened = self.with(|sockets| sockets.tcp_connect(remote, &settings, owner));
+                let id = opened.map_err(|error| match error {
+                    TcpError::NoRoute(_) => errno("ENETUNREACH"),
+                    _ => errno("EADDRNOTAVAIL"),
+                })?;
+                self.entry(name)?.socket = Socket::Connection(id);
+                Err(errno("EINPROGRESS"))
+            }
+            Socket::Connection(id) => match self.with(|sockets| sockets.tcp_state(id)) {
+                Ok(State::SynSent | State::SynReceived) => Err(errno("EALREADY")),
+                Ok(State::Closed) | Err(_) => self.failure(id).map_or(Err(errno("EISCONN")), Err),
+                Ok(_) => Err(errno("EISCONN")),
+            },
+            Socket::Listener(_) => Err(errno("EISCONN")),
+        }
+    }
+
+    /// Takes the error that a connection ended with.
+    fn failure(&mut self, id: ConnectionId) -> Option<Errno> {
+        let error = self.with(|sockets| sockets.tcp_with(|tcp, _| tcp.take_error(id)));
+        error.ok()?.ok()?.map(|error| errno(name_of(error)))
+    }
+
+    fn connected(&mut self, name: i64) -> Result<i64, Errno> {
+        let id = self.connection(name)?;
+        match self.with(|sockets| sockets.tcp_state(id)) {
+            Ok(State::SynSent | State::SynReceived) => Err(errno("EINPROGRESS")),
+            _ => self.failure(id).map_or(Ok(0), Err),
+        }
+    }
+
+    fn write(&mut self, name: i64, len: usize) -> Result<i64, Errno> {
+        let id = self.connection(name)?;
+        let bytes = vec![0; len];
+        match self.with(|sockets| sockets.tcp_send(id, &bytes)) {
+            Ok(taken) => Ok(length(taken)),
+            Err(SendError::WouldBlock) => Err(errno("EAGAIN")),
+            Err(SendError::Connection(error)) => Err(errno(name_of(error))),
+            Err(_) => Err(errno("EPIPE")),
+        }
+    }
+
+    fn read(&mut self, name: i64, len: usize, stays: bool) -> Result<i64, Errno> {
+        let id = self.connection(name)?;
+        let mut out = vec![1; len];
+        let got = self.with(|sockets| match stays {
+            true => sockets.tcp_peek(id, &mut out),
+            false => sockets.tcp_recv(id, &mut out),
+        });
+        match got {
+            Ok(n) if out.iter().take(n).all(|byte| *byte == 0) => Ok(length(n)),
+            Ok(_) => Err(errno("the bytes are not those that were sent")),
+            Err(RecvError::WouldBlock) => Err(errno("EAGAIN")),
+            Err(RecvError::Connection(error)) => Err(errno(name_of(error))),
+            Err(RecvError::Gone(_)) => Err(errno("ENOTCONN")),
+        }
+    }
+
+    fn shutdown(&mut self, name: i64, how: &str) -> Result<i64, Errno> {
+        let id = self.connection(name)?;
+        let state = self.with(|sockets| sockets.tcp_state(id));
+        if matches!(state, Err(_) | Ok(State::Closed)) {
+            return Err(errno("ENOTCONN"));
+        }
+        match how {
+            "SHUT_WR" | "SHUT_RDWR" => {
+                self.entry(name)?.shut = true;
+                let done = self.with(|sockets| sockets.tcp_shutdown(id));
+                done.map(|()| 0).map_err(|_| errno("ENOTCONN"))
+            }
+            // Nothing leaves for it: what comes is not read, that is all.
+            "SHUT_RD" => Ok(0),
+            _ => Err(errno("EINVAL")),
+        }
+    }
+
+    fn close(&mut self, name: i64) -> Result<i64, Errno> {
+        let entry = self.sockets.remove(&name).ok_or_else(|| errno("EBADF"))?;
+        match entry.socket {
+            Socket::Fresh => {}
+            Socket::Listener(listener) => {
+                let _ =
+                    self.with(|sockets| sockets.tcp_with(|tcp, lend| tcp.unlisten(lend, listener)));
+            }
+            Socket::Connection(id) => {
+                let _ = self.with(|sockets| match entry.abortive {
+                    true => sockets.tcp_abort(id),
+                    false => sockets.tcp_close(id),
+                });
+            }
+        }
+        Ok(0)
+    }
+
+    fn set_option(&mut self, name: i64, option: &str, values: &[i64]) -> Result<i64, Errno> {
+        let value = values.first().copied().unwrap_or(0);
+        let number = u32::try_from(value).unwrap_or(0);
+        let entry = self.entry(name)?;
+        let mut keepalive = entry.settings.keepalive.unwrap_or_default();
+        match option {
+            "SO_REUSEADDR" | "SO_REUSEPORT" | "TCP_QUICKACK" => return Ok(0),
+            "SO_RCVBUF" => entry.settings.receive_bytes = number,
+            "SO_SNDBUF" => entry.settings.send_bytes = number,
+            "TCP_NODELAY" => entry.settings.nodelay = value != 0,
+            "SO_KEEPALIVE" => entry.settings.keepalive = (value != 0).then_some(keepalive),
+            "SO_LINGER" => entry.abortive = values == [1, 0],
+            "TCP_USER_TIMEOUT" => {
+                let timeout = Duration::from_millis(number.into());
+                entry.settings.user_timeout = (number > 0).then_some(timeout);
+            }
+            "IP_TTL" | "IPV6_UNICAST_HOPS" => {
+                entry.settings.hop_limit = u8::try_from(value).ok();
+            }
+            "TCP_KEEPIDLE" | "TCP_KEEPINTVL" | "TCP_KEEPCNT" => {
+                let time = Duration::from_secs(number.into());
+                match option {
+                    "TCP_KEEPIDLE" => keepalive.idle = time,
+                    "TCP_KEEPINTVL" => keepalive.interval = time,
+                    _ => keepalive.count = u8::try_from(value).unwrap_or(u8::MAX),
+                }
+                entry.settings.keepalive = entry.settings.keepalive.map(|_| keepalive);
+            }
+            _ => return Err(errno("ENOPROTOOPT")),
+        }
+        if let Entry { socket: Socket::Connection(id), settings, .. } = entry.clone() {
+            let set = |sockets: &mut Sockets<'_>| {
+                sockets.tcp_with(|tcp, lend| tcp.configure(id, &settings, lend.now))
+            };
+            let _ = self.with(set);
+        }
+        Ok(0)
+    }
+
+    fn option(&mut self, name: i64, option: &str) -> Result<i64, Errno> {
+        let entry = self.entry(name)?.clone();
+        match (option, &entry.socket) {
+            ("SO_ERROR", Socket::Connection(id)) => {
+                Ok(self.failure(*id).map_or(0, |Errno(name)| number_of(&name)))
+            }
+            ("SO_ERROR", _) => Ok(0),
+            ("TCP_NODELAY", _) => Ok(entry.settings.nodelay.into()),
+            ("SO_RCVBUF", _) => Ok(entry.settings.receive_bytes.into()),
+            ("SO_SNDBUF", _) => Ok(entry.settings.send_bytes.into()),
+            ("SO_KEEPALIVE", _) => Ok(entry.settings.keepalive.is_some().into()),
+            ("TCP_KEEPIDLE", _) => Ok(seconds(&entry, |keepalive| keepalive.idle)),
+            ("TCP_KEEPINTVL", _) => Ok(seconds(&entry, |keepalive| keepalive.interval)),
+            ("TCP_KEEPCNT", _) => Ok(entry.settings.keepalive.unwrap_or_default().count.into()),
+            ("TCP_USER_TIMEOUT", _) => {
+                let timeout = entry.settings.user_timeout.unwrap_or_default();
+                Ok(i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX))
+            }
+            ("TCP_MAXSEG", Socket::Connection(_)) => Ok(self.info(name)?.snd_mss.into()),
+            _ => Err(errno("ENOPROTOOPT")),
+        }
+    }
+
+    fn ready(&mut self, name: i64) -> Result<i64, Errno> {
+        const IN: i64 = 1;
+        const OUT: i64 = 4;
+        const HUP: i64 = 16;
+        const RDHUP: i64 = 0x2000;
+        match self.entry(name)?.socket.clone() {
+            Socket::Fresh => Ok(OUT | HUP),
+            Socket::Listener(id) => {
+                let waits = self.with(|sockets| sockets.tcp_with(|tcp, _| tcp.has_waiting(id)));
+                Ok(if matches!(waits, Ok(Ok(true))) { IN } else { 0 })
+            }
+            Socket::Connection(_) => {
+                let info = self.info(name)?;
+                let mut ready = 0;
+                if info.readable > 0 || info.has_ended {
+                    ready |= IN;
+                }
+                if info.has_ended {
+                    ready |= RDHUP;
+                }
+                if info.writable {
+                    ready |= OUT;
+                }
+                if info.state == State::Closed {
+                    ready |= IN | OUT | HUP | RDHUP;
+                }
+                Ok(ready)
+            }
+        }
+    }
+
+    fn info(&mut self, name: i64) -> Result<Info, Errno> {
+        let id = self.connection(name)?;
+        let info = self.with(|sockets| sockets.tcp_with(|tcp, lend| tcp.info(id, lend.now)));
+        info.ok().and_then(Result::ok).ok_or_else(|| errno("ENOTCONN"))
+    }
+}
+
+impl Backend for Memory {
+    fn addresses(&self) -> (IpAddr, IpAddr) {
+        self.addresses
+    }
+
+    fn now(&mut self) -> Duration {
+        self.now - self.start
+    }
+
+    fn wait(&mut self, until: Duration) {
+        while self.step(until) {}
+    }
+
+    fn next_packet(&mut self, until: Duration) -> Option<(Duration, Vec<u8>)> {
+        while self.seen.is_empty() && self.step(until) {}
+        self.seen.pop_front()
+    }
+
+    fn inject(&mut self, packet: &[u8]) -> Result<(), String> {
+        let packet = self.pool.packet_from(packet).ok_or("the packet is too long")?;
+        self.round(Some(packet), |stack, round| stack.round(round));
+        Ok(())
+    }
+
+    fn call(&mut self, call: &Call) -> Result<i64, Errno> {
+        self.try_call(call)
+    }
+
+    fn command(&mut self, command: &str) -> Result<(), String> {
+        self.knobs.command(command)
+    }
+
+    fn fields(&mut self, socket: i64) -> Result<BTreeMap<String, i64>, String> {
+        let info = self.info(socket).map_err(|Errno(name)| name)?;
+        Ok(super::fields::of(&info))
+    }
+}
+
+fn errno(name: &str) -> Errno {
+    Errno(name.to_owned())
+}
+
+fn length(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn seconds(entry: &Entry, of: impl Fn(&Keepalive) -> Duration) -> i64 {
+    let keepalive = entry.settings.keepalive.unwrap_or_default();
+    i64::try_from(of(&keepalive).as_secs()).unwrap_or(i64::MAX)
+}
+
+fn name_of(error: ConnectionError) -> &'static str {
+    match error {
+        ConnectionError::Refused => "ECONNREFUSED",
+        ConnectionError::Reset => "ECONNRESET",
+        ConnectionError::TimedOut => "ETIMEDOUT",
+        ConnectionError::Unreachable => "EHOSTUNREACH",
+        _ => "ECONNABORTED",
+    }
+}
+
+/// The numbers under which Linux knows these.
+fn number_of(name: &str) -> i64 {
+    match name {
+        "ECONNREFUSED" => 111,
+        "ECONNRESET" => 104,
+        "ETIMEDOUT" => 110,
+        "EHOSTUNREACH" => 113,
+        "ECONNABORTED" => 103,
+        _ => 5,
+    }
+}
