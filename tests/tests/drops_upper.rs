@@ -441,7 +441,11 @@ fn a_datagram_to_many_for_a_closed_port_dies_untold() {
 fn a_datagram_for_a_full_socket_dies_and_the_waiting_ones_stay() {
     for family in FAMILIES {
         let mut rig = rig();
-        let settings = SocketSettings { receive_bytes: 20_000, ..SocketSettings::new(Family::V6) };
+        let settings = SocketSettings {
+            receive_bytes: 20_000,
+            fair_drop: false,
+            ..SocketSettings::new(Family::V6)
+        };
         let id = open(&mut rig, 7, settings);
         let free = rig.pool.available();
         let bytes = from_peer(&udp_to_port(family, 7, &[1; 1000]));

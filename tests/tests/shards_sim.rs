@@ -286,7 +286,12 @@ impl Bench {
         let region = region.expect("memory");
         let (domain, mut random) = (Domain::new(WORKERS), Randomness::from_number(seed));
         let steering = Steering::new(HashKey::new(seed, 2), WORKERS);
-        let remote = RemoteConfig { workers: count, sockets_max: 64, ..RemoteConfig::default() };
+        let remote = RemoteConfig {
+            workers: count,
+            nodes: count,
+            sockets_max: 64,
+            ..RemoteConfig::default()
+        };
         let (remote, serving) = Remote::new(&remote).expect("memory");
         let seats = Seats::new(config, &domain, steering, &mut random.secret);
         let make = |(worker, serving)| {

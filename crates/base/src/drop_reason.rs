@@ -111,6 +111,8 @@ drop_reasons! {
     TcpReceiveFull = "There is no room for what the TCP segment carries.",
     UdpNoPort = "No socket is bound to the datagram's destination.",
     DhcpRefused = "The DHCP message answers no question of ours, or offers what no host can use.",
+    UdpOverShare = "The datagram's source is over its share of a socket that fills up.",
+    UdpChallenged = "The datagram's sender is to prove its address first, and was told so.",
     UdpSocketFull = "The socket's receive buffer is full.",
     NoRoute = "No route leads to the destination.",
     RouteUnreachable = "The route to the destination says that it is unreachable.",

@@ -122,6 +122,8 @@ pub(crate) struct Settings {
     pub(crate) socket: Option<Given<PathBuf>>,
     /// Where DNS servers and search list are written.
     pub(crate) dns_file: Option<Given<PathBuf>>,
+    /// Whether UDP sockets that fill up prefer light senders to heavy ones.
+    pub(crate) udp_fair_drop: Option<Given<bool>>,
     /// What is done with packets for others.
     pub(crate) transit: HostTransit,
 }

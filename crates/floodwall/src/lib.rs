@@ -123,7 +123,7 @@
 #![forbid(unsafe_code)]
 
 pub use floodwall_base::{
-    Counter, Counters, DropCounts, DropReason, Family, IfIndex, Instant, IpCidr, MacAddr,
+    Counter, Counters, DropCounts, DropReason, Family, HashKey, IfIndex, Instant, IpCidr, MacAddr,
     Randomness, Units, limits,
 };
 pub use floodwall_device::{Device, DeviceError};
@@ -133,8 +133,9 @@ pub use floodwall_stack::{
     services,
 };
 pub use floodwall_udp::{
-    BindError, ConnectError, GroupError, Received, ReceivedPacket, RecvError,
-    SendError as UdpSendError, SocketId, SocketSettings,
+    BindError, Challenge, ChallengeHook, Challenged, ConnectError, GroupError, Received,
+    ReceivedPacket, RecvError, Refused, SendError as UdpSendError, SocketId, SocketSettings,
+    Stranger,
 };
 pub use floodwall_world::World;
 

@@ -38,6 +38,7 @@ mod lent;
 mod list;
 mod mailbox;
 mod meta;
+mod node_queues;
 mod pool;
 mod pulldown;
 mod refcount;
@@ -56,6 +57,7 @@ pub use lane::Lane;
 pub use list::PacketList;
 pub use mailbox::PacketMailbox;
 pub use meta::{ChecksumState, Offload};
+pub use node_queues::NodeQueues;
 pub use pool::{
     Available, HEADROOM, HEADROOM_SMALL, Pool, PoolConfig, PoolError, Region, SMALL_BYTES,
     SUPER_BYTES,

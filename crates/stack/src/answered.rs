@@ -2,7 +2,8 @@
 //! connected sockets. ICMP messages about what was sent to them are believed (`exceptions.rs`).
 //!
 //! Written where a socket that is not connected sends along a path that it looks up (a socket that
-//! sends to one peer again and again does that every 100 ms), read by triage. A peer is an address
+//! sends to one peer again and again does that every 100 ms), read by triage, and by sockets that
+//! fill up: their last eighth is for such peers (`udp/fair.rs`). A peer is an address
 //! and port with our port, and for link-local addresses the link. It is a friend once we have sent
 //! to it *again*, later than the first time: so it came back after our first answer, or we wanted
 //! it on our own account twice.
@@ -148,6 +149,11 @@ impl Answered {
             set.friends >> way & 1 == 1
                 && set.sent_at.get(way).is_some_and(|sent| is_fresh(*sent, self.now))
         })
+    }
+
+    /// The same, asked of one peer.
+    pub(crate) fn knows(&self, peer: &Peer) -> bool {
+        self.is_friend(self.place(peer))
     }
 
     /// We send to this peer.

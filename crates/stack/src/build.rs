@@ -145,7 +145,8 @@ pub(crate) fn stack(
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
     let reassembly = reassembly_part(config.reassembly, workers);
     let (sockets_max, shared_max) = (config.udp_sockets_max, config.udp_shared_sockets_max);
-    let udp = UdpConfig { sockets_max, shared_max, ..UdpConfig::default() };
+    let fair_drop = config.udp_fair_drop;
+    let udp = UdpConfig { sockets_max, shared_max, fair_drop, ..UdpConfig::default() };
     let mut stack = Stack {
         interfaces: interfaces(config)?,
         routes_v4: fibs.v4,

@@ -94,6 +94,9 @@ pub struct StackConfig {
     pub udp_shared_sockets_max: usize,
     /// True bytes that wait in one UDP socket.
     pub udp_receive_bytes: usize,
+    /// Whether a UDP socket that fills up prefers light senders to heavy ones, unless its own
+    /// settings say otherwise.
+    pub udp_fair_drop: bool,
     /// How many TCP connections each shard may have. With 0 this stack does not speak TCP.
     pub tcp_connections_max: usize,
     /// How many ping sockets may be open.
@@ -143,6 +146,7 @@ impl Default for StackConfig {
             udp_sockets_max: 1024,
             udp_shared_sockets_max: 0,
             udp_receive_bytes: limits::UDP_RECEIVE_BYTES,
+            udp_fair_drop: true,
             tcp_connections_max: 0,
             ping_sockets_max: limits::PING_SOCKETS_MAX,
             raw_sockets_max: 0,

@@ -6,10 +6,10 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Counter, DropReason, IfIndex};
+use floodwall_base::{Counter, DropReason, Family, IfIndex};
 use floodwall_ip::{IcmpError, Refusal, Upper};
 use floodwall_packet::{ChecksumState, PacketBuf};
-use floodwall_udp::{Input, Verdict};
+use floodwall_udp::{Input, Verdict, Whose};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
 use floodwall_wire::icmpv6::{self, Icmpv6Message};
 use floodwall_wire::{Icmpv4Header, Icmpv6Header, IpProtocol};
@@ -17,7 +17,9 @@ use floodwall_wire::{Icmpv4Header, Icmpv6Header, IpProtocol};
 use crate::cx::Cx;
 use crate::rx::Ascent;
 use crate::shard::Stack;
-use crate::tables::Tables;
+use crate::tables::{Ends, Tables};
+use crate::triage::peer_of;
+use crate::tx::Outgoing;
 
 impl Stack {
     #[inline]
@@ -134,14 +136,41 @@ impl Stack {
             len: packet.len() - l4,
             group: ascent.to_group,
         };
-        let stats = &mut self.stats;
-        match self.udp.input(&input, packet, cx.pool, &mut stats.counters, &mut stats.access) {
+        let (stats, answered) = (&mut self.stats, &self.answered);
+        let (counters, access) = (&mut stats.counters, &mut stats.access);
+        let is_answered = |whose: &Whose| answered.knows(&peer_of(whose, ascent.iface));
+        let udp = &mut self.udp;
+        match udp.input_from(&input, packet, cx.pool, counters, access, is_answered) {
             Verdict::Delivered { .. } | Verdict::DeliveredToGroup { .. } => {
                 stats.fates.delivered += 1;
             }
             Verdict::Dropped(packet, reason) => self.die(packet, reason),
+            Verdict::Challenged { packet, answer } => {
+                self.challenged(cx, packet, answer, ascent);
+            }
             Verdict::PortUnreachable(packet) => self.no_port(cx, packet, ascent, upper),
         }
+    }
+
+    /// Sends what a stranger is answered instead of being taken. That makes no friend of it.
+    #[cold]
+    fn challenged<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: PacketBuf,
+        answer: Option<PacketBuf>,
+        ascent: Ascent<A>,
+    ) {
+        self.die(packet, DropReason::UdpChallenged);
+        let Some(packet) = answer else { return };
+        self.stats.counters.count(match A::FAMILY {
+            Family::V4 => Counter::UdpOutDatagrams,
+            Family::V6 => Counter::Udp6OutDatagrams,
+        });
+        let ends = Ends { src_addr: ascent.heading.dst_addr, dst_addr: ascent.heading.src_addr };
+        let hop_limit = self.hop_limit_of::<A>(ascent.iface);
+        let (protocol, zone) = (IpProtocol::UDP, Some(ascent.iface));
+        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, zone });
     }
 
     #[cold]

@@ -223,6 +223,7 @@ impl Stack {
     pub(crate) fn receive(&mut self, cx: &mut Cx<'_>, arrived: &mut Burst) -> Units {
         self.stats.counters.count(Counter::FloodwallRounds);
         self.answered.begin(cx.now);
+        self.udp.begin(cx.now);
         let before = self.marks();
         // Before the first: whatever ends this loop, all have arrived.
         self.stats.fates.received += arrived.len() as u64;

@@ -10,7 +10,7 @@ use floodwall_checksum::Sum;
 use floodwall_ip::{Interface, PingOpenError, RawOpenError};
 use floodwall_packet::PacketBuf;
 use floodwall_udp::{
-    BindError, ConnectError, GroupError, OpenError, Received, ReceivedPacket, RecvError,
+    BindError, ConnectError, GroupError, OpenError, Received, ReceivedPacket, RecvError, Refused,
     SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
 };
 use floodwall_wire::{IcmpReport, IpProtocol};
@@ -236,6 +236,54 @@ impl<'a> Sockets<'a> {
     /// As [`Sockets::udp_recv`].
     pub fn udp_recv_packet(&mut self, id: SocketId) -> Result<ReceivedPacket, RecvError> {
         self.stack.udp.recv_packet(id, &mut self.stack.stats.counters)
+    }
+
+    /// Datagrams that wait, true bytes charged for them, and datagrams refused since the socket was
+    /// opened.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn udp_queue(&self, id: SocketId) -> Result<(usize, u64, u64), SocketClosed> {
+        self.stack.udp.queue(id)
+    }
+
+    /// What the socket refused, and why.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn udp_refused(&self, id: SocketId) -> Result<Refused, SocketClosed> {
+        self.stack.udp.refused(id)
+    }
+
+    /// What the socket was told.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn udp_settings(&self, id: SocketId) -> Result<&SocketSettings, SocketClosed> {
+        self.stack.udp.settings(id)
+    }
+
+    /// Tells the socket something else, its receive limit included: what waits stays. `family`
+    /// never changes, `v6_only` and `reuse_address` do not once it is bound.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn udp_set_settings(
+        &mut self,
+        id: SocketId,
+        settings: SocketSettings,
+    ) -> Result<(), SocketClosed> {
+        self.stack.udp.set_settings(id, settings)?;
+        self.stack.paths.forget();
+        Ok(())
+    }
+
+    /// Copies the oldest datagram out and leaves it where it is.
+    ///
+    /// # Errors
+    /// As [`Sockets::udp_recv`].
+    pub fn udp_peek(&mut self, id: SocketId, out: &mut [u8]) -> Result<Received, RecvError> {
+        self.stack.udp.peek(id, out)
     }
 
     /// The message behind the last ICMP error that the socket was given: its type and code, the

@@ -61,6 +61,12 @@ impl Allowance {
         self.limit <= SANE_MAX && self.account.used() == 0
     }
 
+    #[inline(always)]
+    pub(crate) const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    #[inline(always)]
     pub(crate) fn used(&self) -> u64 {
         self.account.used()
     }

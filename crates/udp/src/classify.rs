@@ -42,6 +42,10 @@ impl Whose {
         })
     }
 
+    pub(crate) const fn of(probe: Probe) -> Self {
+        Self(probe)
+    }
+
     /// The sender's address, IPv4 mapped (RFC 4291 section 2.5.5.2), and port.
     #[must_use]
     #[inline]

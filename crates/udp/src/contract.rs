@@ -5,9 +5,10 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use floodwall_base::Instant;
 use floodwall_packet::{Class, PacketBuf, Pool, Room, Rooms};
 
-use crate::intake::Intake;
+use crate::intake::{Intake, Offer};
 
 /// Sources of both families, since an intake may treat them apart.
 const SOURCES: [IpAddr; 2] =
@@ -38,7 +39,8 @@ fn offer<I: Intake>(
     mut packet: PacketBuf,
     source: IpAddr,
 ) -> Result<bool, PacketBuf> {
-    if intake.reserve(&mut packet, source) { Ok(intake.push(packet)) } else { Err(packet) }
+    let offer = Offer { source, now: Instant::ORIGIN };
+    if intake.reserve(&mut packet, &offer) { Ok(intake.push(packet)) } else { Err(packet) }
 }
 
 fn open<I: Intake>(pool: &Pool, limit: u64) -> I {
@@ -97,7 +99,8 @@ fn releases_exactly<I: Intake>(pool: &Pool, source: IpAddr) {
     }
     let all = intake.charged();
     let mut reserved = packet(pool, 5);
-    assert!(intake.reserve(&mut reserved, source) && intake.charged() > all && intake.len() == 4);
+    let offer = Offer { source, now: Instant::ORIGIN };
+    assert!(intake.reserve(&mut reserved, &offer) && intake.charged() > all && intake.len() == 4);
     drop(reserved);
     assert_eq!(intake.charged(), all, "a packet that dies before it is queued owes nothing");
     let taken = intake.take();

@@ -26,6 +26,7 @@ mod port;
 mod tests;
 
 use floodwall_base::SecretRandom;
+use floodwall_base::limits::UDP_GROUP_SOCKETS_MAX;
 
 pub(crate) use burst::{Seek, Sight};
 use hash::TupleHash;
@@ -72,6 +73,8 @@ pub(crate) struct Demux {
     holds: Vec<Hold>,
     links: Vec<[Link; 3]>,
     hash: TupleHash,
+    /// Which of several has a flow.
+    spread_hash: TupleHash,
     /// Sockets that are connected.
     connected: u32,
 }
@@ -97,6 +100,7 @@ impl Demux {
             holds: Vec::with_capacity(sockets_max),
             links: Vec::with_capacity(sockets_max),
             hash: TupleHash::new(random),
+            spread_hash: TupleHash::new(random),
             connected: 0,
         }
     }
@@ -155,10 +159,30 @@ impl Demux {
         if port.bound > 0
             && let Some(index) = self.find(&probe.bound())
         {
-            return Some(index);
+            return Some(self.spread(port, index, 0, &probe));
         }
         let [v4, v6] = port.wildcards;
-        Some(if probe.families() == V4 { v4 } else { v6 }).filter(|index| *index != NONE)
+        let (list, index) = if probe.families() == V4 { (0, v4) } else { (1, v6) };
+        Some(index)
+            .filter(|index| *index != NONE)
+            .map(|index| self.spread(port, index, list, &probe))
+    }
+
+    /// The one of several sockets that are bound alike which has this flow: of those that say so,
+    /// by a hash with a key of its own, for who is served by which may show. The newest where it
+    /// does not say so. A walk over `UDP_GROUP_SOCKETS_MAX` of them at most.
+    #[inline(always)]
+    fn spread(&self, port: &Port, newest: u32, list: usize, probe: &Probe) -> u32 {
+        if port.spread == 0 || !self.hold(newest).spread {
+            return newest;
+        }
+        let alike = || {
+            let all = self.chain(list, Some(newest)).take(UDP_GROUP_SOCKETS_MAX);
+            all.filter(|index| self.hold(*index).spread)
+        };
+        let hash = u64::from(self.spread_hash.connected(probe));
+        let chosen = (hash * alike().count() as u64) >> u32::BITS;
+        alike().nth(chosen as usize).unwrap_or(newest)
     }
 
     /// The newest socket with exactly this key.
@@ -225,7 +249,7 @@ impl Demux {
         if hold.is_wildcard() {
             return None;
         }
-        let same = |old: &Hold| Hold { reuse: hold.reuse, ..*old } == *hold;
+        let same = |old: &Hold| Hold { reuse: hold.reuse, spread: hold.spread, ..*old } == *hold;
         self.held.find(self.hash.hold(hold), |i| self.holds.get(i as usize).is_some_and(same))
     }
 

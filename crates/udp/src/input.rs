@@ -1,25 +1,31 @@
 //! A validated IP payload becomes a queued datagram, or dies here.
 //!
 //! Called by `stack` once the network layer has checked its header. The order makes refusal
-//! cheap: lengths, then the port, then room in the socket, and only then the checksum, which is
-//! the first to touch the payload (decision E24). Read first: RFC 768, RFC 1122 section 4.1.3,
+//! cheap: lengths, then the port, then its source's share of the socket (`fair.rs`) and room in
+//! the socket, and only then the checksum, which is the first to touch the payload (decision E24).
+//! A stranger is challenged, where the socket does that, after the checksum and before its share
+//! is spent (`challenge.rs`). Read first: RFC 768, RFC 1122 section 4.1.3,
 //! RFC 8200 section 8.1, RFC 6935, RFC 9868 (bytes behind the UDP length are no error).
 //!
 //! # Under flood
 //! Reachable by anyone. Nothing grows but the socket's queue (`intake.rs`). Worst work per
 //! datagram: two table probes and one pass over its bytes; for a group, a copy for each of at
-//! most `UDP_GROUP_SOCKETS_MAX` sockets. A full socket's datagram costs no pass.
+//! most `UDP_GROUP_SOCKETS_MAX` sockets. A datagram that a socket refuses costs no pass.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::{Counter, Counters, DropReason, IfIndex};
 use floodwall_checksum::{Accumulator, Sum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf, Pool};
 use floodwall_wire::UdpHeader;
 
-use crate::demux::{Probe, bits, zone_of};
+use crate::challenge::{self, Outcome};
+use crate::classify::Whose;
+use crate::demux::{Kind, Probe, bits, zone_of};
+use crate::drops::Cause;
+use crate::fair::{Ask, Standing};
 use crate::id::SocketId;
-use crate::intake::Intake;
+use crate::intake::{Intake, Offer};
 use crate::sockets::Udp;
 use floodwall_base::limits::UDP_GROUP_SOCKETS_MAX;
 
@@ -62,6 +68,14 @@ pub enum Verdict {
         /// How many.
         sockets: u32,
     },
+    /// Its sender is to prove its address first: the caller sends the answer, which begins with its
+    /// UDP header, and counts `UdpChallenged`.
+    Challenged {
+        /// What asked.
+        packet: PacketBuf,
+        /// What is answered: none where the pool is empty, or nothing was to be said.
+        answer: Option<PacketBuf>,
+    },
     /// Nobody listens: the caller may answer with an ICMP error, and counts `UdpNoPort`.
     PortUnreachable(PacketBuf),
     /// It is to die, for a reason that the caller counts.
@@ -77,6 +91,28 @@ struct Header {
     has_checksum: bool,
 }
 
+impl Header {
+    fn ends(self, input: &Input) -> (SocketAddr, SocketAddr) {
+        let from = SocketAddr::new(input.src_addr, self.src_port);
+        (from, SocketAddr::new(input.dst_addr, self.dst_port))
+    }
+}
+
+/// What [`Udp::weigh`] needs from its caller.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    is_answered: &'a dyn Fn(&Whose) -> bool,
+    pool: &'a Pool,
+}
+
+/// What it found.
+enum Share {
+    Granted,
+    Over,
+    Broken,
+    Challenged(Option<PacketBuf>),
+}
+
 impl<I: Intake> Udp<I> {
     /// Takes one datagram. `pool` pays for the copies where several sockets hear a group. Names
     /// the packet's interface and stores its layers.
@@ -87,10 +123,25 @@ impl<I: Intake> Udp<I> {
     pub fn input(
         &mut self,
         input: &Input,
+        packet: PacketBuf,
+        pool: &Pool,
+        counters: &mut Counters,
+        access: &mut AccessCounters,
+    ) -> Verdict {
+        self.input_from(input, packet, pool, counters, access, |_| false)
+    }
+
+    /// As [`Udp::input`]; `is_answered` says whether a program here lately answered a sender. Asked
+    /// only where its socket fills up.
+    #[inline(always)]
+    pub fn input_from(
+        &mut self,
+        input: &Input,
         mut packet: PacketBuf,
         pool: &Pool,
         counters: &mut Counters,
         access: &mut AccessCounters,
+        is_answered: impl Fn(&Whose) -> bool,
     ) -> Verdict {
         let mut tally = Tally { counters, v4: input.dst_addr.is_ipv4() };
         let Some(header) = parse(input, &packet, access) else {
@@ -99,12 +150,12 @@ impl<I: Intake> Udp<I> {
         packet.set_iface(input.iface);
         packet.set_layers(input.l3, input.l4, input.l4 + HEADER_LEN);
         if input.group {
-            return self.input_group(*input, header, packet, pool, tally);
+            return self.input_group(*input, header, packet, pool, tally, &is_answered);
         }
         let Some(index) = self.demux.lookup(&probe(input, header)) else {
             return no_port(*input, header, packet, tally);
         };
-        self.deliver(index, input, header, packet, tally)
+        self.deliver(index, (input, header), packet, pool, tally, &is_answered)
     }
 
     /// Takes a burst, handing each verdict to `each` in order.
@@ -126,10 +177,11 @@ impl<I: Intake> Udp<I> {
     fn deliver(
         &mut self,
         index: u32,
-        input: &Input,
-        header: Header,
+        (input, header): (&Input, Header),
         mut packet: PacketBuf,
+        pool: &Pool,
         mut tally: Tally<'_>,
+        is_answered: &dyn Fn(&Whose) -> bool,
     ) -> Verdict {
         let Some(socket) = self.sockets.get_mut(index as usize) else {
             return tally.drop(packet, DropReason::UdpNoPort);
@@ -138,8 +190,25 @@ impl<I: Intake> Udp<I> {
         let Some(body) = &mut socket.body else {
             return tally.drop(packet, DropReason::UdpNoPort);
         };
-        if !body.intake.reserve(&mut packet, input.src_addr) {
-            body.drops += 1;
+        let (used, limit) = (body.intake.charged(), body.intake.limit());
+        if self.fair.is_pressed(used, limit) {
+            let known = Known { is_answered, pool };
+            match self.weigh(index, (input, header), &packet, known) {
+                Share::Granted => {}
+                Share::Over => return tally.drop(packet, DropReason::UdpOverShare),
+                Share::Broken => return tally.drop(packet, DropReason::UdpChecksum),
+                Share::Challenged(answer) => {
+                    tally.drop_count();
+                    return Verdict::Challenged { packet, answer };
+                }
+            }
+        }
+        let Some(body) = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut()) else {
+            return tally.drop(packet, DropReason::UdpNoPort);
+        };
+        let offer = Offer { source: input.src_addr, now: self.now };
+        if !body.intake.reserve(&mut packet, &offer) {
+            self.refuse(index, Cause::Full);
             return tally.drop(packet, DropReason::UdpSocketFull);
         }
         // The settings lie in another cache line, which few datagrams need.
@@ -148,9 +217,74 @@ impl<I: Intake> Udp<I> {
             packet.uncharge();
             return tally.drop(packet, DropReason::UdpChecksum);
         }
+        if self.tells && body.settings.timestamps && packet.timestamp().is_none() {
+            packet.set_timestamp(self.now);
+        }
         let was_empty = body.intake.push(packet);
         self.ready.mark(index);
         Verdict::Delivered { socket: SocketId { index, generation }, was_empty }
+    }
+
+    /// Whether the datagram has a share in a socket that fills up, and whether its sender is to
+    /// prove itself first.
+    #[inline(never)]
+    fn weigh(
+        &mut self,
+        index: u32,
+        (input, header): (&Input, Header),
+        packet: &PacketBuf,
+        known: Known<'_>,
+    ) -> Share {
+        let (fair, demux) = (&mut self.fair, &self.demux);
+        let body = self.sockets.get_mut(index as usize).and_then(|socket| socket.body.as_mut());
+        let Some(body) = body else { return Share::Granted };
+        let standing = || {
+            if demux.kind(index) == Kind::Connected {
+                return Standing::Connected;
+            }
+            match (known.is_answered)(&Whose::of(probe(input, header))) {
+                true => Standing::Answered,
+                false => Standing::Stranger,
+            }
+        };
+        let ask = Ask {
+            source: input.src_addr,
+            socket: index,
+            true_size: packet.true_size(),
+            used: body.intake.charged(),
+            limit: body.intake.limit(),
+        };
+        let mut proven = None;
+        if let Some(hook) = &body.settings.challenge
+            && ask.used > ask.limit / 2
+            && !input.group
+            && standing() == Standing::Stranger
+        {
+            if !verifies(input, header, packet, body.settings.zero_checksum_rx) {
+                return Share::Broken;
+            }
+            let start = input.l4 + HEADER_LEN;
+            let (from, to) = header.ends(input);
+            let payload = start..input.l4 + header.len;
+            match challenge::judge(hook, (from, to, self.now), packet, payload, known.pool) {
+                Outcome::Pass => {}
+                Outcome::Proven => proven = Some(Standing::Answered),
+                Outcome::Refused(answer) => {
+                    self.refuse(index, Cause::Challenged);
+                    return Share::Challenged(answer);
+                }
+            }
+        }
+        let standing = || proven.unwrap_or_else(standing);
+        if !body.settings.fair_drop || fair.grants(&ask, &mut body.demand, standing) {
+            return Share::Granted;
+        }
+        if !body.intake.admits(ask.true_size) {
+            // Whoever it is: the cap says so, and is asked next.
+            return Share::Granted;
+        }
+        self.refuse(index, Cause::OverShare);
+        Share::Over
     }
 
     /// Into every socket that listens to a group or to broadcasts: copies to all but the last.
@@ -163,6 +297,7 @@ impl<I: Intake> Udp<I> {
         packet: PacketBuf,
         pool: &Pool,
         mut tally: Tally<'_>,
+        is_answered: &dyn Fn(&Whose) -> bool,
     ) -> Verdict {
         let mut found = [0; UDP_GROUP_SOCKETS_MAX];
         let probe = probe(&input, header);
@@ -189,41 +324,58 @@ impl<I: Intake> Udp<I> {
         if wanting == 0 || !verifies(&input, header, &packet, true) {
             return tally.drop(packet, DropReason::UdpChecksum);
         }
-        self.deliver_copies(&input, wanted.into_iter().take(wanting), packet, pool, tally)
+        let wanted = wanted.into_iter().take(wanting);
+        self.deliver_copies((&input, header), wanted, packet, pool, tally, is_answered)
     }
 
     fn deliver_copies(
         &mut self,
-        input: &Input,
+        (input, header): (&Input, Header),
         wanted: impl ExactSizeIterator<Item = u32>,
         packet: PacketBuf,
         pool: &Pool,
         mut tally: Tally<'_>,
+        is_answered: &dyn Fn(&Whose) -> bool,
     ) -> Verdict {
         let (last, mut sockets) = (wanted.len() - 1, 0);
+        let mut refused = DropReason::UdpSocketFull;
         let mut packet = Some(packet);
         for (n, index) in wanted.enumerate() {
             let next = match &packet {
                 Some(original) if n < last => copy(input, original, pool),
                 _ => packet.take(),
             };
-            let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
+            let body = self.sockets.get(index as usize).and_then(|s| s.body.as_ref());
             let (Some(mut next), Some(body)) = (next, body) else {
                 tally.full();
                 continue;
             };
-            if body.intake.reserve(&mut next, input.src_addr) {
+            let pressed = self.fair.is_pressed(body.intake.charged(), body.intake.limit());
+            let has_share = !pressed || {
+                let known = Known { is_answered, pool };
+                matches!(self.weigh(index, (input, header), &next, known), Share::Granted)
+            };
+            let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
+            let Some(body) = body else { continue };
+            let offer = Offer { source: input.src_addr, now: self.now };
+            if has_share && body.intake.reserve(&mut next, &offer) {
                 body.intake.push(next);
                 self.ready.mark(index);
                 sockets += 1;
             } else {
-                body.drops += 1;
+                refused = match has_share {
+                    true => DropReason::UdpSocketFull,
+                    false => DropReason::UdpOverShare,
+                };
+                if has_share {
+                    self.refuse(index, Cause::Full);
+                }
                 tally.full();
                 packet = packet.or(Some(next));
             }
         }
         match packet {
-            Some(packet) if sockets == 0 => Verdict::Dropped(packet, DropReason::UdpSocketFull),
+            Some(packet) if sockets == 0 => Verdict::Dropped(packet, refused),
             _ => Verdict::DeliveredToGroup { sockets },
         }
     }
@@ -246,10 +398,15 @@ impl Tally<'_> {
         self.count(Counter::UdpInErrors, Counter::Udp6InErrors);
     }
 
+    /// One was answered instead of taken.
+    fn drop_count(&mut self) {
+        self.count(Counter::UdpInErrors, Counter::Udp6InErrors);
+    }
+
     #[cold]
     fn drop(&mut self, packet: PacketBuf, reason: DropReason) -> Verdict {
         match reason {
-            DropReason::UdpSocketFull => self.full(),
+            DropReason::UdpSocketFull | DropReason::UdpOverShare => self.full(),
             DropReason::UdpNoPort => self.count(Counter::UdpNoPorts, Counter::Udp6NoPorts),
             reason => {
                 if reason == DropReason::UdpChecksum {

@@ -14,9 +14,19 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use floodwall_base::Instant;
 use floodwall_packet::{PacketBuf, PacketList, Pool, Rooms};
 
 use crate::allowance::Allowance;
+
+/// What an intake is told of a datagram beside its packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// Where it says it comes from.
+    pub source: IpAddr,
+    /// When.
+    pub now: Instant,
+}
 
 /// A socket's receive queue.
 pub trait Intake: Sized {
@@ -24,9 +34,9 @@ pub trait Intake: Sized {
     /// `None` where the pool has no account left.
     fn open(pool: &Pool, limit: u64, rooms: &Arc<Rooms>, index: u32) -> Option<Self>;
 
-    /// Charges a packet from `source`, or refuses it, before anything is spent on its bytes.
+    /// Charges a packet, or refuses it, before anything is spent on its bytes.
     /// A packet that dies after that releases its charge by itself.
-    fn reserve(&self, packet: &mut PacketBuf, source: IpAddr) -> bool;
+    fn reserve(&self, packet: &mut PacketBuf, offer: &Offer) -> bool;
 
     /// Whether a packet of so many true bytes would be taken. Triage asks the rooms instead, which
     /// say the same of one chunk.
@@ -52,6 +62,9 @@ pub trait Intake: Sized {
     /// True bytes charged, those that were taken and still live included.
     fn charged(&self) -> u64;
 
+    /// True bytes that may be charged.
+    fn limit(&self) -> u64;
+
     /// Changes the limit. What waits stays.
     fn set_limit(&mut self, limit: u64);
 }
@@ -70,7 +83,7 @@ impl Intake for LocalIntake {
     }
 
     #[inline(always)]
-    fn reserve(&self, packet: &mut PacketBuf, _source: IpAddr) -> bool {
+    fn reserve(&self, packet: &mut PacketBuf, _offer: &Offer) -> bool {
         self.allowance.charge(packet)
     }
 
@@ -100,8 +113,14 @@ impl Intake for LocalIntake {
         self.queue.len()
     }
 
+    #[inline(always)]
     fn charged(&self) -> u64 {
         self.allowance.used()
+    }
+
+    #[inline(always)]
+    fn limit(&self) -> u64 {
+        self.allowance.limit()
     }
 
     fn set_limit(&mut self, limit: u64) {

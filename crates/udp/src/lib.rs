@@ -13,10 +13,12 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod allowance;
+mod challenge;
 mod classify;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 mod demux;
+mod drops;
 mod ephemeral;
 mod fair;
 mod groups;
@@ -35,16 +37,18 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 
+pub use challenge::{CHALLENGE_MAX, Challenge, ChallengeHook, Challenged, Stranger};
 pub use classify::{Asked, Sought, Whose};
-pub use fair::{Ask, FairShare};
+pub use drops::{Drops, Refused};
+pub use fair::{Ask, Demand, FairShare, Standing};
 pub use groups::GroupFilter;
 pub use icmp_error::{IcmpError, IcmpVerdict, Quote};
 pub use id::{SocketClosed, SocketId};
 pub use input::{Input, Verdict};
-pub use intake::{Intake, LocalIntake};
+pub use intake::{Intake, LocalIntake, Offer};
 pub use output::{Front, Prepared, SendError, gather};
 pub use receive::{ReceiveSlot, Received, ReceivedPacket, RecvError, copy_datagram};
 pub use settings::{EPHEMERAL_PORTS, SocketSettings, UdpConfig};
 pub use shared::part_of;
-pub use sketch::{Granted, PrefixSketch, ROWS as SKETCH_ROWS};
+pub use sketch::{Granted, Places, PrefixSketch, ROWS as SKETCH_ROWS};
 pub use sockets::{BindError, ConnectError, GroupError, OpenError, Udp};

@@ -8,7 +8,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
 
-use floodwall_base::{Counter, Counters, IfIndex};
+use floodwall_base::{Counter, Counters, IfIndex, Instant};
 use floodwall_packet::{PacketBuf, PacketList};
 use thiserror::Error;
 
@@ -48,6 +48,10 @@ pub struct Received {
     pub iface: IfIndex,
     /// The datagram had more bytes than the buffer; they are lost.
     pub truncated: bool,
+    /// When it arrived: where its device said so, or the socket asked (`timestamps`).
+    pub timestamp: Option<Instant>,
+    /// What the socket has refused until now, where it asked (`drop_count`): `SO_RXQ_OVFL`. Wraps.
+    pub dropped: u32,
 }
 
 /// One datagram, handed out without a copy. It stays charged to the socket until dropped.
@@ -95,7 +99,20 @@ impl<I: Intake> Udp<I> {
         counters: &mut Counters,
     ) -> Result<Received, RecvError> {
         let body = self.readable(id)?;
-        next(body, out, counters).ok_or(RecvError::WouldBlock)
+        let mut received = next(body, out, counters).ok_or(RecvError::WouldBlock)?;
+        if self.tells {
+            received.dropped = self.told_drops(id);
+        }
+        Ok(received)
+    }
+
+    /// What a socket's datagrams tell of those that were refused.
+    #[cold]
+    fn told_drops(&self, id: SocketId) -> u32 {
+        match self.body(id) {
+            Ok(body) if body.settings.drop_count => self.drops.of(id.index()).total() as u32,
+            _ => 0,
+        }
     }
 
     /// Copies as many datagrams as there are slots and datagrams; returns how many.
@@ -108,13 +125,13 @@ impl<I: Intake> Udp<I> {
         slots: &mut [ReceiveSlot<'_>],
         counters: &mut Counters,
     ) -> Result<usize, RecvError> {
+        let dropped = if self.tells { self.told_drops(id) } else { 0 };
         let body = self.readable(id)?;
         let mut count = 0;
         for slot in slots.iter_mut() {
             slot.received = next(body, slot.buffer, counters);
-            if slot.received.is_none() {
-                break;
-            }
+            let Some(received) = &mut slot.received else { break };
+            received.dropped = dropped;
             count += 1;
         }
         if count == 0 && !slots.is_empty() { Err(RecvError::WouldBlock) } else { Ok(count) }
@@ -285,6 +302,14 @@ impl Datagram {
             }
         }
         let truncated = len < self.payload.len();
-        Received { len, from: self.from, to: self.to, iface: packet.iface(), truncated }
+        Received {
+            len,
+            from: self.from,
+            to: self.to,
+            iface: packet.iface(),
+            truncated,
+            timestamp: packet.timestamp(),
+            dropped: 0,
+        }
     }
 }

@@ -7,6 +7,8 @@ use core::ops::RangeInclusive;
 
 use floodwall_base::{Family, IfIndex, limits};
 
+use crate::challenge::ChallengeHook;
+
 /// Ports from which unnamed sockets get theirs (Linux's `ip_local_port_range`).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 
@@ -17,6 +19,8 @@ pub struct UdpConfig {
     pub sockets_max: usize,
     /// Sockets beside these that all shards of a host have under one id ([`crate::Udp::open_as`]).
     pub shared_max: usize,
+    /// Whether sockets drop fairly whose settings say so.
+    pub fair_drop: bool,
     /// Ports for unnamed sockets.
     pub ephemeral_ports: RangeInclusive<u16>,
 }
@@ -26,6 +30,7 @@ impl Default for UdpConfig {
         Self {
             sockets_max: limits::UDP_SOCKETS_MAX,
             shared_max: 0,
+            fair_drop: true,
             ephemeral_ports: EPHEMERAL_PORTS,
         }
     }
@@ -44,6 +49,9 @@ pub struct SocketSettings {
     pub v6_only: bool,
     /// Shares address and port with sockets that say the same. Fixed when bound.
     pub reuse_address: bool,
+    /// Shares address and port as `reuse_address` does, and the flows that come there too: each is
+    /// one socket's, by a keyed hash (Linux's `SO_REUSEPORT`). Fixed when bound.
+    pub spread_flows: bool,
     /// May send to a broadcast address.
     pub broadcast: bool,
     /// TTL or hop limit of what is sent to one host; `None` is the stack's default.
@@ -65,6 +73,15 @@ pub struct SocketSettings {
     pub all_groups: bool,
     /// What it sends to a group is heard by this host's own members (`IP_MULTICAST_LOOP`).
     pub group_loop: bool,
+    /// While it fills up, light senders come before heavy ones (`fair.rs`). Off, it takes what
+    /// comes first.
+    pub fair_drop: bool,
+    /// Notes when each datagram arrived (`SO_TIMESTAMP`), where its device does not.
+    pub timestamps: bool,
+    /// Tells with each datagram how many were refused until now (`SO_RXQ_OVFL`).
+    pub drop_count: bool,
+    /// How strangers prove their address while it fills up.
+    pub challenge: Option<ChallengeHook>,
     /// Where what it sends to a group leaves, unless the destination says (`IP_MULTICAST_IF`).
     pub group_iface: Option<IfIndex>,
 }
@@ -79,6 +96,7 @@ impl SocketSettings {
             send_bytes: limits::UDP_SEND_BYTES as u64,
             v6_only: false,
             reuse_address: false,
+            spread_flows: false,
             broadcast: false,
             hop_limit: None,
             group_hop_limit: 1,
@@ -89,6 +107,10 @@ impl SocketSettings {
             recv_errors: false,
             all_groups: true,
             group_loop: true,
+            fair_drop: true,
+            timestamps: false,
+            drop_count: false,
+            challenge: None,
             group_iface: None,
         }
     }

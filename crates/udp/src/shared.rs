@@ -64,6 +64,7 @@ impl<I: Intake> Udp<I> {
         settings: SocketSettings,
     ) -> Result<(), OpenError> {
         let taken = OpenError::TooMany(self.shared_max().max(self.sockets_max()));
+        self.tells |= settings.timestamps || settings.drop_count;
         let body = Body::open(pool, settings, &self.rooms, id.index)?;
         if !self.is_shared(id) {
             // Where no places are set aside: it must be free here too.
@@ -76,6 +77,7 @@ impl<I: Intake> Udp<I> {
         }
         let socket = self.sockets.get_mut(id.index()).ok_or(taken)?;
         *socket = Socket { generation: id.generation, body: Some(body) };
+        self.drops.begin(id.index);
         Ok(())
     }
 

@@ -4,7 +4,8 @@
 //! 2005; Estan and Varghese 2002) whose counters halve with every tick: by themselves, at the next
 //! look, so that no sweep is owed. Two of them, for two lengths of prefix: /32 and /24 of IPv4, /64
 //! and /48 of IPv6. A source that changes its address within what it was given stays one source by
-//! the shorter one.
+//! the shorter one. Where a prefix has its counters is hashed once for looking and granting: a
+//! multilinear hash with secret keys, of which nobody outside sees a value.
 //!
 //! # Bound of the error
 //! An estimate is never below what the prefix was granted, halved as often as ticks went by. It is
@@ -15,45 +16,56 @@
 //!
 //! # Under flood
 //! Who can fill it: anybody, with forged sources. Bound: [`limits::UDP_FAIR_CELLS`] counters in
-//! each of [`ROWS`] rows and two lengths, taken at the start. Worst work: two keyed hashes and
-//! eight counters. Nobody is evicted; forged sources raise everybody's estimate by their part of
-//! e/width at most, but for the 2 %. Whose counters they meet depends on the secret key.
+//! each of [`ROWS`] rows and two lengths, taken at the start. Worst work: two hashes of two words
+//! and eight counters. Nobody is evicted; forged sources raise everybody's estimate by their part
+//! of e/width at most, but for the 2 %. Whose counters they meet depends on the secret keys.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
 use core::time::Duration;
 
 use floodwall_base::{HashKey, Instant, limits};
 
 /// Rows of each sketch: the chance of an estimate beyond the bound is e to the minus this.
 pub const ROWS: usize = 4;
+/// Rows of both.
+const BOTH: usize = 2 * ROWS;
+/// Secret words of the hash: two sums of five.
+const KEYS: usize = 10;
 
 /// See the file's head.
 #[derive(Debug)]
 pub struct PrefixSketch {
-    key: HashKey,
-    tick: Duration,
+    keys: [u64; KEYS],
+    /// Nanoseconds.
+    tick: u64,
     /// For each length, for each row, a power of two of counters.
-    cells: Box<[Cell]>,
+    cells: Box<[Decaying]>,
     width: usize,
-    granted: Cell,
+    granted: Decaying,
 }
 
-/// What was granted, as it was at a tick.
+/// A weight that halves with every tick: as it was at one of them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cell {
+pub(crate) struct Decaying {
     weight: u32,
     tick: u32,
 }
 
-impl Cell {
+impl Decaying {
     /// Halved, upwards, once for each tick since.
-    #[inline]
-    fn at(self, tick: u32) -> u32 {
+    #[inline(always)]
+    pub(crate) fn at(self, tick: u32) -> u32 {
         match tick.wrapping_sub(self.tick) {
             0 => self.weight,
             ticks @ 1..32 => ((u64::from(self.weight) + (1 << ticks) - 1) >> ticks) as u32,
             _ => 0,
         }
+    }
+
+    /// With so much more.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, weight: u32, tick: u32) {
+        *self = Self { weight: self.at(tick).saturating_add(weight), tick };
     }
 }
 
@@ -66,17 +78,20 @@ pub struct Granted {
     pub wide: u32,
 }
 
-/// The two prefixes, as addresses.
-fn prefixes(source: IpAddr) -> [IpAddr; 2] {
+/// Where the counters of one source are, towards one scope.
+#[derive(Clone, Copy, Debug)]
+pub struct Places([u32; BOTH]);
+
+/// The two prefixes, narrow and wide, two words each that no other prefix of that length has.
+#[inline(always)]
+fn prefixes(source: IpAddr) -> [(u32, u32); 2] {
+    // A word that no allocated IPv6 prefix begins with: its upper bits are zero.
+    const IPV4: u32 = 0xffff;
     match source {
-        IpAddr::V4(addr) => {
-            let wide = Ipv4Addr::from_bits(addr.to_bits() & !0xff);
-            [IpAddr::V4(addr), IpAddr::V4(wide)]
-        }
+        IpAddr::V4(addr) => [(IPV4, addr.to_bits()), (IPV4, addr.to_bits() >> 8)],
         IpAddr::V6(addr) => {
-            let keep =
-                |len: u32| IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() & !0 << (128 - len)));
-            [keep(64), keep(48)]
+            let (upper, lower) = ((addr.to_bits() >> 96) as u32, (addr.to_bits() >> 64) as u32);
+            [(upper, lower), (upper, lower >> 16)]
         }
     }
 }
@@ -92,13 +107,12 @@ impl PrefixSketch {
     #[must_use]
     pub fn with_width(key: HashKey, tick: Duration, width: usize) -> Self {
         let width = width.clamp(1, 1 << 16).next_power_of_two();
-        let cells = vec![Cell::default(); 2 * ROWS * width].into();
         Self {
-            key,
-            tick: tick.max(Duration::from_nanos(1)),
-            cells,
+            keys: core::array::from_fn(|n| key.words(&[n as u64])),
+            tick: u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX).max(1),
+            cells: vec![Decaying::default(); BOTH * width].into(),
             width,
-            granted: Cell::default(),
+            granted: Decaying::default(),
         }
     }
 
@@ -114,53 +128,91 @@ impl PrefixSketch {
         self.granted.at(self.tick_of(now))
     }
 
-    fn tick_of(&self, now: Instant) -> u32 {
-        (u128::from(now.as_nanos()) / self.tick.as_nanos()) as u32
+    /// The tick that `now` lies in. A division: once a round will do.
+    #[must_use]
+    pub const fn tick_of(&self, now: Instant) -> u32 {
+        match now.as_nanos().checked_div(self.tick) {
+            Some(tick) => tick as u32,
+            None => 0,
+        }
     }
 
-    /// Where the counters of a prefix are, a row each: 16 bits of the hash for each.
-    fn places(&self, level: usize, prefix: IpAddr, scope: u32) -> [usize; ROWS] {
-        let hash = self.key.addr(prefix, scope << 1 | level as u32);
-        core::array::from_fn(|row| {
-            let at = (hash >> (16 * row)) as usize & (self.width - 1);
-            (level * ROWS + row) * self.width + at
-        })
+    /// Where the counters of `source` are towards `scope` (a socket). Two hashes, no load.
+    #[must_use]
+    #[inline(always)]
+    pub fn places(&self, source: IpAddr, scope: u32) -> Places {
+        let mut places = [0; BOTH];
+        let lengths = places.chunks_exact_mut(ROWS).zip(prefixes(source));
+        for (level, (rows, (upper, lower))) in (0_u32..).zip(lengths) {
+            let sums = self.hash(upper, lower, scope, level);
+            for ((row, place), bits) in (level * ROWS as u32..).zip(rows).zip(sums) {
+                *place = row * self.width as u32 + (u32::from(bits) & (self.width as u32 - 1));
+            }
+        }
+        Places(places)
     }
 
-    fn lowest(&self, places: &[usize; ROWS], tick: u32) -> u32 {
-        let weights = places.iter().filter_map(|place| self.cells.get(*place));
-        weights.map(|cell| cell.at(tick)).min().unwrap_or(0)
+    /// Sixteen bits for each row, out of two sums of which the upper halves are good.
+    #[inline(always)]
+    fn hash(&self, upper: u32, lower: u32, scope: u32, level: u32) -> [u16; ROWS] {
+        let [a0, a1, a2, a3, a4, b0, b1, b2, b3, b4] = self.keys;
+        let one =
+            a0.wrapping_add(pair(a1, upper, a2, lower)).wrapping_add(pair(a3, scope, a4, level));
+        let two =
+            b0.wrapping_add(pair(b1, upper, b2, lower)).wrapping_add(pair(b3, scope, b4, level));
+        [(one >> 48) as u16, (one >> 32) as u16, (two >> 48) as u16, (two >> 32) as u16]
     }
 
-    /// What the prefixes of `source` were granted lately, towards `scope` (a socket): never less
-    /// than they were. Two hashes, eight loads.
+    /// What was granted lately at these places, at a tick. Eight loads.
+    #[must_use]
+    #[inline(always)]
+    pub fn granted(&self, places: &Places, tick: u32) -> Granted {
+        let [mut narrow, mut wide] = [u32::MAX; 2];
+        for (n, place) in places.0.iter().enumerate() {
+            let weight = self.cells.get(*place as usize).map_or(0, |cell| cell.at(tick));
+            let least = if n < ROWS { &mut narrow } else { &mut wide };
+            *least = weight.min(*least);
+        }
+        Granted { narrow, wide }
+    }
+
+    /// What the prefixes of `source` were granted lately, towards `scope`: never less than they
+    /// were.
     #[must_use]
     pub fn estimate(&self, source: IpAddr, scope: u32, now: Instant) -> Granted {
-        let tick = self.tick_of(now);
-        let [narrow, wide] = prefixes(source);
-        let of = |level, prefix| self.lowest(&self.places(level, prefix, scope), tick);
-        Granted { narrow: of(0, narrow), wide: of(1, wide) }
+        self.granted(&self.places(source, scope), self.tick_of(now))
+    }
+
+    /// Grants `weight` where `granted` is what [`PrefixSketch::granted`] has just said.
+    #[inline(always)]
+    pub fn grant_at(&mut self, places: &Places, granted: Granted, weight: u32, tick: u32) {
+        self.granted.add(weight, tick);
+        for (n, place) in places.0.iter().enumerate() {
+            let least = if n < ROWS { granted.narrow } else { granted.wide };
+            if let Some(cell) = self.cells.get_mut(*place as usize) {
+                let weight = cell.at(tick).max(least.saturating_add(weight));
+                *cell = Decaying { weight, tick };
+            }
+        }
     }
 
     /// Grants `weight` to the prefixes of `source`.
     pub fn grant(&mut self, source: IpAddr, scope: u32, weight: u32, now: Instant) {
-        let tick = self.tick_of(now);
-        self.granted = Cell { weight: self.granted.at(tick).saturating_add(weight), tick };
-        for (level, prefix) in prefixes(source).into_iter().enumerate() {
-            let places = self.places(level, prefix, scope);
-            let least = self.lowest(&places, tick).saturating_add(weight);
-            for place in places {
-                if let Some(cell) = self.cells.get_mut(place) {
-                    *cell = Cell { weight: cell.at(tick).max(least), tick };
-                }
-            }
-        }
+        let (places, tick) = (self.places(source, scope), self.tick_of(now));
+        self.grant_at(&places, self.granted(&places, tick), weight, tick);
     }
+}
+
+/// Two words' share of a sum.
+#[inline(always)]
+const fn pair(key_a: u64, a: u32, key_b: u64, b: u32) -> u64 {
+    key_a.wrapping_add(a as u64).wrapping_mul(key_b.wrapping_add(b as u64))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     use floodwall_base::PublicRandom;
     use proptest::prelude::*;
@@ -180,7 +232,7 @@ mod tests {
 
     /// Every weight there was, halved exactly.
     #[derive(Default)]
-    struct Exact(HashMap<IpAddr, f64>, f64);
+    struct Exact(HashMap<(u32, u32), f64>, f64);
 
     impl Exact {
         fn tick(&mut self) {
@@ -238,12 +290,12 @@ mod tests {
                 let n = if n.is_multiple_of(2) { n >> 32 & 15 } else { n >> 32 & 0x3fff } as u32;
                 let (from, weight) = (source(n << 9, is_v6), 100 + n % 1400);
                 sketch.grant(from, 1, weight, now);
-                *exact.0.entry(prefixes(from)[0]).or_default() += f64::from(weight);
+                *exact.0.entry((n, 0)).or_default() += f64::from(weight);
                 exact.1 += f64::from(weight);
             }
             let bound = core::f64::consts::E / 1024.0 * exact.1 + 2.0;
-            let beyond = |(from, weight): &(&IpAddr, &f64)| {
-                let found = f64::from(sketch.estimate(**from, 1, now).narrow);
+            let beyond = |((n, _), weight): &(&(u32, u32), &f64)| {
+                let found = f64::from(sketch.estimate(source(n << 9, is_v6), 1, now).narrow);
                 assert!(found >= **weight);
                 found > **weight + bound
             };

@@ -6,7 +6,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use floodwall_base::{Family, IfIndex, SecretRandom, Steering, WorkerId};
+use floodwall_base::{Family, IfIndex, Instant, SecretRandom, Steering, WorkerId};
 use floodwall_packet::{Pool, Rooms};
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
@@ -16,7 +16,9 @@ use crate::demux::{
     Demux, Hold, Key, Kind, Probe, TableFull, V4, V6, addr, bits, canonical, is_group,
     is_link_scope, zone_of,
 };
+use crate::drops::{Cause, Drops, Refused};
 use crate::ephemeral;
+use crate::fair::{Demand, FairShare};
 use crate::groups::Joined;
 use crate::icmp_error::{IcmpError, IcmpVerdict, Quote};
 use crate::id::{SocketClosed, SocketId};
@@ -40,6 +42,15 @@ pub struct Udp<I: Intake = LocalIntake> {
     pub(crate) ready: Ready,
     /// What still fits into each socket, by its place.
     pub(crate) rooms: Arc<Rooms>,
+    /// Who has had much of a socket that fills up.
+    pub(crate) fair: FairShare,
+    pub(crate) drops: Drops,
+    /// Sockets that have refused something since somebody asked.
+    pub(crate) refusing: Ready,
+    /// Some socket wants to be told more than what a datagram says.
+    pub(crate) tells: bool,
+    /// When this round began.
+    pub(crate) now: Instant,
     pub(crate) free: Vec<u32>,
     /// Places that all shards share, for whoever allots them.
     pub(crate) shared_free: Vec<u32>,
@@ -65,7 +76,7 @@ pub(crate) struct Body<I> {
     pub(crate) error: Option<IcmpError>,
     pub(crate) intake: I,
     pub(crate) send: Allowance,
-    pub(crate) drops: u64,
+    pub(crate) demand: Demand,
     pub(crate) settings: SocketSettings,
     /// Boxed, for few have any, and a vector's spare values would be taken for the above.
     #[expect(clippy::box_collection, reason = "as said")]
@@ -91,7 +102,15 @@ impl<I: Intake> Body<I> {
         let intake = I::open(pool, settings.receive_bytes, rooms, index);
         let intake = intake.ok_or(OpenError::NoAccount)?;
         let send = Allowance::open(pool, settings.send_bytes).ok_or(OpenError::NoAccount)?;
-        Ok(Self { intake, send, settings, error: None, drops: 0, groups: None, report: None })
+        Ok(Self {
+            intake,
+            send,
+            settings,
+            error: None,
+            demand: Demand::default(),
+            groups: None,
+            report: None,
+        })
     }
 }
 
@@ -191,7 +210,14 @@ impl<I: Intake> Udp<I> {
     #[must_use]
     pub fn with_intake(config: &UdpConfig, random: &mut SecretRandom) -> Self {
         let (own, all) = (config.sockets_max, config.sockets_max + config.shared_max);
+        let mut fair = FairShare::new(random.hash_key());
+        fair.set_on(config.fair_drop);
         let mut udp = Self {
+            fair,
+            drops: Drops::new(all),
+            refusing: Ready::new(all),
+            tells: false,
+            now: Instant::ORIGIN,
             demux: Demux::new(all, random),
             sockets: Vec::with_capacity(all),
             ready: Ready::new(all),
@@ -224,6 +250,7 @@ impl<I: Intake> Udp<I> {
         self.sockets.push(Socket { generation: 1, body: None });
         self.demux.grow();
         self.ready.grow();
+        self.refusing.grow();
         self.sockets.len() as u32 - 1
     }
 
@@ -241,8 +268,10 @@ impl<I: Intake> Udp<I> {
             return Err(OpenError::TooMany(self.config.sockets_max));
         }
         let index = self.free.last().copied().unwrap_or(self.sockets.len() as u32);
+        self.tells |= settings.timestamps || settings.drop_count;
         let body = Body::open(pool, settings, &self.rooms, index)?;
         let index = self.free.pop().unwrap_or_else(|| self.grow());
+        self.drops.begin(index);
         let generation = self.sockets.get_mut(index as usize).map_or(0, |socket| {
             socket.body = Some(body);
             socket.generation
@@ -265,6 +294,7 @@ impl<I: Intake> Udp<I> {
         let waiting = self.body(id)?.intake.len();
         self.demux.leave(id.index);
         self.ready.remove(id.index);
+        self.refusing.remove(id.index);
         if let Some(socket) = self.sockets.get_mut(id.index()) {
             socket.generation = socket.generation.wrapping_add(1);
             socket.body = None;
@@ -321,8 +351,9 @@ impl<I: Intake> Udp<I> {
             Some(iface) if is_link_scope(address) || is_group(address) => zone_of(iface),
             _ => 0,
         };
-        let reuse = settings.reuse_address;
-        Ok(Hold { local: address, zone, port: local.port(), families, reuse })
+        let spread = settings.spread_flows;
+        let reuse = settings.reuse_address || spread;
+        Ok(Hold { local: address, zone, port: local.port(), families, reuse, spread })
     }
 
     /// The hold with a port that it may have.
@@ -481,15 +512,18 @@ impl<I: Intake> Udp<I> {
     /// It is closed.
     pub fn set_settings(&mut self, id: SocketId, new: SocketSettings) -> Result<(), SocketClosed> {
         let bound = self.demux.key(id.index).kind != Kind::Unbound;
+        self.tells |= new.timestamps || new.drop_count;
         let body = self.body_mut(id)?;
         let old = &body.settings;
-        let fixed = (old.family, old.v6_only, old.reuse_address);
+        let fixed = (old.family, old.v6_only, old.reuse_address, old.spread_flows);
         body.intake.set_limit(new.receive_bytes);
         body.send.set_limit(new.send_bytes);
         body.settings = new;
         body.settings.family = fixed.0;
         if bound {
-            (body.settings.v6_only, body.settings.reuse_address) = (fixed.1, fixed.2);
+            let settings = &mut body.settings;
+            (settings.v6_only, settings.reuse_address) = (fixed.1, fixed.2);
+            settings.spread_flows = fixed.3;
         }
         Ok(())
     }
@@ -508,7 +542,38 @@ impl<I: Intake> Udp<I> {
     /// It is closed.
     pub fn queue(&self, id: SocketId) -> Result<(usize, u64, u64), SocketClosed> {
         let body = self.body(id)?;
-        Ok((body.intake.len(), body.intake.charged(), body.drops))
+        let refused = self.drops.of(id.index());
+        Ok((body.intake.len(), body.intake.charged(), refused.total()))
+    }
+
+    /// What the socket refused since it was opened, and why.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn refused(&self, id: SocketId) -> Result<Refused, SocketClosed> {
+        self.body(id).map(|_| self.drops.of(id.index()))
+    }
+
+    /// Takes the next socket that has refused something since it was last taken here, and all that
+    /// it refused. Constant time.
+    pub fn next_refusing(&mut self) -> Option<(SocketId, Refused)> {
+        let index = self.refusing.take()?;
+        let generation = self.sockets.get(index as usize)?.generation;
+        Some((SocketId { index, generation }, self.drops.of(index as usize)))
+    }
+
+    /// Counts a refusal.
+    #[inline]
+    pub(crate) fn refuse(&mut self, index: u32, cause: Cause) {
+        self.drops.count(index, cause);
+        self.refusing.mark(index);
+    }
+
+    /// What happens next happens at `now`: a round begins.
+    #[inline]
+    pub const fn begin(&mut self, now: Instant) {
+        self.now = now;
+        self.fair.begin(now);
     }
 
     /// True bytes of the socket that are on their way out.

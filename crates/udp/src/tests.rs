@@ -1,5 +1,6 @@
 //! Behaviour of the whole crate through its public face: fixtures for the files beside.
 
+mod adversarial;
 mod bind;
 mod delivery;
 mod group;

@@ -5,10 +5,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{Family, PublicRandom};
+use floodwall_base::{Counter, Family, PublicRandom};
 use floodwall_packet::Engine;
 use floodwall_stack::remote::{Remote, RemoteConfig, UdpHandle};
-use floodwall_tests::{Rig, bytes_of, ethernet_config};
+use floodwall_tests::{Rig, bytes_of, craft, ethernet_config};
 use floodwall_udp::SocketSettings;
 
 /// Sockets of each host.
@@ -149,5 +149,35 @@ fn the_same_seed_makes_the_same_run() {
     for family in [Family::V4, Family::V6] {
         assert_eq!(run(7, family, true), run(7, family, true));
         assert_ne!(run(7, family, true), run(8, family, true));
+    }
+}
+
+/// A program that stops to read costs what its socket holds; what else came is refused, told by
+/// reason, and with each datagram that is read later.
+#[test]
+fn a_program_that_does_not_read_is_told_what_was_refused() {
+    for family in [Family::V4, Family::V6] {
+        let mut host = Host::new(1, 2, family);
+        let free = host.rig.pool.available();
+        let handle = host.bind(PORT);
+        let from = SocketAddr::new(craft::addr(family, 2), 9);
+        let frame = craft::from_peer(&craft::udp(from, handle.local_addr(), &[7; 32]));
+        for _ in 0..1000 {
+            host.arrive(&frame);
+        }
+        let refused = handle.refused();
+        assert!(refused.over_share > 0 && refused.challenged == 0, "{refused:?}");
+        let mut read = 0;
+        let mut buffer = [0; 64];
+        while let Ok(received) = handle.try_recv_from(&mut buffer) {
+            assert_eq!((received.len, received.dropped), (32, 0), "it did not ask");
+            read += 1;
+        }
+        assert_eq!(read + refused.total(), 1000, "{refused:?}");
+        assert_eq!(host.rig.pool.available(), free, "all charges and all memory return");
+        let counters = host.rig.stats().counters;
+        let rcvbuf = [Counter::UdpRcvbufErrors, Counter::Udp6RcvbufErrors];
+        assert_eq!(rcvbuf.map(|c| counters.of(c)).iter().sum::<u64>(), refused.total());
+        assert!(host.rig.conservation().holds());
     }
 }

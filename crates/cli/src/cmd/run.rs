@@ -246,6 +246,8 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
     let tcp_connections_max = if tcp { TCP_CONNECTIONS } else { 0 };
     let plain = settings.transit.of_host();
     let routes_max = settings.routes.as_ref().map_or(plain.routes_max, |routes| routes.value);
+    let udp_fair_drop = settings.udp_fair_drop.as_ref().is_none_or(|on| on.value);
+    let plain = StackConfig { udp_fair_drop, ..plain };
     StackConfig { interfaces, stable_secret, routes_max, tcp_connections_max, ..plain }
 }
 

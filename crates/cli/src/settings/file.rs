@@ -28,6 +28,7 @@ const TOP: &[&str] = &[
     "routes",
     "service",
     "socket",
+    "udp_fair_drop",
     "workers",
 ];
 const INTERFACE: &[&str] = &[
@@ -186,6 +187,7 @@ impl Walk<'_> {
         settings.record = self.read(table, ("", "record"), text, path_word);
         settings.socket = self.read(table, ("", "socket"), text, path_word);
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);
+        settings.udp_fair_drop = self.read(table, ("", "udp_fair_drop"), truth, Ok);
         settings.transit = HostTransit {
             forwarding: self.read(table, ("", "forwarding"), forwarding, Ok),
             martians: self.read(table, ("", "martians"), text, |t| transit::martians(&t)),

@@ -128,6 +128,7 @@ fn workers_and_their_cores_are_read_from_either() {
     let isolate = of("panic = \"isolate\"").on_panic.unwrap().value;
     assert_eq!(isolate, floodwall_dispatch::OnPanic::Isolate);
     assert_eq!(of("panic = \"isolate\"\nworkers = 2").worker_count(), 2, "among several, too");
+    assert!(!of("udp_fair_drop = false").udp_fair_drop.unwrap().value);
     let flags = ["--workers=2", "--cores=5,7", "--panic=end"];
     let settings = both(&format!("workers = 9\n{interface}"), &flags).unwrap();
     assert_eq!((settings.worker_count(), settings.cores.unwrap().value), (2, vec![5, 7]));

@@ -408,6 +408,7 @@ impl Stack {
             }
             Verdict::Dropped(copy, reason) => self.die(copy, reason),
             Verdict::PortUnreachable(copy) => self.die(copy, DropReason::UdpNoPort),
+            Verdict::Challenged { packet, .. } => self.die(packet, DropReason::UdpChallenged),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! How much of everything there is for programs on other threads.
 
-use floodwall_base::limits;
+use floodwall_base::{NumaNode, limits};
+
+/// Memory nodes at most.
+const NODES_MAX: usize = 64;
 
 /// What [`Remote::new`](super::Remote::new) allocates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,12 +14,24 @@ pub struct RemoteConfig {
     pub connections_max: usize,
     /// Workers of the host: each gets a [`RemoteShard`](super::RemoteShard).
     pub workers: usize,
+    /// Memory nodes of the machine that the workers run on, in equal groups: each has queues of its
+    /// own towards every socket. More than the machine has is allowed, for tests.
+    pub nodes: usize,
     /// Lanes from which programs take memory to send from: two for each core that they run on.
     pub lanes: usize,
     /// Frames of 256 bytes for sending, in all.
     pub small: usize,
     /// Frames for sending, in all.
     pub frames: usize,
+}
+
+impl RemoteConfig {
+    /// The node of a worker.
+    #[must_use]
+    pub fn node_of(&self, worker: usize) -> NumaNode {
+        let (nodes, workers) = (self.nodes.clamp(1, NODES_MAX), self.workers.max(1));
+        NumaNode((worker.min(workers - 1) * nodes / workers) as u8)
+    }
 }
 
 impl Default for RemoteConfig {
@@ -26,6 +41,7 @@ impl Default for RemoteConfig {
             sockets_max: limits::REMOTE_SOCKETS_MAX,
             connections_max: 0,
             workers: 1,
+            nodes: 1,
             lanes: limits::REMOTE_LANES,
             small: 8192,
             frames: 4096,

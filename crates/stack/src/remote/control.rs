@@ -183,6 +183,9 @@ impl Stack {
     pub(crate) fn deliver_to_programs(&mut self, cx: &mut Cx<'_>) {
         self.deliver_streams(cx);
         let Some(remote) = &mut self.remote else { return };
+        while let Some((socket, refused)) = self.udp.next_refusing() {
+            remote.refused(socket, refused);
+        }
         while let Some(socket) = self.udp.next_ready() {
             // The stack's own sockets are asked by their applications.
             if !remote.serves(socket) {

@@ -17,13 +17,13 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use floodwall_packet::PacketList;
 use floodwall_sync::WakerCell;
 use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError};
 use floodwall_sync::mailbox::Bits;
-use floodwall_udp::{GroupFilter, Received, ReceivedPacket, SocketSettings};
+use floodwall_udp::{GroupFilter, Received, ReceivedPacket, Refused, SocketSettings};
 
 use super::errno::Errno;
 use super::request::{Ask, Asked, Ends, Request, question};
@@ -46,6 +46,8 @@ pub struct UdpHandle {
     /// True bytes that may be on their way out.
     pub(super) send_bytes: AtomicU32,
     pub(super) facts: Mutex<Facts>,
+    /// Datagrams tell how many were refused.
+    drop_count: AtomicBool,
     reading: Waiters,
     writing: Waiters,
 }
@@ -84,6 +86,7 @@ impl UdpHandle {
             read: Mutex::new(PacketList::new()),
             write: Mutex::new(()),
             send_bytes: AtomicU32::new(send_bytes),
+            drop_count: AtomicBool::new(settings.drop_count),
             facts: Mutex::new(Facts { ends, settings }),
             reading: Waiters::default(),
             writing: Waiters::default(),
@@ -207,7 +210,19 @@ impl UdpHandle {
     /// `WouldBlock`; an ICMP error, once; `BrokenPipe` where the stack has stopped.
     #[inline]
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        self.read(|list| copy_first(list, buffer)).unwrap_or_else(would_block)
+        let mut received = self.read(|list| copy_first(list, buffer));
+        self.tell_drops(&mut received);
+        received.unwrap_or_else(would_block)
+    }
+
+    /// Adds what was refused until now, where the socket asked for that.
+    #[inline]
+    fn tell_drops(&self, received: &mut Option<io::Result<Received>>) {
+        if self.drop_count.load(Ordering::Relaxed)
+            && let Some(Ok(received)) = received
+        {
+            received.dropped = self.refused().total() as u32;
+        }
     }
 
     /// As [`UdpHandle::try_recv_from`], and registers the task where nothing is there. Of several
@@ -218,7 +233,11 @@ impl UdpHandle {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<Received>> {
-        self.poll_read(cx, |list| copy_first(list, buffer))
+        self.poll_read(cx, |list| copy_first(list, buffer)).map(|received| {
+            let mut received = Some(received);
+            self.tell_drops(&mut received);
+            received.unwrap_or_else(would_block)
+        })
     }
 
     /// As [`UdpHandle::try_recv_from`], and leaves the datagram where it is.
@@ -284,6 +303,15 @@ impl UdpHandle {
             // A newer one stays.
             let _ = slot.error.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed);
         }
+    }
+
+    /// What the workers refused for this socket since it was bound, and why: their counters, each
+    /// worker's own, summed. A round behind at most.
+    #[must_use]
+    pub fn refused(&self) -> Refused {
+        let mut all = Refused::default();
+        self.shared.refused.iter().for_each(|drops| all += drops.of(self.id.index as usize));
+        all
     }
 
     /// Takes the pending error, as `SO_ERROR` does.
@@ -390,11 +418,14 @@ impl UdpHandle {
     }
 
     fn noted(&self, settings: SocketSettings, ends: Ends) {
+        self.drop_count.store(settings.drop_count, Ordering::Relaxed);
         self.set_send_bytes(u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
         let mut facts = lock(&self.facts);
         let old = &facts.settings;
         let fixed = (old.family, old.v6_only, old.reuse_address);
+        let spread_flows = old.spread_flows;
         facts.settings = settings;
+        facts.settings.spread_flows = spread_flows;
         (facts.settings.family, facts.settings.v6_only, facts.settings.reuse_address) = fixed;
         facts.ends = ends;
     }

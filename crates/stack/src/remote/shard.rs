@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-use floodwall_base::{Counters, Instant, limits};
+use floodwall_base::{Counters, Instant, NumaNode, limits};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::mailbox::Bits;
-use floodwall_udp::SocketId;
+use floodwall_udp::{Refused, SocketId};
 
 use super::command::{Change, Command};
 use super::errno::Errno;
@@ -64,6 +64,8 @@ pub(super) struct Local {
 pub struct RemoteShard {
     pub(super) shared: Arc<Shared>,
     pub(super) worker: usize,
+    /// Whose queues it pushes to.
+    node: NumaNode,
     /// The control shard's.
     pub(super) requests: Option<Receiver<Request>>,
     pub(super) locals: Box<[Local]>,
@@ -101,7 +103,7 @@ pub struct RemoteShard {
 impl RemoteShard {
     pub(super) fn new(
         shared: Arc<Shared>,
-        worker: usize,
+        (worker, node): (usize, NumaNode),
         requests: Option<Receiver<Request>>,
         desk: Receiver<TcpRequest>,
     ) -> Self {
@@ -110,6 +112,7 @@ impl RemoteShard {
         let free = if requests.is_some() { slots } else { 0 };
         Self {
             worker,
+            node,
             requests,
             locals: (0..slots).map(|_| Local::default()).collect(),
             slot_of: Vec::new(),
@@ -190,8 +193,23 @@ impl RemoteShard {
         if let Some(local) = self.locals.get_mut(slot.index as usize) {
             (local.socket, local.limit) = (Some(socket), limit);
         }
+        self.tell_refused(slot.index, Refused::default());
         if let Some(place) = self.slot_of.get_mut(socket.index()) {
             *place = slot.index;
+        }
+    }
+
+    /// Shows programs what this worker has refused for a slot.
+    fn tell_refused(&self, index: u32, refused: Refused) {
+        if let Some(drops) = self.shared.refused.get(self.worker) {
+            drops.set(index, refused);
+        }
+    }
+
+    /// The same, of a socket; nothing where it is the stack's own.
+    pub(super) fn refused(&self, socket: SocketId, refused: Refused) {
+        if let Some(index) = self.slot_of.get(socket.index()).filter(|index| **index != NONE) {
+            self.tell_refused(*index, refused);
         }
     }
 
@@ -262,6 +280,7 @@ impl RemoteShard {
         Self {
             shared: Arc::clone(&self.shared),
             worker: self.worker,
+            node: self.node,
             requests: self.requests.take(),
             locals: take(&mut self.locals),
             slot_of: take(&mut self.slot_of),
@@ -370,7 +389,7 @@ impl RemoteShard {
         }
         counters.add(floodwall_base::Counter::UdpInDatagrams, news.v4);
         counters.add(floodwall_base::Counter::Udp6InDatagrams, news.packets.len() as u64 - news.v4);
-        if slot.rx.push(news.packets, bits).has(Bits::WAIT) {
+        if slot.rx.push(self.node, news.packets, bits).has(Bits::WAIT) {
             self.wakes.gather(slot.read_group.load(Ordering::Relaxed), slot.reader.take());
         }
         true

@@ -14,7 +14,7 @@ use floodwall_base::{WorkerId, limits};
 use floodwall_packet::{Lane, Pool, PoolConfig, PoolError, Region};
 use floodwall_sync::{CachePadded, Doorbell, Ring, WakerCell};
 use floodwall_tcp::Settings;
-use floodwall_udp::SocketSettings;
+use floodwall_udp::{Drops, SocketSettings};
 
 use super::config::RemoteConfig;
 use super::errno::Errno;
@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) slots: Box<[Slot]>,
     pub(super) bells: Box<[CachePadded<Bell>]>,
     pub(super) groups: Groups,
+    /// Of each worker, what it refused for each slot.
+    pub(super) refused: Box<[CachePadded<Drops>]>,
     /// Slots whose writers wait for memory, first come first served.
     pub(super) dry: CachePadded<Doorbell>,
     /// Slots that every shard has forgotten.
@@ -211,7 +213,8 @@ impl Remote {
         let (tcp, mut desks) = TcpShared::new(workers, config.connections_max);
         let bell = || CachePadded::new(Bell { bell: Doorbell::new(), alarm: OnceLock::new() });
         let shared = Arc::new(Shared {
-            slots: (0..sockets_max).map(|_| Slot::new()).collect(),
+            slots: (0..sockets_max).map(|_| Slot::new(config.nodes.max(1))).collect(),
+            refused: (0..workers).map(|_| CachePadded::new(Drops::new(sockets_max))).collect(),
             bells: (0..workers).map(|_| bell()).collect(),
             groups: Groups::new(workers, sockets_max + config.connections_max),
             dry: CachePadded::new(Doorbell::new()),
@@ -226,7 +229,10 @@ impl Remote {
         let shards = desks
             .drain(..)
             .enumerate()
-            .map(|(worker, desk)| RemoteShard::new(Arc::clone(&shared), worker, asked.take(), desk))
+            .map(|(worker, desk)| {
+                let node = config.node_of(worker);
+                RemoteShard::new(Arc::clone(&shared), (worker, node), asked.take(), desk)
+            })
             .collect();
         Ok((Self { shared }, shards))
     }

@@ -1,10 +1,10 @@
 //! A slot: what one socket's program and its workers share, 128 bytes.
 //!
 //! Line A is written by the program (the worker takes, and gives credit), line B by workers (the
-//! program takes). Slots are allocated at the start and used again under another generation.
+//! program takes); where the host has more memory nodes, each further one has a line of its own. Slots are allocated at the start and used again under another generation.
 //! Invariant: between a slot's close and its next use both mailboxes are empty and without flags.
 
-use floodwall_packet::PacketMailbox;
+use floodwall_packet::{NodeQueues, PacketMailbox};
 use floodwall_sync::mailbox::Bits;
 use floodwall_sync::shim::atomic::{AtomicU8, AtomicU32, Ordering};
 use floodwall_sync::{Credit, WakerCell};
@@ -44,8 +44,8 @@ pub(super) struct Slot {
     pub(super) writer: WakerCell,
     _rest_of_line_a: [u8; 8],
     // Line B.
-    /// What arrived.
-    pub(super) rx: PacketMailbox,
+    /// What arrived, on whatever node's worker.
+    pub(super) rx: NodeQueues,
     pub(super) reader: WakerCell,
     /// An error's number; given once.
     pub(super) error: AtomicU32,
@@ -56,7 +56,7 @@ pub(super) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 128 && core::mem::offset_of!(Slot, rx) == 64);
 
 impl Slot {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(nodes: usize) -> Self {
         Self {
             tx: PacketMailbox::new(),
             credit: Credit::new(0),
@@ -67,7 +67,7 @@ impl Slot {
             write_group: AtomicU8::new(0),
             writer: WakerCell::new(),
             _rest_of_line_a: [0; 8],
-            rx: PacketMailbox::new(),
+            rx: NodeQueues::new(nodes),
             reader: WakerCell::new(),
             error: AtomicU32::new(0),
             read_group: AtomicU8::new(0),

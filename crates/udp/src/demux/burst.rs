@@ -99,6 +99,10 @@ impl Demux {
     #[inline(always)]
     fn seek_shared(&self, place: u32, probe: &Probe) -> Seek {
         let Some(port) = self.shared.get(place as usize) else { return Seek::NOBODY };
+        if port.spread > 0 {
+            // Which of them it is for is asked at the end.
+            return Seek::new(Way::Many, place, self.hash.connected(probe));
+        }
         let (hash, way) = if port.connected == port.total {
             (self.hash.connected(probe), Way::Flow)
         } else if port.connected > 0 {
@@ -169,6 +173,9 @@ impl Demux {
     /// The socket, if there is one.
     #[inline(always)]
     pub(crate) fn settle(&self, probe: &Probe, seek: Seek) -> u32 {
+        if let Some(port) = self.shared.get(seek.place() as usize).filter(|port| port.spread > 0) {
+            return self.lookup_shared(port, *probe).unwrap_or(NONE);
+        }
         let (guess, sure) = match seek.way() {
             Way::Nobody => return NONE,
             Way::Guess => (seek.hash_or_guess, true),

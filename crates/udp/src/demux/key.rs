@@ -109,10 +109,13 @@ pub(crate) struct Hold {
     pub(crate) port: u16,
     pub(crate) families: u8,
     pub(crate) reuse: bool,
+    /// One of several that are bound alike, among which flows are spread.
+    pub(crate) spread: bool,
 }
 
 impl Hold {
-    pub(crate) const NONE: Self = Self { local: 0, zone: 0, port: 0, families: 0, reuse: false };
+    pub(crate) const NONE: Self =
+        Self { local: 0, zone: 0, port: 0, families: 0, reuse: false, spread: false };
 
     pub(crate) const fn is_wildcard(&self) -> bool {
         self.local == 0

@@ -15,6 +15,8 @@ pub(crate) struct Port {
     /// Sockets that are connected, and that listen to one address.
     pub(crate) connected: u32,
     pub(crate) bound: u32,
+    /// Sockets among which flows are spread.
+    pub(crate) spread: u32,
     /// All sockets, and the exclusive-or of their places: with one left, its place.
     pub(crate) total: u32,
     pub(crate) places: u32,
@@ -36,6 +38,7 @@ impl Port {
         wildcards: [NONE; 2],
         connected: 0,
         bound: 0,
+        spread: 0,
         total: 0,
         places: 0,
         held: [Count { all: 0, exclusive: 0, wildcard: 0, wildcard_exclusive: 0 }; 2],
@@ -62,6 +65,7 @@ impl Port {
         self.places ^= index;
         add(&mut self.connected, key.kind == Kind::Connected);
         add(&mut self.bound, key.kind == Kind::Bound);
+        add(&mut self.spread, hold.spread);
         for (count, family) in self.held.iter_mut().zip([V4, V6]) {
             let here = hold.families & family != 0;
             add(&mut count.all, here);

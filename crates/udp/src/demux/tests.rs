@@ -135,10 +135,10 @@ impl Pair {
             Op::Bind { local, zone, port, reuse } => {
                 let zone = if is_link_scope(local) { zone } else { 0 };
                 let families = if key::is_v4(local) { V4 } else { V6 };
-                self.bind(Hold { local, zone, port, families, reuse });
+                self.bind(Hold { local, zone, port, families, reuse, spread: false });
             }
             Op::BindWildcard { families, port, reuse } => {
-                self.bind(Hold { local: 0, zone: 0, port, families, reuse });
+                self.bind(Hold { local: 0, zone: 0, port, families, reuse, spread: false });
             }
             Op::Connect { socket, local, remote, port, iface } if len > 0 => {
                 self.rekey(socket.index(len), |hold| {
@@ -227,7 +227,7 @@ fn colliding_hashes_end_in_an_error_and_not_in_a_long_probe() {
 fn a_refused_entry_leaves_the_port_as_it_was() {
     let mut pair = Pair::new(200);
     let local = bits("10.0.0.1".parse().unwrap());
-    let hold = Hold { local: 0, zone: 0, port: 9, families: V4, reuse: true };
+    let hold = Hold { local: 0, zone: 0, port: 9, families: V4, reuse: true, spread: false };
     pair.bind(hold);
     pair.bind(hold);
     // Fill the probe path of one key with others that hash alike.
@@ -282,7 +282,7 @@ fn a_burst_finds_what_one_look_up_after_another_finds() {
         let local = if pick.below(8) == 0 { 0 } else { local };
         let zone = if local != 0 && is_link_scope(local) { 1 + pick.below(2) as u32 } else { 0 };
         let families = if v6 { V6 } else { V4 };
-        let hold = Hold { local, zone, port, families, reuse: true };
+        let hold = Hold { local, zone, port, families, reuse: true, spread: false };
         let key = if pick.below(3) > 0 && local != 0 {
             Key::connected(local, port, remote, pick.below(40) as u16, 1 + pick.below(2) as u32)
         } else {

@@ -24,6 +24,8 @@ fn a_datagram_is_read_as_it_was_sent() {
                 to: ip(ours),
                 iface: IfIndex(1),
                 truncated: false,
+                timestamp: None,
+                dropped: 0,
             };
             assert_eq!(received, expected);
         }

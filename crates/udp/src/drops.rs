@@ -1,0 +1,89 @@
+//! `Drops`: how many datagrams each socket of a shard refused, and why.
+//!
+//! Written by the shard's worker where it refuses, in lines that no other worker writes; read by
+//! anyone. A socket that several shards have is counted by each of them, and summed when read.
+//! Invariant: one writer, so that counting is a load and a store; a place's numbers begin again
+//! when a socket is opened there.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What one socket refused since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Refused {
+    /// Because it was full.
+    pub full: u64,
+    /// Because their source was over its share of it.
+    pub over_share: u64,
+    /// Because their source was to prove its address first.
+    pub challenged: u64,
+}
+
+impl Refused {
+    /// All of them: what `SO_RXQ_OVFL` tells.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.full + self.over_share + self.challenged
+    }
+}
+
+impl core::ops::AddAssign for Refused {
+    fn add_assign(&mut self, more: Self) {
+        self.full += more.full;
+        self.over_share += more.over_share;
+        self.challenged += more.challenged;
+    }
+}
+
+/// Why a socket refuses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    Full,
+    OverShare,
+    Challenged,
+}
+
+#[derive(Debug, Default)]
+struct Counts([AtomicU64; 3]);
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Drops(Box<[Counts]>);
+
+impl Drops {
+    /// For so many sockets. Takes 24 bytes each.
+    #[must_use]
+    pub fn new(sockets: usize) -> Self {
+        Self((0..sockets).map(|_| Counts::default()).collect())
+    }
+
+    /// One more. By the worker alone.
+    #[inline]
+    pub(crate) fn count(&self, index: u32, cause: Cause) {
+        let count = self.0.get(index as usize).and_then(|counts| counts.0.get(cause as usize));
+        if let Some(count) = count {
+            count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// The place has a new socket.
+    pub(crate) fn begin(&self, index: u32) {
+        self.set(index, Refused::default());
+    }
+
+    /// A place's numbers are these now. By the worker alone.
+    pub fn set(&self, index: u32, Refused { full, over_share, challenged }: Refused) {
+        let counts = self.0.get(index as usize).map(|counts| &counts.0);
+        for (count, now) in counts.into_iter().flatten().zip([full, over_share, challenged]) {
+            count.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// What a socket refused, by its place ([`SocketId::index`](crate::SocketId::index)).
+    #[must_use]
+    pub fn of(&self, index: usize) -> Refused {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        self.0.get(index).map_or_else(Refused::default, |Counts([full, share, challenged])| {
+            Refused { full: read(full), over_share: read(share), challenged: read(challenged) }
+        })
+    }
+}

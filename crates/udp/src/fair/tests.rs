@@ -1,0 +1,177 @@
+//! Whole floods through a socket that is a number: who keeps what.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::PublicRandom;
+
+use super::*;
+
+const LIMIT: u64 = 212_992;
+const SIZE: u32 = 1024;
+/// What the reader takes in a millisecond.
+const READ: u32 = 50;
+/// How long a flood lasts, in milliseconds.
+const LENGTH: u64 = 4000;
+
+/// Who floods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flood {
+    /// Ten addresses, far from each other.
+    Ten,
+    /// The same, which the socket has answered.
+    TenAnswered,
+    /// Every address of one wide prefix.
+    Network,
+    /// A million prefixes, forged.
+    Million,
+}
+
+fn addr(network: u32, host: u32, is_v6: bool) -> IpAddr {
+    match is_v6 {
+        false => IpAddr::V4(Ipv4Addr::from_bits((network << 8) | (host % 256))),
+        true => IpAddr::V6(Ipv6Addr::from_bits(
+            u128::from(network) << 80 | u128::from(host & 0xffff) << 64 | 1,
+        )),
+    }
+}
+
+/// What light senders lost of what they sent, and what the reader got, while strangers offer ten
+/// times what is read: 40 light ones, 25 datagrams a second each.
+struct Outcome {
+    sent: u32,
+    lost: u32,
+    read: u32,
+}
+
+fn flooded(flood: Flood, honest: Standing, is_v6: bool, is_on: bool) -> Outcome {
+    let mut fair = FairShare::new(HashKey::new(5, 6));
+    fair.set_on(is_on);
+    let (mut queue, mut random) = (VecDeque::new(), PublicRandom::new(1));
+    let mut demand = Demand::default();
+    let (mut sent, mut lost, mut read) = (0, 0, 0);
+    for millisecond in 0..LENGTH {
+        fair.begin(Instant::from_nanos(millisecond * 1_000_000));
+        for n in 0..10 * READ {
+            let word = random.next_u64() as u32;
+            let is_light = n == word % (10 * READ);
+            let source = match flood {
+                _ if is_light => addr(9_000 + 77 * (millisecond as u32 % 40), 1, is_v6),
+                Flood::Ten | Flood::TenAnswered => addr(100 * (1 + word % 10), 3, is_v6),
+                Flood::Network => addr(5, word >> 8, is_v6),
+                Flood::Million => addr(20_000 + word % 1_000_000, 1, is_v6),
+            };
+            let standing = match flood {
+                _ if is_light => honest,
+                Flood::TenAnswered => Standing::Answered,
+                _ => Standing::Stranger,
+            };
+            let used = queue.len() as u64 * u64::from(SIZE);
+            let ask = Ask { source, socket: 1, true_size: SIZE, used, limit: LIMIT };
+            let fits = used + u64::from(SIZE) <= LIMIT;
+            let is_taken = fair.grants(&ask, &mut demand, || standing) && fits;
+            if is_taken {
+                queue.push_back(());
+            }
+            sent += u32::from(is_light);
+            lost += u32::from(is_light && !is_taken);
+        }
+        let before = queue.len();
+        queue.drain(..before.min(READ as usize));
+        read += (before - queue.len()) as u32;
+    }
+    Outcome { sent, lost, read }
+}
+
+#[test]
+fn light_senders_keep_99_in_a_hundred_while_ten_or_a_network_flood_tenfold() {
+    for is_v6 in [false, true] {
+        for flood in [Flood::Ten, Flood::TenAnswered, Flood::Network] {
+            // Those who flood gain nothing by having been answered, if honest ones were too.
+            let honest = match flood {
+                Flood::TenAnswered => Standing::Answered,
+                _ => Standing::Stranger,
+            };
+            let Outcome { sent, lost, read } = flooded(flood, honest, is_v6, true);
+            assert!(sent > 1000 && lost * 100 <= sent, "{flood:?}: {lost} of {sent}");
+            // Fairness costs the reader nothing: there is always something to read.
+            assert!(read >= (LENGTH as u32 - 1) * READ, "{flood:?}: {read} read");
+            let Outcome { sent, lost, .. } = flooded(flood, honest, is_v6, false);
+            assert!(lost * 2 > sent, "without it most are lost: {lost} of {sent}");
+        }
+    }
+}
+
+#[test]
+fn forged_sources_cost_strangers_their_part_and_answered_peers_nothing() {
+    for is_v6 in [false, true] {
+        let Outcome { sent, lost, read } = flooded(Flood::Million, Standing::Answered, is_v6, true);
+        assert!(sent > 1000 && lost * 100 <= sent, "answered: {lost} of {sent}");
+        assert!(read >= (LENGTH as u32 - 1) * READ, "{read} read");
+        // Nobody can tell a stranger from a forger: a tenth of all is read.
+        let Outcome { sent, lost, .. } = flooded(Flood::Million, Standing::Stranger, is_v6, true);
+        assert!(sent - lost >= sent / 14, "strangers: {lost} of {sent}");
+    }
+}
+
+fn ask(used: u64) -> Ask {
+    let source = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    Ask { source, socket: 1, true_size: SIZE, used, limit: LIMIT }
+}
+
+fn share() -> (FairShare, Demand) {
+    (FairShare::new(HashKey::new(5, 6)), Demand::default())
+}
+
+#[test]
+fn the_reserve_is_for_answered_peers_alone() {
+    let (mut fair, mut demand) = share();
+    let full = LIMIT - LIMIT / RESERVE_PART;
+    assert!(!fair.grants(&ask(full), &mut demand, || Standing::Stranger));
+    let count = (0..100).filter(|_| fair.grants(&ask(full), &mut demand, || Standing::Answered));
+    assert!((1..8).contains(&count.count()), "some of the last eighth, not all of it");
+    for _ in 0..100 {
+        assert!(fair.grants(&ask(full), &mut demand, || Standing::Connected));
+    }
+    let (mut fair, mut demand) = share();
+    let beyond = ask(3 * LIMIT / 4 + 1);
+    assert!(fair.grants(&beyond, &mut demand, || Standing::Stranger), "a light stranger");
+}
+
+#[test]
+fn one_sender_alone_has_three_quarters_and_leaves_the_next_its_room() {
+    let (mut fair, mut demand) = share();
+    let mut used = 0;
+    while fair.grants(&ask(used), &mut demand, || Standing::Stranger) {
+        used += u64::from(SIZE);
+    }
+    assert!(used >= 3 * LIMIT / 4 - u64::from(SIZE) && used <= 3 * LIMIT / 4, "{used}");
+    let other = Ask { source: addr(77, 1, false), ..ask(used) };
+    for _ in 0..3 {
+        assert!(fair.grants(&other, &mut demand, || Standing::Stranger));
+    }
+}
+
+/// Where the limit is tiny, or is shrunk below what waits, nothing panics and an empty socket takes
+/// whatever comes.
+#[test]
+fn odd_limits_are_lived_with() {
+    let (mut fair, mut demand) = share();
+    for limit in [0, 1, 2, u64::from(SIZE), u64::MAX] {
+        let ask = Ask { limit, ..ask(0) };
+        assert!(fair.grants(&ask, &mut demand, || Standing::Stranger), "{limit}");
+    }
+    for standing in [Standing::Stranger, Standing::Answered] {
+        let ask = Ask { limit: 1, ..ask(u64::MAX) };
+        assert!(!fair.grants(&ask, &mut demand, || standing));
+    }
+}
+
+#[test]
+fn a_socket_that_is_nearly_empty_counts_nobody() {
+    let (mut fair, mut demand) = share();
+    for _ in 0..1000 {
+        assert!(fair.grants(&ask(LIMIT / 8), &mut demand, || Standing::Stranger));
+    }
+    assert_eq!(fair.sketch.total(Instant::ORIGIN), 0);
+}
