@@ -7,8 +7,8 @@
 //!   however fast, finds most of the room;
 //! * up to seven eighths is for everybody who was granted little lately: the fuller the socket, the
 //!   less that may be, so that what is left is never taken by few;
-//! * the last eighth is for peers that were answered lately, by the same measure: that they are
-//!   known makes them no lighter.
+//! * the last eighth is for peers that were answered lately, by a measure four times as wide: that
+//!   they are known makes them no lighter, but a few at a time may use what is theirs.
 //!
 //! Whom the socket is connected to is never asked. Invariants: it only refuses more than the exact
 //! cap does, never less; where it refuses somebody, that one's estimate or the reserve says so.
@@ -40,10 +40,10 @@ const RESERVE_PART: u64 = 8;
 const NEXT_PART: u64 = 4;
 /// Beside a sender that is alone comes less than this part of what it sends.
 const ALONE_PART: u32 = 8;
-/// Part of the room left that one narrow prefix may have been granted lately.
-const NARROW_PART: u64 = 4;
-/// The same of a wide one.
-const WIDE_PART: u64 = 2;
+/// Part of the room left that a narrow and a wide prefix of strangers may have been granted lately.
+const STRANGERS: (u64, u64) = (4, 2);
+/// The same of answered peers.
+const ANSWERED: (u64, u64) = (1, 1);
 
 /// A datagram that asks to be taken.
 #[derive(Clone, Copy, Debug)]
@@ -154,16 +154,16 @@ impl FairShare {
 
 /// Whether so little was granted lately that the room left allows more.
 fn is_light(ask: &Ask, granted: Granted, standing: Standing) -> bool {
-    let reserve = match standing {
-        Standing::Stranger => ask.limit / RESERVE_PART,
-        _ => 0,
+    let (reserve, (narrow, wide)) = match standing {
+        Standing::Stranger => (ask.limit / RESERVE_PART, STRANGERS),
+        _ => (0, ANSWERED),
     };
     let asked = u64::from(ask.true_size);
     let room = (ask.limit - reserve).checked_sub(ask.used).filter(|room| *room >= asked);
     let Some(room) = room else { return false };
     // Whoever was granted nothing lately may always begin, while there is room.
     let fits = |granted: u32, part| u64::from(granted) + asked <= room.max(4 * asked) / part;
-    fits(granted.narrow, NARROW_PART) && fits(granted.wide, WIDE_PART)
+    fits(granted.narrow, narrow) && fits(granted.wide, wide)
 }
 
 #[cfg(test)]
