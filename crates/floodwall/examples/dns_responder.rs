@@ -85,8 +85,8 @@ impl Cookies {
     fn option(query: &[u8]) -> Option<(usize, &[u8])> {
         let opt = question_end(query)?;
         // The only record behind the question: of the root's name, type, size, and so on.
-        let [0, t0, t1, _, _, _, _, _, _, _, _] = *query.get(opt..)?.first_chunk()?;
-        if u16::from_be_bytes([t0, t1]) != OPT {
+        let [name, t0, t1, ..]: [u8; 11] = *query.get(opt..)?.first_chunk()?;
+        if name != 0 || u16::from_be_bytes([t0, t1]) != OPT {
             return None;
         }
         let [c0, c1, l0, l1] = *query.get(opt + 11..)?.first_chunk()?;
