@@ -7,6 +7,7 @@
 //! theirs is queued. `dns_responder kernel 192.0.2.1:53` is the same server on the kernel's socket,
 //! and `dns_responder flood 192.0.2.1:53 20000 5 SOURCE...` a flood of so many questions a second,
 //! for so many seconds, out of those addresses of this machine.
+#![expect(clippy::disallowed_methods, reason = "a program reads clocks and waits")]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -223,8 +223,8 @@ fn who_asks_is_told_when_a_datagram_came_and_how_many_were_refused() {
 /// Sockets that spread flows: each flow has one, all of them some, and triage says the same.
 #[test]
 fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
-    for n in 0..2 {
-        let (family, _, to) = at(n);
+    for (family, ours, peer, _) in FAMILIES {
+        let to = end(ours, 53);
         for wildcard in [true, false] {
             let mut bench = Bench::new();
             let any = if family == Family::V4 { "0.0.0.0" } else { "::" };
@@ -243,7 +243,7 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
             let mut of_flow = Vec::new();
             for round in 0..2 {
                 for port in 1000..1200 {
-                    let from = SocketAddr::new(ip(FAMILIES[n].2), port);
+                    let from = SocketAddr::new(ip(peer), port);
                     let Verdict::Delivered { socket, .. } = bench.arrive(from, to, b"x") else {
                         panic!("not delivered");
                     };
@@ -264,15 +264,15 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
             let mut settings = bench.udp.settings(full).unwrap().clone();
             settings.receive_bytes = 1;
             bench.udp.set_settings(full, settings).unwrap();
-            drop(bench.arrive(SocketAddr::new(ip(FAMILIES[n].2), 1000), to, b"x"));
+            drop(bench.arrive(SocketAddr::new(ip(peer), 1000), to, b"x"));
             for port in 1000..1200 {
-                let from = SocketAddr::new(ip(FAMILIES[n].2), port);
+                let from = SocketAddr::new(ip(peer), port);
                 let refusable = bench.udp.classify(from, to, IfIndex(1)) == Triage::Refusable;
                 assert_eq!(refusable, of_flow[usize::from(port) - 1000] == full, "{port}");
             }
             bench.udp.close(full).unwrap();
             assert!(matches!(
-                bench.arrive(SocketAddr::new(ip(FAMILIES[n].2), 1000), to, b"x"),
+                bench.arrive(SocketAddr::new(ip(peer), 1000), to, b"x"),
                 Verdict::Delivered { .. }
             ));
         }
