@@ -12,4 +12,5 @@ pub mod lazy_quiescence;
 pub mod pulldown;
 pub mod pullup;
 pub mod pullup2;
+pub mod route_cache;
 pub mod scratch;

@@ -8,6 +8,7 @@ use crate::progress::Progress;
 pub mod fib_gc;
 pub mod grace_period;
 pub mod header_pull;
+pub mod route_flood;
 pub mod starvation;
 pub mod syn_flood;
 
@@ -36,6 +37,7 @@ const EXPERIMENTS: &[&dyn Experiment] = &[
     &fib_gc::FibGc,
     &grace_period::GracePeriod,
     &header_pull::HeaderPull,
+    &route_flood::RouteFlood,
     &starvation::Starvation,
     &syn_flood::SynFlood,
 ];

@@ -47,8 +47,10 @@ fn the_same_seed_gives_the_same_numbers() {
 
 #[test]
 fn every_claim_fails_on_a_result_that_breaks_it_and_only_that_claim() {
-    use floodwall_lab::experiments::{header_pull::HeaderPull, starvation::Starvation};
-    for experiment in [&HeaderPull as &dyn Experiment, &Starvation] {
+    use floodwall_lab::experiments::{
+        header_pull::HeaderPull, route_flood::RouteFlood, starvation::Starvation,
+    };
+    for experiment in [&HeaderPull as &dyn Experiment, &RouteFlood, &Starvation] {
         each_claim_fails_alone(experiment);
     }
 }

@@ -13,6 +13,7 @@ use crate::cmd::cost::CostArgs;
 use crate::cmd::drill::DrillArgs;
 #[cfg(feature = "lab")]
 use crate::cmd::lab::LabArgs;
+use crate::cmd::pktgen::PktgenArgs;
 use crate::exit::EXIT_CODES;
 
 /// A network stack in user space that keeps serving under flood.
@@ -42,6 +43,11 @@ pub(crate) enum Command {
     Route(RouteArgs),
     /// Add, remove or show rules of a running instance, in the words of ip(8)
     Rule(RouteArgs),
+    /// Show neighbours of a running instance, keep, forget or flush them, in the words of ip(8)
+    #[command(visible_aliases = ["neighbor", "neighbour", "n"])]
+    Neigh(NeighArgs),
+    /// Send what the classic packet generator's script says, and count what comes back
+    Pktgen(PktgenArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
     /// Flood a host of its own, and judge what it promises: no root, no device
@@ -94,7 +100,7 @@ Without an address, DHCP servers and IPv6 routers of the link are asked:
   [[interface]]
   device = \"tap:fw0\"   # dhcp, accept_ra and autoconf = true or false say otherwise
 
-A router of two networks passes packets for others on (routes: `floodwall route add`):
+A router of two networks passes packets for others on:
   forwarding = true      # or \"ipv4\", \"ipv6\"; martians = \"registry\" for RFC 6890's whole list
   [[interface]]
   device = \"packet:eth0\"
@@ -105,6 +111,7 @@ A router of two networks passes packets for others on (routes: `floodwall route 
   [[interface]]
   device = \"packet:eth1\"
   address = [\"10.1.0.1/24\", \"fd01::1/64\"]
+  route = [\"192.0.2.0/24 via 10.1.0.2\", \"default via fd01::2\"] # more: `floodwall route add`
 
 Where both are given, the file is read first; flags replace its single values and add to its
 lists. Flags of an interface mean the one that --device names, or the file's only one.";
@@ -130,6 +137,9 @@ pub(crate) struct RunArgs {
     /// A router on the link, for a default route; repeat for the other family
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) gateway: Vec<String>,
+    /// What lies behind this link: PREFIX via ROUTER, or a prefix alone; repeat for more
+    #[arg(long, value_name = "PREFIX [via ADDRESS]")]
+    pub(crate) route: Vec<String>,
     /// Ask DHCP servers for an IPv4 address, routes and DNS; by default where no address is given
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
@@ -233,6 +243,33 @@ pub(crate) struct LinkArgs {
     #[command(flatten)]
     pub(crate) ask: AskArgs,
     /// set [dev] IFACE up|down, or show [dev IFACE]
+    #[arg(value_name = "WORDS")]
+    pub(crate) words: Vec<String>,
+}
+
+const NEIGH_EXAMPLE: &str = "\
+Examples:
+  floodwall neigh show
+  floodwall neigh -6 show dev fw0 nud reachable
+  floodwall neigh add 10.0.0.7 lladdr 02:00:00:00:00:07 dev fw0
+  floodwall neigh replace fd00::7 lladdr 02:00:00:00:00:08 dev fw0 nud permanent
+  floodwall neigh del 10.0.0.7 dev fw0
+  floodwall neigh flush dev fw0          # all but permanent ones; nud all: these, too";
+
+/// `floodwall neigh`
+#[derive(Debug, Args)]
+#[command(after_help = NEIGH_EXAMPLE)]
+pub(crate) struct NeighArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// IPv4 only
+    #[arg(short = '4', conflicts_with = "v6")]
+    pub(crate) v4: bool,
+    /// IPv6 only
+    #[arg(short = '6')]
+    pub(crate) v6: bool,
+    /// add|replace|change ADDRESS lladdr MAC dev IFACE [nud permanent], del ADDRESS dev IFACE,
+    /// show [ADDRESS] [dev IFACE] [nud STATE], or flush dev IFACE [nud all]
     #[arg(value_name = "WORDS")]
     pub(crate) words: Vec<String>,
 }

@@ -7,7 +7,9 @@ pub(crate) mod cost;
 pub(crate) mod drill;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
+pub(crate) mod neigh;
 pub(crate) mod paper;
+pub(crate) mod pktgen;
 pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod stat;

@@ -10,6 +10,7 @@ mod cmd;
 mod devices;
 mod exit;
 mod hosted;
+mod neighbors;
 mod network;
 mod record;
 mod report;
@@ -49,6 +50,8 @@ fn main() -> ExitCode {
         Command::Link(args) => cmd::address::link(&args),
         Command::Route(args) => cmd::route::route(&args),
         Command::Rule(args) => cmd::route::rule(&args),
+        Command::Neigh(args) => cmd::neigh::neigh(&args),
+        Command::Pktgen(args) => cmd::pktgen::pktgen(&args),
         Command::Check(args) => cmd::check::check(&args),
         Command::Drill(args) => return cmd::drill::drill(&args),
         #[cfg(feature = "lab")]

@@ -179,6 +179,7 @@ pub(crate) fn carry_out(
             let removed = stack.remove_address(iface, addr, now, &mut random);
             removed.map(|()| done).map_err(|error| in_words(error, stack, &dev))
         }
+        Request::Neighbor(words) => crate::neighbors::carry_out(words, stack, now),
         Request::SetLink { dev, up } => {
             let iface = named(stack, &dev)?;
             stack.set_up(iface, up, now, &mut random);
@@ -187,7 +188,7 @@ pub(crate) fn carry_out(
     }
 }
 
-fn named(stack: &Stack, dev: &str) -> Result<IfIndex, String> {
+pub(crate) fn named(stack: &Stack, dev: &str) -> Result<IfIndex, String> {
     stack.interface_named(dev).ok_or_else(|| {
         let all: Vec<_> = stack.interfaces().iter().map(|i| i.name.as_str()).collect();
         format!("there is no interface {dev:?}; there are {}", all.join(", "))

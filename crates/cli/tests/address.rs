@@ -1,4 +1,5 @@
-//! `floodwall address` and `floodwall link` against a running instance on a TAP of its own.
+//! `floodwall address`, `link` and `neigh` against a running instance on a TAP of its own, and
+//! `floodwall pktgen`.
 //!
 //! Needs root, for a network namespace and the TAP; says that it was skipped elsewhere. What wrong
 //! words are told needs nobody.
@@ -124,6 +125,78 @@ fn addresses_come_and_go_in_the_words_of_ip() {
     assert_eq!(running.done("address del 10.0.0.9/24 dev fw0"), "");
     assert_eq!(running.address("10.0.0.9"), None);
     running.end();
+}
+
+#[test]
+fn neighbours_and_routes_stand_in_the_words_of_ip() {
+    if !may() {
+        return;
+    }
+    let routes = ["--address=10.0.0.2/24", "--route=192.0.2.0/24 via 10.0.0.1"];
+    let running = Running::start("neigh", &routes);
+    assert!(running.done("route show").contains("192.0.2.0/24 via 10.0.0.1 dev fw0"));
+    let add = "neigh add 10.0.0.7 lladdr 02:00:00:00:00:07 dev fw0";
+    assert_eq!(running.done(add), "");
+    assert_eq!(running.done("neigh add fd00::7 lladdr 02:00:00:00:00:07 dev fw0"), "");
+    let shown = running.done("neigh show dev fw0");
+    assert!(shown.contains("10.0.0.7 dev fw0 lladdr 02:00:00:00:00:07 PERMANENT\n"), "{shown}");
+    let all: Value = serde_json::from_str(&running.done("neigh -6 show -j")).unwrap();
+    assert_eq!(all.as_array().unwrap().len(), 1);
+    assert_eq!((&all[0]["dst"], &all[0]["state"][0]), (&"fd00::7".into(), &"PERMANENT".into()));
+    for (words, part) in [
+        (add, "10.0.0.7 is known on fw0 already"),
+        ("neigh change 10.0.0.8 lladdr 02:00:00:00:00:08 dev fw0", "10.0.0.8 is not known on fw0"),
+        ("neigh add 10.0.0.2 lladdr 02:00:00:00:00:08 dev fw0", "an address of this host"),
+        ("neigh add 10.0.0.8 lladdr 02:00:00:00:00:08 dev lo", "lo has no link addresses"),
+        ("neigh del 10.0.0.8 dev fw0", "10.0.0.8 is not known on fw0"),
+    ] {
+        let (code, said) = running.refused(words);
+        assert_eq!(code, 2, "{words}");
+        assert!(said.contains(part), "{words}: {said}");
+    }
+    assert_eq!(running.done("neigh replace 10.0.0.7 lladdr 02:00:00:00:00:09 dev fw0"), "");
+    assert!(running.done("neigh show 10.0.0.7").contains("lladdr 02:00:00:00:00:09"));
+    assert_eq!(running.done("neigh flush dev fw0"), "", "permanent ones stay");
+    assert!(running.done("neigh show").contains("10.0.0.7"));
+    assert_eq!(running.done("neigh del 10.0.0.7 dev fw0"), "");
+    assert_eq!(running.done("neigh flush dev fw0 nud all"), "");
+    assert_eq!(running.done("neigh show"), "");
+    running.end();
+}
+
+/// In a network namespace of its own, over its loopback.
+#[test]
+fn the_generator_sends_what_a_script_says_and_only_where_it_may() {
+    const SCRIPT: &str = "#!/bin/sh\nCOUNT=\"count 2000\"\necho \"Configuring $PGDEV\"\n\
+        pgset \"$COUNT\"\npgset \"flag IPDST_RND\"\npgset \"dst_min 127.0.0.1\"\n\
+        pgset \"dst_max 127.0.0.9\"\n";
+    let path = std::env::temp_dir().join(format!("floodwall-pgset-{}.sh", std::process::id()));
+    std::fs::write(&path, SCRIPT).unwrap();
+    let words = "--device packet:lo --address 127.0.0.1/8 --peer 02:00:00:00:00:01 -j";
+    let words: Vec<&str> = words.split(' ').collect();
+    let refused = Command::new(BIN).arg("pktgen").arg(&path).args(&words).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("--i-own-this-network"), "{said}");
+    std::fs::write(&path, SCRIPT.replace("IPDST_RND", "IPDST_ROUND")).unwrap();
+    let wrong = Command::new(BIN).arg("pktgen").arg(&path).args(&words).output().unwrap();
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(said.contains("line 5: `IPDST_ROUND`: is no flag"), "{said}");
+    if may() {
+        std::fs::write(&path, SCRIPT).unwrap();
+        let line = format!(
+            "ip link set lo up && exec {BIN} pktgen {} {}",
+            path.display(),
+            words.join(" ")
+        );
+        let output = Command::new("unshare").args(["--net", "sh", "-c", &line]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("Configuring /proc/net/pktgen/lo"), "{said}");
+        let sent: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&sent["sent"], &sent["frames"]), (&2000.into(), &2000.into()), "{sent}");
+    }
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::error::DrillError;
 use crate::report::GraceReport;
 use crate::server::{Free, View};
 use crate::shards::ShardReport;
+use crate::transit::Crossed;
 
 /// What the worker's loop counts: its own ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,6 +103,17 @@ pub(crate) trait Bench {
         watch: &mut dyn Watch,
     ) -> Result<(Outcome, Duration), DrillError> {
         Ok((self.run(stretch, watch)?, Duration::ZERO))
+    }
+
+    /// A router under floods that offer `load` of what it takes, for `length` each, where the bench
+    /// has one.
+    fn transit(
+        &mut self,
+        _length: Duration,
+        _load: f64,
+        _seed: u64,
+    ) -> Result<Vec<Crossed>, DrillError> {
+        Ok(Vec::new())
     }
 
     /// Lets time pass without anybody sending, until `done` or for `at_most`; returns the last

@@ -34,6 +34,7 @@ mod sim;
 mod stamping;
 mod streams;
 mod tap;
+mod transit;
 mod wire;
 
 use core::time::Duration;

@@ -21,6 +21,7 @@ use crate::progress::Progress;
 use crate::report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
 use crate::scene;
 use crate::server::{Free, Paths};
+use crate::transit::Crossed;
 
 /// The part of the measured capacity that floods offer.
 const LOAD: f64 = 0.6;
@@ -302,6 +303,24 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// A router of its own under floods, where the bench has one.
+    fn transit(&mut self) -> Result<(), DrillError> {
+        let length = self.schedule.phase / 5;
+        self.log.progress.begin("transit", "a router under floods", length);
+        for Crossed { mut phase, violation } in self.bench.transit(length, LOAD, self.seed)? {
+            self.log.looks += 1;
+            if let Some(text) = violation {
+                self.log.violations += 1;
+                self.log.first_violation.get_or_insert(format!("{}: {text}", phase.name));
+            }
+            phase.application_gap_nanos =
+                phase.application_gap_nanos.max(self.log.gap.as_nanos() as u64);
+            self.log.progress.end(&phase);
+            self.phases.push(phase);
+        }
+        Ok(())
+    }
+
     /// Honest clients alone again, step by step. Returns how long it took until some steps in a row
     /// had been as good as the baseline.
     fn recovery(&mut self, before: &AskedBy) -> Result<Option<Duration>, DrillError> {
@@ -426,6 +445,7 @@ pub(crate) fn run(
     }
     run.application()?;
     run.friends()?;
+    run.transit()?;
     let recovery = run.recovery(&before)?;
     let (peace, looks) = (run.bench.now(), run.bench_looks()?);
     let is_back = |look: &Look| {

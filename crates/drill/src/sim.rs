@@ -19,6 +19,7 @@ use crate::error::DrillError;
 use crate::report::GraceReport;
 use crate::server::{Free, Served, ServerConfig};
 use crate::shards::{self, Made, ShardReport};
+use crate::transit::{self, Crossed};
 
 /// How often a snapshot is looked at.
 const STEP: Duration = Duration::from_millis(1);
@@ -42,6 +43,7 @@ pub(crate) struct SimBench {
     link: LinkId,
     /// What the host's work costs, and what floods are planned for.
     costs: [CostTable; 2],
+    server: ServerConfig,
 }
 
 impl SimBench {
@@ -80,7 +82,8 @@ impl SimBench {
         // A host has its links by its first worker.
         let first = hosts.first().copied().unwrap_or(crowd);
         let link = world.connect((crowd, IfIndex(1)), (first, IfIndex(1)), way)?;
-        Ok(Self { world, crowd, hosts, domain: shared, link, costs: [costs, planned] })
+        let (costs, server) = ([costs, planned], config.clone());
+        Ok(Self { world, crowd, hosts, domain: shared, link, costs, server })
     }
 
     fn look(&self) -> Look {
@@ -171,6 +174,16 @@ impl Bench for SimBench {
                 return Ok(look);
             }
         }
+    }
+
+    fn transit(
+        &mut self,
+        length: Duration,
+        load: f64,
+        seed: u64,
+    ) -> Result<Vec<Crossed>, DrillError> {
+        let [costs, _] = self.costs;
+        transit::phases(&self.server, costs, (length, load), seed)
     }
 
     fn shards(&self) -> Vec<ShardReport> {

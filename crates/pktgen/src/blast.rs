@@ -13,12 +13,15 @@ use core::time::Duration;
 
 use floodwall_base::{Instant, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, Round, Triage};
+use floodwall_wire::IpProtocol;
 
 use crate::count::Returned;
 use crate::error::PlanError;
+use crate::latency::Latency;
 use crate::plan::{Content, Plan, Stream};
 use crate::replay;
-use crate::seen::{LOOK_BYTES, see};
+use crate::seen::{LOOK_BYTES, Seen, see};
+use crate::spreads::Kept;
 use crate::stamp::Stamp;
 use crate::station::Station;
 use crate::template::{Shape, Template};
@@ -53,10 +56,9 @@ struct Running {
     next: u64,
     /// When it is meant to leave; `None` when the stream is over, or has not begun.
     due: Option<Instant>,
-    /// Packets that keep their addresses and ports.
-    flow_left: u32,
-    /// The next flow.
-    flow: u64,
+    flows: Kept,
+    /// Times that the packet in the template is sent again.
+    repeats: u32,
 }
 
 /// See the file's head.
@@ -68,6 +70,8 @@ pub struct Blast {
     peer: Option<MacAddr>,
     stats: BlastStats,
     returned: Returned,
+    /// Of stamped datagrams that came back, from when they were meant to leave.
+    latency: Option<Latency>,
     /// Where frames are made that no template holds: as they leave, and before they are cut.
     scratch: [Vec<u8>; 2],
 }
@@ -80,13 +84,14 @@ impl Blast {
     pub fn new(plan: Plan) -> Result<Self, PlanError> {
         plan.check()?;
         let station = Station::new(plan.station)?;
-        let mut scratch = 0;
+        let (mut scratch, mut stamps) = (0, false);
         let mut streams = Vec::with_capacity(plan.streams.len());
         for stream in plan.streams {
             scratch = scratch.max(scratch_bytes(&stream));
             let template = template_of(&stream, &station)?;
-            let (next, due, flow_left, flow) = (0, None, 0, 0);
-            streams.push(Running { stream, template, next, due, flow_left, flow });
+            let (next, due, flows, repeats) = (0, None, Kept::new(&stream), 0);
+            stamps |= stream.stamp;
+            streams.push(Running { stream, template, next, due, flows, repeats });
         }
         Ok(Self {
             station,
@@ -95,6 +100,7 @@ impl Blast {
             peer: None,
             stats: BlastStats::default(),
             returned: Returned::default(),
+            latency: stamps.then(Latency::default),
             scratch: [scratch, scratch].map(Vec::with_capacity),
         })
     }
@@ -109,6 +115,13 @@ impl Blast {
     #[must_use]
     pub const fn returned(&self) -> Returned {
         self.returned
+    }
+
+    /// How long stamped datagrams took to come back, from the time at which each was meant to leave;
+    /// `None` where no stream stamps. Whoever echoes a stamp is believed.
+    #[must_use]
+    pub const fn latency(&self) -> Option<&Latency> {
+        self.latency.as_ref()
     }
 
     /// Whether every stream has sent its last packet.
@@ -130,6 +143,19 @@ impl Blast {
             self.stats.no_peer += skipped;
             running.next = skipped;
             running.due = running.stream.intended(skipped).map(|after| started + after);
+        }
+    }
+
+    /// Notes how long a stamped datagram has taken.
+    fn time(&mut self, seen: &Seen<'_>, now: Instant) {
+        let Some(latency) = &mut self.latency else { return };
+        let Seen::Ip(ip) = seen else { return };
+        if ip.protocol == IpProtocol::UDP
+            && !ip.is_fragment
+            && let Some(stamp) = Stamp::read(ip.udp_payload())
+            && stamp.intended <= now
+        {
+            latency.record(now - stamp.intended);
         }
     }
 
@@ -200,23 +226,23 @@ impl Running {
     fn draw(&mut self, number: u32, intended: Instant, round: &mut Round<'_>) {
         let Some(template) = &mut self.template else { return };
         let (stream, random) = (&self.stream, &mut round.random.public);
-        if self.flow_left == 0 {
-            let (spread, n) = (stream.spread, self.flow);
-            let (src_addr, dst_addr) = stream.draw_addrs(n, random);
-            template.set_src_addr(src_addr);
-            template.set_dst_addr(dst_addr);
-            template.set_src_port(stream.src_ports.draw(spread, n, random));
-            template.set_dst_port(stream.dst_ports.draw(spread, n, random));
-            self.flow += 1;
-            self.flow_left = stream.flow_packets.max(1);
+        if self.repeats > 0 {
+            self.repeats -= 1;
+            return;
         }
-        self.flow_left -= 1;
+        self.repeats = stream.repeats.max(1) - 1;
+        if let Some(ends) = self.flows.next(stream, random) {
+            template.set_src_addr(ends.addrs.0);
+            template.set_dst_addr(ends.addrs.1);
+            template.set_src_port(ends.ports.0);
+            template.set_dst_port(ends.ports.1);
+        }
         if let Content::Tcp(_) = stream.content {
             let numbers = random.next_u64();
             template.set_numbers(numbers as u32, (numbers >> 32) as u32);
         }
         template.set_id(self.next as u16);
-        template.set_payload_len(stream.payload.draw(random));
+        template.set_payload_len(stream.payload.draw(stream.drawn().payload, self.next, random));
         if stream.stamp {
             let stamp = Stamp { stream: number, seq: self.next, intended };
             template.set_payload(0, &stamp.to_bytes());
@@ -258,6 +284,7 @@ impl Engine for Blast {
         for packet in arrived.drain() {
             let seen = see(&packet, self.station.config.medium, &mut scratch);
             self.returned.count(&seen, packet.len());
+            self.time(&seen, round.now);
             self.station.input(&packet, &seen, round);
             spent += 1;
         }

@@ -33,6 +33,9 @@ pub enum PlanError {
     /// Fragment sizes and overlaps come in units of 8 bytes.
     #[error("fragment bytes must be a multiple of 8 above the overlap, itself a multiple of 8")]
     FragmentBytes,
+    /// Flows are kept in memory that is taken at the start.
+    #[error("there may be 1 to {max} flows at a time", max = crate::spreads::FLOWS_MAX)]
+    FlowCount,
     /// An honest client needs a server, and an address of its own in each server's family.
     #[error("the client needs a server, and an address of each server's family")]
     NoAddress,

@@ -11,7 +11,7 @@ use floodwall_base::PublicRandom;
 use floodwall_wire::ipv6_ext::{HEADER_LEN_MIN, emit_options, emit_routing};
 use floodwall_wire::{IpProtocol, Ipv4Header, Ipv6Header, ipv4, ipv6};
 
-use crate::range::SizeRange;
+use crate::range::{SizeRange, Spread};
 
 /// The most bytes that are put in.
 const HEADERS_BYTES_MAX: usize = 4096;
@@ -111,7 +111,7 @@ fn ipv4_options(
     random: &mut PublicRandom,
     out: &mut [u8; IPV4_OPTIONS_MAX],
 ) -> usize {
-    let count = headers.size().draw(random);
+    let count = headers.size().draw(Spread::Random, 0, random);
     let mut len = 0;
     let mut put = |bytes: &[u8]| {
         let Some(to) = out.get_mut(len..len + bytes.len()) else { return false };
@@ -155,7 +155,7 @@ fn ipv6_chain(
     random: &mut PublicRandom,
     out: &mut [u8; HEADERS_BYTES_MAX],
 ) -> (IpProtocol, usize) {
-    let size = headers.size().draw(random);
+    let size = headers.size().draw(Spread::Random, 0, random);
     let out = out.get_mut(..room).unwrap_or_default();
     match headers {
         Headers::Chain(_) => {

@@ -14,6 +14,7 @@ use crate::forge::Forgery;
 use crate::headers::Headers;
 use crate::pace::Pace;
 use crate::range::{AddrRange, PortRange, SizeRange, Spread};
+use crate::spreads::{FLOWS_MAX, Flows, Spreads};
 use crate::stamp::STAMP_BYTES;
 use crate::station::StationConfig;
 
@@ -88,8 +89,14 @@ pub struct Stream {
     pub dst_ports: PortRange,
     /// How addresses and ports are drawn.
     pub spread: Spread,
-    /// How many packets in a row keep their addresses and ports.
+    /// How each of them is drawn, and the payload's size, where they are not drawn alike.
+    pub spreads: Option<Spreads>,
+    /// How many packets keep their addresses and ports: in a row, or of the same one of `flows`.
     pub flow_packets: u32,
+    /// How many flows there are at a time; `None` for one.
+    pub flows: Option<Flows>,
+    /// How many packets in a row are the very same, headers and all; 0 is 1.
+    pub repeats: u32,
     /// Bytes behind the transport header; drawn evenly for each packet.
     pub payload: SizeRange,
     /// Whether the payload begins with a [`Stamp`](crate::Stamp).
@@ -121,7 +128,10 @@ impl Default for Stream {
             src_ports: PortRange { first: 1024, last: 65_535 },
             dst_ports: PortRange::one(9),
             spread: Spread::Random,
+            spreads: None,
             flow_packets: 1,
+            flows: None,
+            repeats: 1,
             payload: SizeRange::one(18),
             stamp: false,
             hop_limit: 64,
@@ -162,6 +172,9 @@ impl Stream {
         self.src_ports.check("src_ports")?;
         self.dst_ports.check("dst_ports")?;
         self.payload.check("payload")?;
+        if self.flows.is_some_and(|flows| !(1..=FLOWS_MAX).contains(&flows.count)) {
+            return Err(PlanError::FlowCount);
+        }
         if self.stamp && self.payload.min < STAMP_BYTES {
             return Err(PlanError::StampTooLong { have: self.payload.min });
         }
@@ -171,10 +184,16 @@ impl Stream {
         if self.fragments.is_none_or(whole) { Ok(()) } else { Err(PlanError::FragmentBytes) }
     }
 
+    /// How everything is drawn.
+    pub(crate) fn drawn(&self) -> Spreads {
+        self.spreads.unwrap_or(Spreads { payload: Spread::Random, ..Spreads::all(self.spread) })
+    }
+
     /// The addresses of flow `n`.
     pub(crate) fn draw_addrs(&self, n: u64, random: &mut PublicRandom) -> (IpAddr, IpAddr) {
-        let src_addr = self.src_addrs.draw(self.spread, n, random);
-        (src_addr, self.dst_addrs.draw(self.spread, n, random))
+        let how = self.drawn();
+        let src_addr = self.src_addrs.draw(how.src_addr, n, random);
+        (src_addr, self.dst_addrs.draw(how.dst_addr, n, random))
     }
 
     /// When packet `i` is meant to leave, from the engine's first call; `None` where there is no

@@ -19,13 +19,53 @@ pub enum Spread {
     Random,
 }
 
-/// All addresses of a prefix.
+/// All addresses of a prefix, or from one to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddrRange {
     /// IPv4.
     V4(Prefix<Ipv4Addr>),
     /// IPv6.
     V6(Prefix<Ipv6Addr>),
+    /// From the first to the last.
+    Span(AddrSpan),
+}
+
+/// The addresses from one to another of the same family, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddrSpan {
+    first: IpAddr,
+    last: IpAddr,
+}
+
+impl AddrSpan {
+    /// From `first` to `last`; `None` where they are of two families, or in the wrong order.
+    #[must_use]
+    pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
+        (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
+    }
+
+    /// How many more than one: 2^128 is no number.
+    fn width(self) -> u128 {
+        bits(self.last) - bits(self.first)
+    }
+
+    fn nth(self, n: u128) -> IpAddr {
+        let at = match self.width().checked_add(1) {
+            Some(count) => bits(self.first) + n % count,
+            None => n,
+        };
+        match self.first {
+            IpAddr::V4(_) => Ipv4Addr::from(at as u32).into(),
+            IpAddr::V6(_) => Ipv6Addr::from(at).into(),
+        }
+    }
+}
+
+fn bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => u128::from(u32::from(addr)),
+        IpAddr::V6(addr) => u128::from(addr),
+    }
 }
 
 impl AddrRange {
@@ -35,6 +75,10 @@ impl AddrRange {
         match self {
             Self::V4(_) => Family::V4,
             Self::V6(_) => Family::V6,
+            Self::Span(span) => match span.first {
+                IpAddr::V4(_) => Family::V4,
+                IpAddr::V6(_) => Family::V6,
+            },
         }
     }
 
@@ -50,6 +94,7 @@ impl AddrRange {
         match self {
             Self::V4(prefix) => nth(prefix, n).to_ip(),
             Self::V6(prefix) => nth(prefix, n).to_ip(),
+            Self::Span(span) => span.nth(n),
         }
     }
 
@@ -68,6 +113,7 @@ impl AddrRange {
         match self {
             Self::V4(prefix) => prefix.len() == Ipv4Addr::BITS as u8,
             Self::V6(prefix) => prefix.len() == Ipv6Addr::BITS as u8,
+            Self::Span(span) => span.first == span.last,
         }
     }
 }
@@ -164,9 +210,13 @@ impl SizeRange {
         if self.min > self.max { Err(PlanError::RangeReversed(name)) } else { Ok(()) }
     }
 
-    pub(crate) fn draw(self, random: &mut PublicRandom) -> usize {
+    pub(crate) fn draw(self, spread: Spread, n: u64, random: &mut PublicRandom) -> usize {
         let count = self.max.saturating_sub(self.min) as u64 + 1;
-        if count == 1 { self.min } else { self.min + random.below(count) as usize }
+        match spread {
+            _ if count == 1 => self.min,
+            Spread::InTurn => self.min + (n % count) as usize,
+            Spread::Random => self.min + random.below(count) as usize,
+        }
     }
 }
 
@@ -189,7 +239,31 @@ mod tests {
         let ports = PortRange { first: 65_530, last: 65_535 };
         assert!((0..100).all(|n| ports.draw(Spread::Random, n, &mut random) >= 65_530));
         let sizes = SizeRange { min: 3, max: 5 };
-        assert!((0..100).all(|_| (3..=5).contains(&sizes.draw(&mut random))));
+        assert!((0..100).all(|_| (3..=5).contains(&sizes.draw(Spread::Random, 0, &mut random))));
+    }
+
+    #[test]
+    fn a_span_is_drawn_from_its_first_to_its_last_and_round() {
+        let addr = |text: &str| text.parse::<IpAddr>().unwrap();
+        let mut random = PublicRandom::new(1);
+        for (first, last) in [("10.0.0.250", "10.0.1.3"), ("fd00::fffe", "fd00::1:7")] {
+            let (first, last) = (addr(first), addr(last));
+            let range = AddrRange::Span(AddrSpan::new(first, last).unwrap());
+            let turn: Vec<_> =
+                (0..11).map(|n| range.draw(Spread::InTurn, n, &mut random)).collect();
+            assert_eq!((turn[0], turn[9], turn[10]), (first, last, first));
+            for n in 0..200 {
+                let drawn = range.draw(Spread::Random, n, &mut random);
+                assert!(first <= drawn && drawn <= last, "{drawn}");
+            }
+            assert_eq!(AddrSpan::new(last, first), None);
+        }
+        let all = AddrSpan::new(addr("::"), addr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
+        assert_eq!(
+            AddrRange::Span(all.unwrap()).nth(u128::MAX).to_string(),
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+        );
+        assert_eq!(AddrSpan::new(addr("10.0.0.1"), addr("fd00::1")), None);
     }
 
     #[test]

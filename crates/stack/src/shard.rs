@@ -263,19 +263,42 @@ impl Stack {
             IpAddr::V4(a) => self.neighbors_v4.set_permanent(iface, a, link_addr, now, &mut waited),
             IpAddr::V6(a) => self.neighbors_v6.set_permanent(iface, a, link_addr, now, &mut waited),
         }?;
-        self.paths.forget();
         // What waited was asked of a neighbour that is another one now.
-        self.stats.pending -= waited.len() as u64;
-        self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);
+        self.neighbors_gone(&waited);
         Ok(())
     }
 
-    /// Forgets all neighbours of an interface, permanent ones too (`ip neigh flush`). What waited
-    /// for them dies. Visits every entry.
+    /// Forgets a neighbour, whatever its state (`ip neigh del`). What waited for it dies. False
+    /// where it is not known.
+    pub fn remove_neighbor(&mut self, iface: IfIndex, addr: IpAddr) -> bool {
+        let mut waited = PacketList::new();
+        let known = match addr {
+            IpAddr::V4(addr) => self.neighbors_v4.remove(iface, addr, &mut waited),
+            IpAddr::V6(addr) => self.neighbors_v6.remove(iface, addr, &mut waited),
+        };
+        self.neighbors_gone(&waited);
+        known
+    }
+
+    /// Forgets all neighbours of an interface, permanent ones too (`ip neigh flush nud all`). What
+    /// waited for them dies. Visits every entry.
     pub fn flush_neighbors(&mut self, iface: IfIndex) {
         let mut waited = PacketList::new();
         self.neighbors_v4.flush(iface, &mut waited);
         self.neighbors_v6.flush(iface, &mut waited);
+        self.neighbors_gone(&waited);
+    }
+
+    /// As [`Stack::flush_neighbors`], but keeps the permanent ones (`ip neigh flush`).
+    pub fn flush_learnt_neighbors(&mut self, iface: IfIndex) {
+        let mut waited = PacketList::new();
+        self.neighbors_v4.flush_learnt(iface, &mut waited);
+        self.neighbors_v6.flush_learnt(iface, &mut waited);
+        self.neighbors_gone(&waited);
+    }
+
+    /// Neighbours were forgotten, and these packets waited for them.
+    fn neighbors_gone(&mut self, waited: &PacketList) {
         self.paths.forget();
         self.stats.pending -= waited.len() as u64;
         self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);

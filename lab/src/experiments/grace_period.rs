@@ -16,6 +16,7 @@ mod yard;
 
 pub use graces::{BUCKET_NANOS, Bucket, Graces};
 pub use schemes::Scheme;
+pub(super) use simulated::poisson;
 pub use simulated::{Costs, Seen, Traffic, simulate};
 pub use threads::{Condition, Turn, Work, turn};
 

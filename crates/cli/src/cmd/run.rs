@@ -33,7 +33,7 @@ use crate::record::{self, Recording};
 use crate::report::{self, Birth, Report};
 use crate::routes;
 use crate::settings::words::ServiceKind;
-use crate::settings::{self, InterfaceSettings, Settings};
+use crate::settings::{self, HostTransit, InterfaceSettings, Settings};
 use crate::show;
 use crate::socket::path::{self, Taken, TakenError};
 use crate::socket::request::Request;
@@ -248,7 +248,8 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
     let routes_max = settings.routes.as_ref().map_or(plain.routes_max, |routes| routes.value);
     let udp_fair_drop = settings.udp_fair_drop.as_ref().is_none_or(|on| on.value);
     let plain = StackConfig { udp_fair_drop, ..plain };
-    StackConfig { interfaces, stable_secret, routes_max, tcp_connections_max, ..plain }
+    let routes = HostTransit::routes(&settings.interfaces);
+    StackConfig { interfaces, routes, stable_secret, routes_max, tcp_connections_max, ..plain }
 }
 
 /// How leases are given back before the end, once the workers stand.

@@ -46,9 +46,11 @@ const INTERFACE: &[&str] = &[
     "mtu",
     "offload",
     "queues",
+    "route",
     "rp_filter",
     "send_redirects",
 ];
+const ROUTE: &str = "192.0.2.0/24 via 10.0.0.1";
 const ADVERTISE: &[&str] = &["dns", "interval", "lifetime", "mtu", "prefix", "route"];
 const SERVICE: &[&str] = &["kind", "port", "join"];
 
@@ -244,6 +246,7 @@ impl Walk<'_> {
             rp_filter: self.read(table, (HERE, "rp_filter"), text, |t| transit::rp_filter(&t)),
             send_redirects: self.read(table, (HERE, "send_redirects"), truth, Ok),
             access: self.read_list(table, (HERE, "access"), "deny udp dport 53", transit::access),
+            routes: self.read_list(table, (HERE, "route"), ROUTE, words::route),
             advertise: table.get("advertise").and_then(|value| self.advertise(value)),
         };
         let plain = InterfaceSettings { kernel_half, dhcp, accept_ra, autoconf, transit, ..plain };

@@ -18,6 +18,7 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
         offload: args.no_offload.then(|| given("--no-offload", false)),
         addresses: read.many("--address", &args.address, words::address),
         gateways: read.many("--gateway", &args.gateway, words::gateway),
+        routes: read.many("--route", &args.route, words::route),
         dhcp: args.dhcp.map(|value| given("--dhcp", value)),
         accept_ra: args.accept_ra.map(|value| given("--accept-ra", value)),
         autoconf: args.autoconf.map(|value| given("--autoconf", value)),
@@ -86,6 +87,7 @@ struct InterfaceFlags {
     kernel_half: Option<Given<KernelHalf>>,
     addresses: Vec<Given<floodwall_base::IpCidr>>,
     gateways: Vec<Given<std::net::IpAddr>>,
+    routes: Vec<Given<words::RouteWord>>,
     dhcp: Option<Given<bool>>,
     accept_ra: Option<Given<bool>>,
     autoconf: Option<Given<bool>>,
@@ -102,6 +104,7 @@ impl InterfaceFlags {
             ("--kernel-half", args.kernel_half.is_some()),
             ("--address", !args.address.is_empty()),
             ("--gateway", !args.gateway.is_empty()),
+            ("--route", !args.route.is_empty()),
             ("--dhcp", args.dhcp.is_some()),
             ("--accept-ra", args.accept_ra.is_some()),
             ("--autoconf", args.autoconf.is_some()),
@@ -119,6 +122,7 @@ impl InterfaceFlags {
         }
         interface.addresses.extend(self.addresses);
         interface.gateways.extend(self.gateways);
+        interface.transit.routes.extend(self.routes);
         interface.dhcp = self.dhcp.or(interface.dhcp.take());
         interface.accept_ra = self.accept_ra.or(interface.accept_ra.take());
         interface.autoconf = self.autoconf.or(interface.autoconf.take());

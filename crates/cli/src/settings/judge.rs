@@ -100,7 +100,13 @@ impl Problems {
             self.address(address);
         }
         for gateway in &interface.gateways {
-            self.gateway(gateway, interface);
+            self.gateway(gateway, "interface.gateway", interface);
+        }
+        for route in &interface.transit.routes {
+            if let Some(via) = route.value.via {
+                let via = Given { value: via, place: route.place.clone() };
+                self.gateway(&via, "interface.route", interface);
+            }
         }
     }
 
@@ -166,9 +172,8 @@ impl Problems {
         self.add(&address.place, "interface.address", what, remedy);
     }
 
-    fn gateway(&mut self, gateway: &Given<IpAddr>, interface: &InterfaceSettings) {
+    fn gateway(&mut self, gateway: &Given<IpAddr>, key: &str, interface: &InterfaceSettings) {
         let addr = gateway.value;
-        let key = "interface.gateway";
         if interface.addresses.iter().any(|a| a.value.addr() == addr) {
             let remedy = "name the router's address";
             self.add(&gateway.place, key, format!("{addr} is our own address"), remedy);

@@ -1,10 +1,11 @@
 //! What a host does with packets for others: the words of the configuration file.
 //!
 //! Filled by `file.rs`, used by `run` for the stack's configuration. Words are those of Linux's
-//! sysctls where it has them. There are no flags: a router has several interfaces, and so a file.
+//! sysctls where it has them. But for `--route` there are no flags: a router has several
+//! interfaces, and so a file.
 
 use floodwall_stack::{
-    AccessRule, AdvertiserConfig, InterfaceConfig, Martians, ReversePath, StackConfig,
+    AccessRule, AdvertiserConfig, InterfaceConfig, Martians, ReversePath, StackConfig, StaticRoute,
 };
 
 use core::net::Ipv6Addr;
@@ -13,8 +14,8 @@ use core::time::Duration;
 use floodwall_base::Prefix;
 use floodwall_wire::ndp::{Lifetime, Preference, PrefixInfo, RouteInfo};
 
-use super::Given;
-use super::words::{Wrong, wrong};
+use super::words::{RouteWord, Wrong, wrong};
+use super::{Given, InterfaceSettings};
 
 /// Whose packets are passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,6 +40,8 @@ pub(crate) struct InterfaceTransit {
     pub(crate) advertise: Option<Given<AdvertiserConfig>>,
     /// What may come in.
     pub(crate) access: Vec<Given<AccessRule>>,
+    /// What lies behind it, besides its own prefixes and gateways.
+    pub(crate) routes: Vec<Given<RouteWord>>,
 }
 
 /// `strict`, `loose`, `off`.
@@ -127,6 +130,18 @@ impl HostTransit {
         StackConfig { ipv4_forwarding: v4, ipv6_forwarding: v6, martians, ..StackConfig::default() }
     }
 
+    /// The static routes of all interfaces, in their order.
+    pub(crate) fn routes(interfaces: &[InterfaceSettings]) -> Vec<StaticRoute> {
+        let of = |(iface, settings): (usize, &InterfaceSettings)| {
+            let route = move |given: &Given<RouteWord>| {
+                let RouteWord { prefix, via } = given.value;
+                StaticRoute { prefix, via, iface }
+            };
+            settings.transit.routes.iter().map(route).collect::<Vec<_>>()
+        };
+        interfaces.iter().enumerate().flat_map(of).collect()
+    }
+
     /// The stack's part of one interface.
     pub(crate) fn of_interface(&self, interface: &InterfaceTransit) -> InterfaceConfig {
         let plain = InterfaceConfig::default();
@@ -185,6 +200,22 @@ mod tests {
     }
 
     #[test]
+    fn routes_stand_with_the_interface_that_they_leave_by() {
+        let text = "[[interface]]\ndevice = \"tap:a\"\naddress = [\"10.0.0.1/24\"]\n\
+            [[interface]]\ndevice = \"tap:b\"\naddress = [\"10.1.0.1/24\", \"fd01::1/64\"]\n\
+            route = [\"192.0.2.0/24 via 10.1.0.2\", \"default via fe80::2\", \"198.51.100.0/24\"]";
+        let settings = file::parse("r.toml", text.as_bytes()).unwrap();
+        let routes = HostTransit::routes(&settings.interfaces);
+        let shown: Vec<_> =
+            routes.iter().map(|r| (r.prefix.to_string(), r.via.map(|v| v.to_string()))).collect();
+        let via = |text: &str| Some(text.to_owned());
+        assert_eq!(shown[0], ("192.0.2.0/24".to_owned(), via("10.1.0.2")));
+        assert_eq!(shown[1], ("::/0".to_owned(), via("fe80::2")));
+        assert_eq!(shown[2], ("198.51.100.0/24".to_owned(), None));
+        assert!(routes.iter().all(|route| route.iface == 1));
+    }
+
+    #[test]
     fn wrong_words_are_named_with_their_place_and_remedy() {
         for (line, key) in [
             ("forwarding = \"both\"", "forwarding"),
@@ -200,6 +231,9 @@ mod tests {
             ("send_redirects", "\"no\"", "send_redirects"),
             ("advertise", "true", "advertise"),
             ("access", "[\"allow udp\"]", "access"),
+            ("route", "[\"10.0.0.0/8 through 10.0.0.1\"]", "route"),
+            ("route", "[\"10.0.0.0/8 via fd00::1\"]", "route"),
+            ("route", "[\"default\"]", "route"),
             ("advertise.prefix", "[\"10.0.0.0/8\"]", "advertise.prefix"),
             // Too short, and shorter than something else says: the whole is meant.
             ("advertise.interval", "3", "advertise"),

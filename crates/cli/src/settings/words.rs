@@ -148,6 +148,40 @@ pub(crate) fn gateway(text: &str) -> Result<IpAddr, Wrong> {
     })
 }
 
+/// A route in the words of ip(8): `192.0.2.0/24 via 10.0.0.1`, `default via fd00::1`, or a prefix
+/// alone where it is on the link.
+pub(crate) fn route(text: &str) -> Result<RouteWord, Wrong> {
+    let remedy = "write a prefix, and via and a router's address behind it, as in 192.0.2.0/24 via \
+                  10.0.0.1; default is a prefix, too";
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let (prefix, via) = match *words {
+        [prefix] => (prefix, None),
+        [prefix, "via", via] => (prefix, Some(gateway(via)?)),
+        _ => return Err(wrong(format!("{text:?} is not a route"), remedy)),
+    };
+    let six = via.is_some_and(|via| via.is_ipv6());
+    let prefix = match prefix {
+        "default" if via.is_none() => {
+            return Err(wrong("a default route leads to a router", remedy));
+        }
+        "default" if six => "::/0",
+        "default" => "0.0.0.0/0",
+        other => other,
+    };
+    let prefix = address(prefix)?;
+    if via.is_some_and(|via| via.is_ipv4() != prefix.addr().is_ipv4()) {
+        return Err(wrong(format!("{text:?} is of two families"), "name a router of the prefix's"));
+    }
+    Ok(RouteWord { prefix, via })
+}
+
+/// A static route of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RouteWord {
+    pub(crate) prefix: IpCidr,
+    pub(crate) via: Option<IpAddr>,
+}
+
 /// A station's link address.
 pub(crate) fn mac(text: &str) -> Result<MacAddr, Wrong> {
     let mac: MacAddr = text.parse().map_err(|_| {

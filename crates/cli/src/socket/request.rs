@@ -8,6 +8,8 @@ use std::net::IpAddr;
 
 use floodwall_base::IpCidr;
 
+use crate::neighbors::NeighborRequest;
+
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -19,6 +21,8 @@ pub(crate) enum Request {
     AddAddress { dev: String, address: IpCidr, valid: Option<u32>, preferred: Option<u32> },
     /// An address less; the prefix length must fit where it is given.
     DelAddress { dev: String, addr: IpAddr, prefix_len: Option<u8> },
+    /// Neighbours shown or changed.
+    Neighbor(NeighborRequest),
     /// A link up or down.
     SetLink { dev: String, up: bool },
 }
@@ -38,6 +42,7 @@ impl fmt::Display for Request {
             Self::DelAddress { dev, addr, prefix_len: None } => {
                 write!(f, "address del {dev} {addr}")
             }
+            Self::Neighbor(request) => write!(f, "neigh {request}"),
             Self::SetLink { dev, up } => {
                 write!(f, "link set {dev} {}", if *up { "up" } else { "down" })
             }
@@ -70,6 +75,7 @@ impl Request {
                     None => None,
                 },
             },
+            ["neigh", ref rest @ ..] => Self::Neighbor(NeighborRequest::read(rest)?),
             ["link", "set", dev, state @ ("up" | "down")] => {
                 Self::SetLink { dev: dev.to_owned(), up: state == "up" }
             }
@@ -94,6 +100,8 @@ mod tests {
             Request::AddAddress { dev: dev.clone(), address, valid: None, preferred: None },
             Request::DelAddress { dev: dev.clone(), addr, prefix_len: Some(128) },
             Request::DelAddress { dev: dev.clone(), addr, prefix_len: None },
+            Request::Neighbor(NeighborRequest::Show),
+            Request::Neighbor(NeighborRequest::Delete { dev: dev.clone(), addr }),
             Request::SetLink { dev: dev.clone(), up: true },
             Request::SetLink { dev, up: false },
         ] {

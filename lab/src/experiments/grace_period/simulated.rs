@@ -269,7 +269,7 @@ impl<P: Policy> Run<'_, P> {
 }
 
 /// How many of so many expected come. Knuth's way for few; twelve uniforms for many.
-fn poisson(expected: f64, random: &mut PublicRandom) -> u64 {
+pub(in crate::experiments) fn poisson(expected: f64, random: &mut PublicRandom) -> u64 {
     let mut uniform = || (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
     if expected < 30.0 {
         let (least, mut product, mut count) = ((-expected).exp(), uniform(), 0);
