@@ -117,8 +117,8 @@ impl Blast {
         self.returned
     }
 
-    /// How long stamped datagrams took to come back, from the time at which each was meant to leave;
-    /// `None` where no stream stamps. Whoever echoes a stamp is believed.
+    /// How long stamped datagrams took to come back, from the time at which each was meant to
+    /// leave; `None` where no stream stamps. Whoever echoes a stamp is believed.
     #[must_use]
     pub const fn latency(&self) -> Option<&Latency> {
         self.latency.as_ref()

@@ -195,10 +195,10 @@ impl Machine<'_> {
         let reader = domain.reader_at(Instant::ORIGIN);
         let reader = reader.map_err(|_| LabError::Scene("a domain of two has one".to_owned()))?;
         let ways = if variant == Variant::Stateless {
-            Ways::Table(table(range)?)
+            Ways::Table(Box::new(table(range)?))
         } else {
             let sizes = if A::FAMILY == Family::V4 { Sizes::V4 } else { Sizes::V6 };
-            Ways::Cached(RouteCache::new(sizes, &domain))
+            Ways::Cached(Box::new(RouteCache::new(sizes, &domain)))
         };
         let core = Core {
             clock,
@@ -340,8 +340,9 @@ impl Experiment for RouteFlood {
         }
         progress.step("the product", 63, 64);
         let length = Duration::from_millis(amount.product_millis);
-        let scene = product::Scene { destinations: hold.destinations.clone(), share: hold.share, length, seed };
+        let (destinations, share) = (hold.destinations.clone(), hold.share);
+        let scene = product::Scene { destinations, share, length, seed };
         let product = scene.measure()?;
-        Ok(tables::measured(&runs, &product, threads_end > 0))
+        Ok(tables::measured(&runs, &product, (seed == 1).then_some(threads_end > 0)))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Two bridges in the test's own namespace are the links, each with one host in a namespace of its
 //! own and one of our interfaces; the right one carries 1,300 bytes only. Both families: ping,
-//! traceroute, the path's MTU found, cut packets, a stream; and a host that knows nothing but what
-//! our advertisements say. Reading: RFC 1812, RFC 8201, RFC 4861 section 6.2.
+//! traceroute, the path's MTU found, cut packets, a stream, a page; two next hops; and a host that
+//! knows nothing but what our advertisements say. Reading: RFC 1812, RFC 8201, RFC 4861 (6.2).
 
 use std::time::Duration;
 
@@ -157,6 +157,7 @@ fn between_two_hosts(kind: Kind) {
             let fits = format!("-n -q -c 2 -i 0.1 -w 3 -M do -s 1200 {to}");
             assert!(left.inside(|| run("ping", &fits, b"")).is_none_or(|s| s.status.success()));
             stream(left, right, to);
+            page(left, right, to);
         }
         // From the right nothing is too big for the left; what may be cut is.
         let cut = "-n -q -c 2 -i 0.1 -w 3 -M dont -s 1400 10.77.2.2";
@@ -182,6 +183,70 @@ fn stream(from: &Host, to: &Host, addr: &str) {
     let client = from.inside(|| run("nc", &format!("-N -w 5 {addr} {port}"), &payload));
     assert!(client.is_some_and(|said| said.status.success()), "{addr}");
     assert_eq!(server.wait(PATIENCE).text.len(), payload.len(), "{addr}");
+}
+
+/// A page that `curl` on one host fetches from the other.
+fn page(from: &Host, to: &Host, addr: &str) {
+    let body = "y".repeat(40_000);
+    let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let (family, port) = if addr.contains(':') { ("-6", 8086) } else { ("-4", 8084) };
+    let answer = (head + &body).into_bytes();
+    let words = format!("{family} -l -N {port}");
+    let Some(server) = to.inside(|| Process::start("nc", &words, &answer)) else { return };
+    let is_there = |text: &str| text.contains(&format!(":{port}"));
+    let listens = || to.inside(|| run("ss", "-ltn", b"")).is_none_or(|said| is_there(&said.text));
+    assert!(until(PATIENCE, listens));
+    let at = if addr.contains(':') { format!("[{addr}]") } else { addr.to_owned() };
+    let fetched = from.inside(|| run("curl", &format!("-s -m 10 http://{at}:{port}/"), b""));
+    if let Some(fetched) = fetched {
+        assert!(fetched.status.success() && fetched.text == body, "{addr}");
+    }
+    server.kill();
+}
+
+/// Two hosts on the right have the same networks behind them; each flow keeps to one of them.
+fn over_two_next_hops(kind: Kind) {
+    inside(move || {
+        let Some(scene) = Scene::new(kind, "") else { return };
+        scene.configure();
+        let other = Host::alone();
+        assert!(ip("link add hs type veth peer name es"));
+        other.take("es", NARROW);
+        SIDES[1].plug("hs");
+        other.inside(|| {
+            assert!(ip(&format!("addr add 10.77.2.3/24 dev {ETH}")));
+            assert!(ip(&format!("addr add fd77:2::3/64 dev {ETH} nodad")));
+            assert!(ip("route add default via 10.77.2.1"));
+            assert!(ip("-6 route add default via fd77:2::1"));
+        });
+        let [left, right] = &scene.hosts;
+        for host in [right, &other] {
+            host.inside(|| {
+                assert!(ip("route add local 10.77.9.0/24 dev lo"));
+                assert!(ip("-6 route add local fd77:9::/64 dev lo"));
+            });
+        }
+        for way in [
+            "10.77.9.0/24 nexthop via 10.77.2.2 nexthop via 10.77.2.3",
+            "fd77:9::/64 nexthop via fd77:2::2 nexthop via fd77:2::3",
+        ] {
+            let words = format!("route --socket {} add {way}", scene.socket);
+            let said = run(scene.binary, &words, b"").expect("the command is there");
+            assert!(said.status.success(), "{way}: {}", said.complaint);
+        }
+        for net in ["10.77.9.", "fd77:9::"] {
+            let before = [right, &other].map(|host| host.count("rx_packets"));
+            for host in 1..=16 {
+                let to = format!("{net}{host}");
+                assert!(until(PATIENCE, || left.is_answered(&to)), "{to} answers");
+            }
+            let after = [right, &other].map(|host| host.count("rx_packets"));
+            for (before, after) in before.into_iter().zip(after) {
+                assert!(after - before >= 4, "{net}: both had a part: {before} to {after}");
+            }
+        }
+        scene.end();
+    });
 }
 
 fn advertised_to_a_host(kind: Kind) {
@@ -225,6 +290,11 @@ fn hosts_talk_through_a_router_on_taps() {
 #[test]
 fn hosts_talk_through_a_router_on_packet_sockets() {
     between_two_hosts(Kind::Packet);
+}
+
+#[test]
+fn flows_take_both_of_two_next_hops() {
+    over_two_next_hops(Kind::Packet);
 }
 
 #[test]

@@ -211,6 +211,7 @@ fn a_link_that_goes_away_takes_what_waits_for_it_and_comes_back_clean() {
         rig.stack.set_up(RIGHT, false, now, &mut rig.random);
         let departed = router.arrive(LEFT, &[passes.clone(), waits]);
         assert!(departed.iter().all(|packet| packet.iface() == LEFT), "{family:?}");
+        drop(departed);
         assert!(router.rig.conservation().holds(), "{family:?}");
         let (now, rig) = (router.rig.now, &mut router.rig);
         rig.stack.set_up(RIGHT, true, now, &mut rig.random);
@@ -218,6 +219,7 @@ fn a_link_that_goes_away_takes_what_waits_for_it_and_comes_back_clean() {
         router.knows(RIGHT, right(family, PEER), right_mac(PEER));
         let departed = router.arrive(LEFT, &[passes]);
         assert!(departed.iter().any(|packet| packet.iface() == RIGHT), "{family:?}: it goes on");
+        drop(departed);
         router.rig.run_for(Duration::from_secs(60));
         assert_eq!(router.rig.pool.available(), free, "{family:?}");
         assert!(router.rig.conservation().holds(), "{family:?}");

@@ -34,9 +34,9 @@ Examples:
   floodwall pktgen --device tap:fw9 --address fd00::9/64 --peer 02:00:00:00:00:01 \\
     --set 'dst fd00::1' --set 'count 1000000' --set 'pkt_size 100' --set 'ratep 50000'
 
-A script is what the kernel's generator is given: COUNT=\"count 0\", pgset \"$COUNT\", echo, remarks.
-Its words: clone_skb, pkt_size, min_pkt_size, max_pkt_size, count (0: without end), ipg or delay
-(nanoseconds), ratep, flows, flowlen, dst, dst_min, dst_max, src_min, src_max, udp_src_min,
+A script is what the kernel's generator is given: COUNT=\"count 0\", pgset \"$COUNT\", echo and
+remarks. Its words: clone_skb, pkt_size, min_pkt_size, max_pkt_size, count (0: without end), ipg or
+delay (nanoseconds), ratep, flows, flowlen, dst, dst_min, dst_max, src_min, src_max, udp_src_min,
 udp_src_max, udp_dst_min, udp_dst_max, dst_mac, src_mac, flag IPDST_RND, IPSRC_RND, UDPSRC_RND,
 UDPDST_RND, TXSIZE_RND, FLOW_SEQ; and of ours: proto udp|icmp|tcp-syn|tcp-ack|tcp-rst,
 headers chain|options|unknown|padding|routing|mixed|none, fragments BYTES[,first|last|middle],
@@ -76,7 +76,8 @@ pub(crate) struct PktgenArgs {
     /// Decides every random address, port and size
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Floods leave by a real interface of this system: you own the network behind it
+    /// Floods leave by a real interface of this system: you own the network behind it. In a network
+    /// namespace of its own it need not be said, where the system lets us see that
     #[arg(long)]
     i_own_this_network: bool,
     /// One JSON document on standard output; words for humans go to standard error
@@ -298,7 +299,8 @@ fn report(json: bool, blast: &Blast, ran: Duration) -> Result<(), String> {
     if !json {
         let bits = if seconds > 0.0 { 8.0 * sent.bytes as f64 / seconds / 1e6 } else { 0.0 };
         eprintln!(
-            "{} packets, {} frames, {} bytes in {seconds:.3} s: {rate:.0} packets/s, {bits:.0} Mbit/s",
+            "{} packets, {} frames, {} bytes in {seconds:.3} s: {rate:.0} packets/s, {bits:.0} \
+             Mbit/s",
             sent.sent, sent.frames, sent.bytes
         );
         eprintln!(

@@ -1,3 +1,5 @@
+//! Scripts of the classic generator: what is read, what is refused, what leaves.
+
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
@@ -90,7 +92,8 @@ fn the_classic_script_is_read_as_it_is_written() {
 #[test]
 fn functions_redirections_and_braces_of_such_scripts_are_understood() {
     let text = "#! /bin/sh\n\
-        function pgset() {\n    local result\n    echo $1 > $PGDEV\n    if true; then { :; }\n fi\n}\n\
+        function pgset() {\n    local result\n    echo $1 > $PGDEV\n    if true; then { :; }\n fi\n\
+        }\n\
         pg()\n{\n    echo inject > $PGDEV\n}\n\
         modprobe pktgen\nPGDEV=/proc/net/pktgen/kpktgend_0\n\
         pgset \"rem_device_all\"\npgset \"add_device eth1\"\npgset \"max_before_softirq 10000\"\n\

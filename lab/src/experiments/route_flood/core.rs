@@ -141,9 +141,9 @@ impl Seen {
 /// How a packet's next hop is found.
 pub(super) enum Ways<A: lpm::Family, P: Policy> {
     /// A cache in front of the table.
-    Cached(RouteCache<P>),
+    Cached(Box<RouteCache<P>>),
     /// The table, each time.
-    Table(Fib<A>),
+    Table(Box<Fib<A>>),
 }
 
 /// See the file's head.

@@ -88,12 +88,14 @@ fn interface(side: u8) -> InterfaceConfig {
 impl Scene {
     fn config(&self) -> Result<StackConfig, LabError> {
         let route = |(text, family): (&String, Family)| {
-            let prefix = text.parse().map_err(|_| wrong(format!("destinations: `{text}` is no prefix")))?;
+            let odd = |_| wrong(format!("destinations: `{text}` is no prefix"));
+            let prefix = text.parse().map_err(odd)?;
             Ok(StaticRoute { prefix, via: Some(addr(1, family, 2)), iface: 1 })
         };
+        let routes = self.destinations.iter().zip(FAMILIES).map(route);
         Ok(StackConfig {
             interfaces: vec![interface(0), interface(1)],
-            routes: self.destinations.iter().zip(FAMILIES).map(route).collect::<Result<_, LabError>>()?,
+            routes: routes.collect::<Result<_, LabError>>()?,
             ipv4_forwarding: true,
             ipv6_forwarding: true,
             duplicate_address_detection: false,

@@ -28,12 +28,15 @@ const fn family(family: Family) -> &'static str {
 const SPIKE: u64 = 10 * BUCKET_NANOS;
 
 /// Everything for the frame.
-pub(super) fn measured(runs: &[Run], product: &Outcome, threads: bool) -> Measured {
+pub(super) fn measured(runs: &[Run], product: &Outcome, threads: Option<bool>) -> Measured {
     let mut metrics = Metrics::default();
     for run in runs {
         numbers(&mut metrics, run, runs);
     }
-    metrics.set("threads/measured", f64::from(u8::from(threads)));
+    // Other seeds say nothing of threads.
+    if let Some(threads) = threads {
+        metrics.set("threads/measured", f64::from(u8::from(threads)));
+    }
     of_product(&mut metrics, product);
     let mut tables = Vec::new();
     for (part, title) in [
@@ -44,27 +47,59 @@ pub(super) fn measured(runs: &[Run], product: &Outcome, threads: bool) -> Measur
         tables.extend(table(part, title, runs));
     }
     tables.push(product_table(product));
-    let plots = [
-        ("grace-over-time.svg", "Longest grace period in 4 ms", "ms"),
-        ("rounds-over-time.svg", "Handlers in 4 ms", "handlers"),
-        ("waiting-over-time.svg", "Entries that wait to be freed", "entries"),
-        ("overflow-over-time.svg", "Packets lost to the overflow in 4 ms", "packets"),
-        ("forwarded-over-time.svg", "Packets forwarded in 4 ms", "packets"),
-        ("gap-over-time.svg", "The program without the core, longest in 4 ms", "ms"),
-    ];
-    let value: [fn(&Bucket) -> f64; 6] = [
-        |b| millis(b.grace_max),
-        |b| b.rounds as f64,
-        |b| b.waiting as f64,
-        |b| b.overflow as f64,
-        |b| b.forwarded as f64,
-        |b| millis(b.gap_max),
-    ];
-    let draw = |((file, title, y), value): ((&str, &str, &str), fn(&Bucket) -> f64)| {
-        (file.to_owned(), picture(runs, title, y, value))
-    };
-    Measured { metrics, tables, plots: plots.into_iter().zip(value).map(draw).collect() }
+    let plots = PICTURES.iter().map(|Picture { file, title, axis, value }| {
+        ((*file).to_owned(), picture(runs, title, axis, value))
+    });
+    let plots = plots.collect();
+    Measured { metrics, tables, plots }
 }
+
+/// What of each 4 ms is drawn.
+struct Picture {
+    file: &'static str,
+    title: &'static str,
+    axis: &'static str,
+    value: fn(&Bucket) -> f64,
+}
+
+const PICTURES: [Picture; 6] = [
+    Picture {
+        file: "grace-over-time.svg",
+        title: "Longest grace period in 4 ms",
+        axis: "ms",
+        value: |bucket| millis(bucket.grace_max),
+    },
+    Picture {
+        file: "rounds-over-time.svg",
+        title: "Handlers in 4 ms",
+        axis: "handlers",
+        value: |bucket| bucket.rounds as f64,
+    },
+    Picture {
+        file: "waiting-over-time.svg",
+        title: "Entries that wait to be freed",
+        axis: "entries",
+        value: |bucket| bucket.waiting as f64,
+    },
+    Picture {
+        file: "overflow-over-time.svg",
+        title: "Packets lost to the overflow in 4 ms",
+        axis: "packets",
+        value: |bucket| bucket.overflow as f64,
+    },
+    Picture {
+        file: "forwarded-over-time.svg",
+        title: "Packets forwarded in 4 ms",
+        axis: "packets",
+        value: |bucket| bucket.forwarded as f64,
+    },
+    Picture {
+        file: "gap-over-time.svg",
+        title: "The program without the core, longest in 4 ms",
+        axis: "ms",
+        value: |bucket| millis(bucket.gap_max),
+    },
+];
 
 fn name(run: &Run) -> String {
     let Run { part, rate, flowlen, variant, .. } = run;
