@@ -1,5 +1,6 @@
 //! House keeping: `layers` (who imports whom), `tidy` (what no compiler checks), `ci` (everything),
-//! `sanitize` (the tests under a sanitizer), `pkt` (scripts of segments).
+//! `sanitize` (the tests under a sanitizer), `pkt` (scripts of segments),
+//! `rfc` (what standards ask for).
 //!
 //! Run as `cargo run -p xtask -- <command>`. Exit code 0: it holds; 1: it does not, one line per
 //! complaint; 2: the command itself could not be run.
@@ -8,6 +9,7 @@
 mod ci;
 mod layers;
 mod pkt;
+mod rfc;
 mod sanitize;
 mod source;
 mod tidy;
@@ -25,7 +27,9 @@ usage: cargo run -p xtask -- <command>
   sanitize thread|address [crate ...]
                   run the tests of these crates, or of those that matter, under a sanitizer
   pkt FILE.pkt ... [--kernel] [--ipv6]
-                  play scripts in packetdrill's dialect; --kernel: against this system's TCP (root)
+                  play scripts in packetdrill's dialect against Floodwall in memory; --kernel:
+                  against this system's TCP (root)
+  rfc             list what the standards ask for, clause by clause, and the test that shows it
 ";
 
 fn main() -> ExitCode {
@@ -43,6 +47,10 @@ fn main() -> ExitCode {
             Err(error) => return unusable(&error),
         },
         Some((command, words)) if command == "pkt" => match pkt::run(words) {
+            Ok(passed) => passed,
+            Err(error) => return unusable(&error),
+        },
+        Some((command, [])) if command == "rfc" => match rfc::run(&root) {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),
         },

@@ -2,6 +2,7 @@
 
 mod cable;
 
+mod goodput;
 mod peer;
 mod rules;
 mod sim;

@@ -1,6 +1,6 @@
 //! Code blocks: what a script asserts about the connection under test.
 //!
-//! Called by the runner at the block's event. A block is statements: `assert`, assignments, `print`.
+//! Called by the runner at the block's event. A block is statements: `assert`, `=`, `+=`, `print`.
 //! Expressions are whole numbers, names, brackets, Python's operators of them. Invariants: a
 //! name is a field, a constant, or was assigned before; reading ends, because every step moves on.
 
