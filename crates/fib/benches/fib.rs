@@ -5,8 +5,9 @@
 //! Prints the time and memory of a load; look-ups a second through [`FibReader`], one at a time and
 //! in bursts, in a table without ends, in one of which 100,000 routes can end before any has, and
 //! in the same with a tenth of those ended and not collected, as medians of each round's ratio; and
-//! what a change takes while two other threads look up. Rates are per second of the thread's
-//! processor time. As a test it runs a small share once.
+//! what a change takes while two other threads look up. Before that, what the wheel of ends takes
+//! to set and clear one of 100,000. Rates are per second of the thread's processor time. As a test
+//! it runs a small share once.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use floodwall_base::{Address, HashKey, IfIndex, Prefix};
+use floodwall_fib::expiry::Expiry;
 use floodwall_fib::lpm::Family;
 use floodwall_fib::{Fib, FibConfig, FibReader, Found, Route, Selector};
 use floodwall_sync::qsbr::{Domain, Moment, Reader};
@@ -231,8 +233,41 @@ fn family<A: Rival>(name: &str, size: &Size) {
     plain.agrees(&routes, &addrs[..addrs.len() / 8], START);
 }
 
+/// The wheel of lifetimes: what setting and clearing one costs among many, in no order, and what a
+/// collection costs that finds nothing due.
+fn wheel(size: &Size) {
+    let (count, mut random) = (size.ending as u32, Random(11));
+    let mut expiry = Expiry::new(count as usize, START);
+    let mut order: Vec<u32> = (0..count).collect();
+    order.sort_by_key(|n| Random(u64::from(*n)).next());
+    let ends: Vec<_> = order
+        .iter()
+        .map(|_| START + Duration::from_millis(1000 + random.next() % 7_200_000))
+        .collect();
+    let per = |time: Duration, of: u32| time.as_nanos() as f64 / f64::from(of);
+    let mut all = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..2 * size.rounds + 1 {
+        let ((), inserts) = worked(|| {
+            order.iter().zip(&ends).for_each(|(at, end)| expiry.insert(*at, *end, START));
+        });
+        let (due, looks) =
+            worked(|| (0..1000).filter_map(|_| black_box(&mut expiry).pop_due(START)).count());
+        assert_eq!((due, expiry.len()), (0, count as usize));
+        let ((), cancels) = worked(|| order.iter().rev().for_each(|at| expiry.cancel(*at)));
+        assert!(expiry.is_empty());
+        let figures = [per(inserts, count), per(cancels, count), per(looks, 1000)];
+        all.iter_mut().zip(figures).for_each(|(all, one)| all.push(one));
+    }
+    let [inserts, cancels, looks] = all.map(median);
+    println!(
+        "wheel of {count} ends: insert {inserts:.1} ns, cancel {cancels:.1} ns; with none due \
+         {looks:.1} ns"
+    );
+}
+
 fn main() {
     let size = if std::env::args().any(|arg| arg == "--bench") { &FULL } else { &SMOKE };
+    wheel(size);
     family::<Ipv4Addr>("IPv4", size);
     family::<Ipv6Addr>("IPv6", size);
 }

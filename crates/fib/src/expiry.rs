@@ -1,8 +1,9 @@
 //! `Expiry`: who is to be collected, and when.
 //!
-//! Called by [`crate::Fib`] with the numbers of lifetimes. A timing wheel of thirteen levels, each
-//! eight times as coarse as the one below (Varghese and Lauck, SOSP 1987; that nothing moves from
-//! a coarse level to a finer one is Thomas Gleixner's idea in Linux 4.8). A collection here only
+//! Called by [`crate::Fib`] with the numbers of lifetimes; public for its bench. A timing wheel of
+//! thirteen levels, each eight times as coarse as the one below (Varghese and Lauck, SOSP 1987; that
+//! nothing moves from a coarse level to a finer one is Thomas Gleixner's idea in Linux 4.8). A
+//! collection here only
 //! frees memory: readers judge by their own clock. So it may be late, and an entry lies in the
 //! coarsest list that delays it by an eighth of what it had left at most, and never moves. That
 //! makes the work of a collection exactly what is due, and a look at thirteen words.
@@ -29,7 +30,7 @@ const REACH: u64 = SLOTS - 2;
 
 /// See the file's head.
 #[derive(Debug)]
-pub(crate) struct Expiry {
+pub struct Expiry {
     lists: IndexLists,
     /// The list that each entry is in.
     list_of: Box<[u16]>,
@@ -43,7 +44,8 @@ const NOWHERE: u16 = u16::MAX;
 
 impl Expiry {
     /// For numbers below `entries`. Takes 10 bytes each.
-    pub(crate) fn new(entries: usize, now: Instant) -> Self {
+    #[must_use]
+    pub fn new(entries: usize, now: Instant) -> Self {
         Self {
             lists: IndexLists::new(entries, LEVELS * SLOTS as usize),
             list_of: vec![NOWHERE; entries].into(),
@@ -53,8 +55,16 @@ impl Expiry {
         }
     }
 
-    pub(crate) const fn len(&self) -> usize {
+    /// How many are set.
+    #[must_use]
+    pub const fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     #[cfg(test)]
@@ -64,7 +74,7 @@ impl Expiry {
 
     /// Collects an entry after `until`; where it was set before, the new deadline counts.
     #[inline]
-    pub(crate) fn insert(&mut self, at: u32, until: Instant, now: Instant) {
+    pub fn insert(&mut self, at: u32, until: Instant, now: Instant) {
         self.cancel(at);
         self.advance(now.as_nanos() >> TICK_SHIFT);
         let tick = (until.as_nanos() >> TICK_SHIFT) + 1;
@@ -96,7 +106,7 @@ impl Expiry {
 
     /// Collects an entry no more.
     #[inline]
-    pub(crate) fn cancel(&mut self, at: u32) {
+    pub fn cancel(&mut self, at: u32) {
         let Some(of) = self.list_of.get_mut(at as usize) else { return };
         let list = core::mem::replace(of, NOWHERE);
         if list == NOWHERE {
@@ -117,7 +127,8 @@ impl Expiry {
 
     /// A moment before which nothing ends that is set, at most an eighth too early: what was set
     /// when it had ended already is not counted.
-    pub(crate) fn ends_from(&self) -> Instant {
+    #[must_use]
+    pub fn ends_from(&self) -> Instant {
         let first_of = |(level, bits): (usize, &u64)| {
             let shift = level as u32 * STEP_SHIFT;
             let next = (self.done >> shift) + 1;
@@ -130,7 +141,7 @@ impl Expiry {
 
     /// Takes out one entry that is due; `None` where none is.
     #[inline]
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u32> {
+    pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
         let now = now.as_nanos() >> TICK_SHIFT;
         match self.next() {
             Some((tick, list)) if tick <= now => {
@@ -152,7 +163,8 @@ impl Expiry {
     }
 
     /// When [`Expiry::pop_due`] has something at the earliest.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
         let (tick, _) = self.next()?;
         Some(Instant::from_nanos(tick.saturating_mul(1 << TICK_SHIFT)))
     }
@@ -196,7 +208,7 @@ mod tests {
         let until = |n: u32| start + Duration::from_millis(u64::from(n) * u64::from(n) / 3);
         (0..4000).for_each(|n| expiry.insert(n, until(n), start));
         let (mut now, mut seen) = (start, 0);
-        while expiry.len() > 0 {
+        while !expiry.is_empty() {
             while let Some(n) = expiry.pop_due(now) {
                 let late = now.saturating_since(until(n));
                 assert!(until(n) < now, "{n} came early");

@@ -18,7 +18,7 @@ mod config;
 mod dump;
 mod error;
 pub mod exceptions;
-mod expiry;
+pub mod expiry;
 mod fib;
 mod hop_writer;
 mod hops;
