@@ -164,6 +164,7 @@ pub(crate) fn stack(
         extension_limits: config.extension_limits,
         udp: Udp::new(&udp, &mut random.secret),
         tcp: tcp(config, steering, worker, random, now),
+        wall: crate::syn::WallClock::default(),
         ping: PingSockets::new(config.ping_sockets_max),
         raw: RawSockets::new(config.raw_sockets_max),
         groups: Groups::new(config.interfaces.len() + 1),

@@ -67,6 +67,8 @@ pub struct Stack {
     pub(crate) udp: Udp,
     /// Connections, where this stack has any.
     pub(crate) tcp: Option<Box<crate::tcp::TcpShard>>,
+    /// What the wall clock says, for the keys of cookies.
+    pub(crate) wall: crate::syn::WallClock,
     /// Whom sockets that are not connected have lately answered.
     pub(crate) answered: Answered,
     /// What triage notes of a burst.
@@ -162,6 +164,7 @@ impl Stack {
             u64::from(self.routes_v4.generation()) + u64::from(self.routes_v6.generation());
         stats.counters.set(Counter::FloodwallChanges, changes + routes + self.dns_changes());
         self.count_published(&mut stats.counters);
+        self.count_half_open(&mut stats.counters);
         stats
     }
 

@@ -17,8 +17,8 @@ use floodwall_ip::Upper;
 use floodwall_ip::icmp_limit::{Allow, IcmpLimit};
 use floodwall_packet::PacketBuf;
 use floodwall_tcp::{
-    ConnectionId, Ends as TcpEnds, Events, Gone, IcmpSays, Input, Lend, ListenError, ListenerId,
-    Moment, OpenError, RecvError, SendError, Settings, State, Tcp, Transmit, Verdict,
+    ConnectionId, Ends as TcpEnds, Events, Gone, IcmpSays, Input, ListenError, ListenerId, Moment,
+    OpenError, RecvError, SendError, Settings, State, Tcp, Transmit, Verdict,
 };
 use floodwall_wire::IpProtocol;
 use thiserror::Error;
@@ -76,9 +76,9 @@ pub enum TcpError {
 /// What one call lends to the set: all of it from disjoint parts of the stack.
 macro_rules! lend {
     ($stack:expr, $cx:expr) => {
-        Lend {
+        floodwall_tcp::Lend {
             now: $cx.now,
-            epoch: Moment::simulated($cx.now).epoch,
+            epoch: $stack.wall.epoch($cx.now),
             pool: $cx.pool,
             random: &mut *$cx.random,
             counters: &mut $stack.stats.counters,
@@ -166,6 +166,7 @@ impl Stack {
             Ok(path) => path,
             Err(reason) => {
                 self.originate::<A>(packet.len() + A::HEADER_LEN);
+                let packet = self.tcp_unsent(cx.now, (src_addr, dst_addr), zone, packet);
                 return self.die_out::<A>(packet, reason);
             }
         };
@@ -176,6 +177,23 @@ impl Stack {
         }
         let outgoing = Outgoing { packet, ends, protocol: IpProtocol::TCP, hop_limit, zone };
         self.output_on(cx, outgoing, path, None);
+    }
+
+    /// There is no way for that packet: a SYN-ACK among them is not sent again.
+    fn tcp_unsent<A: Tables>(
+        &mut self,
+        now: Instant,
+        (src_addr, dst_addr): (A, A),
+        zone: Option<IfIndex>,
+        packet: PacketBuf,
+    ) -> PacketBuf {
+        let (src_addr, dst_addr) = (src_addr.to_ip(), dst_addr.to_ip());
+        let zone = zone.unwrap_or_default();
+        let transmit = Transmit { packet, src_addr, dst_addr, zone, hop_limit: None };
+        if let Some(tcp) = &mut self.tcp {
+            tcp.set.unsent(&transmit, Moment::new(now, self.wall.epoch(now)));
+        }
+        transmit.packet
     }
 
     /// Timers of connections, and answers to SYNs that are due again.
@@ -222,6 +240,8 @@ impl Stack {
         tcp.set.icmp_error(&flow, Seq(seq), says, now)
     }
 }
+
+pub(crate) use lend;
 
 /// TCP, for applications on the same core.
 impl Sockets<'_> {
@@ -327,7 +347,7 @@ impl Sockets<'_> {
         Some((src_addr.to_ip(), mtu))
     }
 
-    fn tcp(&mut self) -> Result<&mut Tcp, Gone> {
+    pub(crate) fn tcp(&mut self) -> Result<&mut Tcp, Gone> {
         self.stack.tcp.as_mut().map(|tcp| &mut tcp.set).ok_or(Gone)
     }
 
@@ -338,15 +358,6 @@ impl Sockets<'_> {
     pub fn tcp_accept(&mut self, listener: ListenerId) -> Result<Option<ConnectionId>, Gone> {
         let now = self.cx.now;
         self.tcp()?.accept(listener, now)
-    }
-
-    /// Ends a listener; who waits to be accepted is reset.
-    pub(crate) fn tcp_unlisten(&mut self, listener: ListenerId) {
-        let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        if let Some(tcp) = &mut stack.tcp {
-            let _ = tcp.set.unlisten(&lend!(stack, cx), listener);
-        }
-        stack.tcp_transmit(cx);
     }
 
     /// A connection of this owner for which something has become possible.

@@ -1,8 +1,9 @@
 //! Triage: whose a packet is, before any work is put into it.
 //!
 //! Called by the dispatcher's gate for a burst, under pressure only; read-only, nothing is counted.
-//! Friends are what connected sockets wait for, what answered peers send (`answered.rs`), answers
-//! of neighbours that we asked, and ICMP errors about what those flows sent. Refusable is what
+//! Friends are what connected sockets wait for, what answered peers send (`answered.rs`), segments
+//! that TCP connections expect and handshakes that come back (`tcp/src/set/triage.rs`), answers of
+//! neighbours that we asked, and ICMP errors about what those flows sent. Refusable is what
 //! would be dropped anyway: frames and packets for others, lengths that lie, ports at which nobody
 //! listens, sockets that are full, protocols that nobody speaks. Everything else is a stranger, and
 //! so is what the first chunk does not tell: fragments, chains of extension headers, headers in
@@ -11,7 +12,7 @@
 //! Invariant: what is called refusable here, `rx.rs` and those behind it drop. The steps are loops
 //! over the burst (parse and ask, look up, compare), so that its cache misses overlap; what a flood
 //! is made of takes the short walk of `triage/plain.rs`. Layouts: RFC 894,
-//! RFC 791, RFC 8200, RFC 768, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
+//! RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -351,7 +352,10 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         IpProtocol::UDP => datagram(interface, src_addr.into(), dst_addr.into(), body),
         IpProtocol::ICMPV4 => Some(error_v4(interface, body)),
         IpProtocol::IGMP => Some(Look::Is(Triage::Stranger)),
-        IpProtocol::TCP if stack.tcp.is_some() => Some(Look::Is(Triage::Stranger)),
+        IpProtocol::TCP if stack.tcp.is_some() => {
+            let ends = (src_addr.into(), dst_addr.into());
+            segment(stack, interface, ends, body, total_len - header_len)
+        }
         other => overheard(stack, Family::V4, other),
     }
 }
@@ -383,7 +387,9 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
     match next {
         IpProtocol::UDP => datagram(interface, src_addr.into(), dst_addr.into(), body),
         IpProtocol::ICMPV6 => Some(error_v6(interface, body)),
-        IpProtocol::TCP if stack.tcp.is_some() => Some(Look::Is(Triage::Stranger)),
+        IpProtocol::TCP if stack.tcp.is_some() => {
+            segment(stack, interface, (src_addr.into(), dst_addr.into()), body, payload_len)
+        }
         next if next.is_extension() => Some(Look::Is(Triage::Stranger)),
         other => overheard(stack, Family::V6, other),
     }
@@ -402,6 +408,24 @@ fn advertised(stack: &Stack, interface: &Interface, message: &[u8]) -> Option<Tr
 /// A protocol that only raw sockets here may want.
 fn overheard(stack: &Stack, family: Family, protocol: IpProtocol) -> Option<Look> {
     stack.raw.hears(family, protocol).then_some(Look::Is(Triage::Stranger))
+}
+
+/// What TCP says of a segment of `len` bytes, of which `body` lies in the first chunk.
+fn segment(
+    stack: &Stack,
+    interface: &Interface,
+    ends: (IpAddr, IpAddr),
+    body: &[u8],
+    len: usize,
+) -> Option<Look> {
+    let family = if ends.0.is_ipv4() { Family::V4 } else { Family::V6 };
+    let set = &stack.tcp.as_ref()?.set;
+    match set.triage(ends, interface.index, body.get(..len).unwrap_or(body), len) {
+        None | Some(Triage::Refusable) if stack.raw.hears(family, IpProtocol::TCP) => {
+            Some(Look::Is(Triage::Stranger))
+        }
+        class => class.map(Look::Is),
+    }
 }
 
 fn datagram(

@@ -66,7 +66,9 @@ impl Budget {
         self.strangers.has(self.price, now)
     }
 
-    fn is_expected(&self, hash: u64) -> bool {
+    /// Whether a cookie was sent to the flow of that hash lately, as far as the filter tells.
+    #[inline]
+    pub(crate) fn is_expected(&self, hash: u64) -> bool {
         let (word, bit) = place(hash);
         self.filter.iter().any(|half| half.get(word).is_some_and(|word| word & bit != 0))
     }

@@ -164,7 +164,9 @@ fn a_handshake_proves_what_the_syn_said<H: HalfOpen>(make: &impl Fn() -> H, v6: 
         assert_eq!(answer.window_scale.is_some(), options.window_scale.is_some());
         assert_eq!((answer.sack, answer.ecn), (options.sack, options.ecn));
         assert_eq!(answer.timestamp.map(|(_, echo)| echo), options.timestamp);
-        assert!(it.expects(&client.flow));
+        let ack = client.ack(&answer);
+        assert!(it.expects(&client.flow) && it.recognizes(&ack));
+        assert!(!it.recognizes(&Ack { ack: ack.ack + 1, ..ack }), "a guess is nobody's return");
         let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(50)));
         assert_eq!((*proof.flow(), proof.listener()), (client.flow, listener));
         assert_eq!((proof.irs(), proof.iss()), (client.irs, answer.seq));

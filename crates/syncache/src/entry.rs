@@ -22,11 +22,15 @@ const ECN: u8 = 4;
 const UNREACHED: u8 = 8;
 /// Another SYN of the same ends, with another sequence number, was answered by a cookie.
 const RIVAL: u8 = 16;
+/// The client said its largest segment.
+const SAID_MSS: u8 = 32;
 
 /// What was agreed on with a client: its offer, where the listener allows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Agreed {
     pub(crate) mss: u16,
+    /// Whether the client said it, so that we say ours.
+    pub(crate) said_mss: bool,
     pub(crate) window_scale: Option<u8>,
     pub(crate) sack: bool,
     pub(crate) ecn: bool,
@@ -112,6 +116,7 @@ impl Entry {
             window_scale: agreed.window_scale.unwrap_or(NO_SCALE),
             flags: flag(agreed.sack, SACK)
                 | flag(agreed.ecn, ECN)
+                | flag(agreed.said_mss, SAID_MSS)
                 | flag(agreed.timestamp.is_some(), TIMESTAMPS),
             retransmits: 0,
         }
@@ -150,6 +155,7 @@ impl Entry {
     pub(crate) fn agreed(&self) -> Agreed {
         Agreed {
             mss: self.mss,
+            said_mss: self.flags & SAID_MSS != 0,
             window_scale: Some(self.window_scale).filter(|scale| *scale != NO_SCALE),
             sack: self.flags & SACK != 0,
             ecn: self.flags & ECN != 0,
@@ -206,7 +212,8 @@ pub(crate) fn syn_ack(
         seq: iss,
         ack: irs + 1,
         window: role.window,
-        mss: if v4 { role.mss.0 } else { role.mss.1 },
+        // Who did not say its own is not made to reflect more than it sent (row 10 of the bar).
+        mss: agreed.said_mss.then_some(if v4 { role.mss.0 } else { role.mss.1 }),
         window_scale: agreed.window_scale.map(|_| role.window_scale),
         sack: agreed.sack,
         timestamp: agreed.timestamp.map(|echo| (timestamp::marked(clock, marks), echo)),
@@ -233,6 +240,7 @@ mod tests {
             };
             let agreed = Agreed {
                 mss: 1440,
+                said_mss: true,
                 window_scale: Some(14),
                 sack: true,
                 ecn: false,

@@ -11,7 +11,7 @@ use crate::listener::{AcceptSlot, ListenerId};
 use crate::moment::Moment;
 use crate::proven::Proven;
 use crate::segment::{Ack, Syn};
-use crate::settings::ListenSettings;
+use crate::settings::{CookiePolicy, ListenSettings};
 use crate::stats::{ListenerStats, Stats};
 
 /// A SYN-ACK to be sent: everything that is not in every segment.
@@ -25,8 +25,9 @@ pub struct SynAck {
     pub ack: Seq,
     /// The window field, not scaled.
     pub window: u16,
-    /// Our largest segment.
-    pub mss: u16,
+    /// Our largest segment; `None` where it is not said, so that the answer is no longer than the
+    /// SYN of a client that did not say its own.
+    pub mss: Option<u16>,
     /// Our shift, where the client offered one.
     pub window_scale: Option<u8>,
     /// Whether to permit selective acknowledgements.
@@ -147,6 +148,12 @@ pub trait HalfOpen {
     /// A listener ends, and with it, at once, everything half open of it.
     fn unlisten(&mut self, listener: ListenerId);
 
+    /// When SYNs of that listener are answered by cookies alone; nothing where it is gone.
+    fn set_cookies(&mut self, listener: ListenerId, policy: CookiePolicy);
+
+    /// How many connections of that listener may wait to be accepted; `None` where it is gone.
+    fn backlog(&self, listener: ListenerId) -> Option<usize>;
+
     /// A SYN for that listener.
     fn syn(&mut self, listener: ListenerId, syn: &Syn, at: Moment) -> Answered;
 
@@ -169,6 +176,11 @@ pub trait HalfOpen {
 
     /// Whether something is half open of that flow: a hint for triage. Writes nothing.
     fn expects(&self, flow: &FlowKey) -> bool;
+
+    /// Whether an ACK acknowledges a SYN-ACK of ours: a hint for triage, by which a client that
+    /// comes back is told from a flood. Writes nothing, and says nothing of the gate, the budget or
+    /// room in the accept queue.
+    fn recognizes(&self, ack: &Ack) -> bool;
 
     /// Timed work, `granted` units of it at most: hands `send` the SYN-ACKs that are due again.
     /// Returns what it spent.

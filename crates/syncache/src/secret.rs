@@ -159,6 +159,13 @@ impl Keyring {
         (self.present.current, at.epoch.0 & 1 == 1)
     }
 
+    /// The keys of that parity as they were when last asked for, by whoever may not turn them.
+    #[inline]
+    pub(crate) fn standing(&self, odd: bool) -> (Key, Option<Key>) {
+        let last = self.last.as_ref().map(|(pair, _)| pair.of_parity(odd));
+        (self.present.of_parity(odd), last)
+    }
+
     /// The keys that a cookie of that parity may be of: the present secret's, then the last's.
     #[inline]
     pub(crate) fn candidates(&mut self, odd: bool, at: Moment) -> (Key, Option<Key>) {

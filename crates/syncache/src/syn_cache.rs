@@ -43,8 +43,6 @@ pub struct SynCache {
     settings: CacheSettings,
     /// Where a flow's row is.
     index: HashKey,
-    /// How far a flow's timestamps are off the clock.
-    offsets: HashKey,
     cache: Cache,
     listeners: Listeners,
     keys: Keyring,
@@ -68,6 +66,15 @@ struct Found {
     hash: u64,
 }
 
+impl Found {
+    /// Our clock as that flow sees it. Its offset is made of bits of the hash that choose neither
+    /// row nor tag, so that a client which learns them learns nothing of where it lies.
+    #[inline]
+    const fn clock(&self, now: Instant) -> u32 {
+        timestamp::clock(now, (self.hash >> 24) as u32)
+    }
+}
+
 impl SynCache {
     /// An empty cache. Takes all its memory: 2 KiB a row, a megabyte by default. `secret` is that
     /// of the cookies; `random` gives the keys of this start.
@@ -83,7 +90,6 @@ impl SynCache {
         Self {
             settings,
             index: random.hash_key(),
-            offsets: random.hash_key(),
             enough: (settings.entries / 8).max(1),
             cache,
             listeners: Listeners::new(settings.listeners),
@@ -109,6 +115,11 @@ impl SynCache {
         changed
     }
 
+    /// Whether other instances make cookies with the same secret: see [`CacheSettings::shared`].
+    pub fn set_shared(&mut self, shared: bool) {
+        self.settings.shared = shared;
+    }
+
     /// Bytes of memory, all taken at construction.
     #[must_use]
     pub fn memory(&self) -> usize {
@@ -124,12 +135,6 @@ impl SynCache {
     #[inline]
     fn spend(&mut self, units: u32) {
         self.spent = self.spent.plus(Units(units));
-    }
-
-    /// Our clock as a flow sees it.
-    #[inline]
-    fn clock(&self, words: &Words, now: Instant) -> u32 {
-        timestamp::clock(now, self.offsets.words(words.as_slice()) as u32)
     }
 
     /// The live entry of a flow and listener. One of another listening, or one that is over, is
@@ -185,7 +190,7 @@ impl SynCache {
         settings: &ListenSettings,
         now: Instant,
     ) -> SynAck {
-        let clock = agreed.timestamp.map_or(0, |_| self.clock(&found.words, now));
+        let clock = agreed.timestamp.map_or(0, |_| found.clock(now));
         syn_ack(syn.flow, syn.seq, iss, agreed, settings, clock)
     }
 
@@ -214,7 +219,7 @@ impl SynCache {
             }
             let entry = *entry;
             self.stats.duplicates += 1;
-            let clock = self.clock(&found.words, at.now);
+            let clock = found.clock(at.now);
             return Answered::Again(entry.syn_ack(&settings, clock));
         }
         // Another client of the same ends, or one that has given up its options, or a forger. Each
@@ -378,7 +383,7 @@ impl SynCache {
         if let Some(listener) = self.listeners.of_mut(id) {
             listener.stats.hits += 1;
         }
-        let clock = agreed.timestamp.map_or(0, |_| self.clock(&found.words, at.now));
+        let clock = agreed.timestamp.map_or(0, |_| found.clock(at.now));
         Acked::Proven(Proven {
             flow: ack.flow,
             slot,
@@ -435,6 +440,15 @@ impl SynCache {
         self.by_cookie(found, ack, id, at)
     }
 
+    /// Whether the cookie of an ACK is one of the keys that were last in force.
+    fn would_open(&self, found: &Found, ack: &Ack) -> bool {
+        let (irs, iss) = (ack.seq - 1, ack.ack - 1);
+        let marks = ack.timestamp.map(|(_, echo)| timestamp::marks_of(echo));
+        let (key, last) = self.keys.standing(cookie::is_odd(iss));
+        let opens = |key| cookie::open(&key, &found.words, irs, iss, marks).is_some();
+        opens(key) || last.is_some_and(opens)
+    }
+
     /// Computes the cookie of an ACK and, if it is one, makes the proof.
     fn by_cookie(&mut self, found: &Found, ack: &Ack, id: ListenerId, at: Moment) -> Acked {
         if !self.budget.take(found.hash, at) {
@@ -488,6 +502,7 @@ fn agree(syn: &Syn, settings: &ListenSettings) -> Agreed {
     let offered = &syn.options;
     Agreed {
         mss: syn.mss(),
+        said_mss: offered.mss.is_some(),
         window_scale: offered.window_scale.map(|shift| shift.min(14)),
         sack: offered.sack && settings.sack,
         ecn: offered.ecn && settings.ecn,
@@ -502,6 +517,16 @@ impl HalfOpen for SynCache {
 
     fn unlisten(&mut self, listener: ListenerId) {
         self.listeners.remove(listener);
+    }
+
+    fn set_cookies(&mut self, listener: ListenerId, policy: CookiePolicy) {
+        if let Some(listener) = self.listeners.of_mut(listener) {
+            listener.settings.cookies = policy;
+        }
+    }
+
+    fn backlog(&self, listener: ListenerId) -> Option<usize> {
+        self.listeners.of(listener).map(|listener| listener.settings.backlog)
     }
 
     fn syn(&mut self, listener: ListenerId, syn: &Syn, at: Moment) -> Answered {
@@ -600,6 +625,16 @@ impl HalfOpen for SynCache {
     fn expects(&self, flow: &FlowKey) -> bool {
         let found = self.found(flow);
         self.cache.find(found.hash, |entry| entry.is_of(flow)).is_some()
+    }
+
+    fn recognizes(&self, ack: &Ack) -> bool {
+        let found = self.found(&ack.flow);
+        let place = self.cache.find(found.hash, |entry| entry.is_of(&ack.flow));
+        let entry = place.and_then(|place| self.cache.entry(place));
+        // A stranger's flow is in no row, and in the filter by chance at most: then it costs a hash
+        // more, and no write.
+        entry.is_some_and(|entry| ack.ack == entry.iss() + 1)
+            || self.budget.is_expected(found.hash) && self.would_open(&found, ack)
     }
 
     fn work(&mut self, at: Moment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {

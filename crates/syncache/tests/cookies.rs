@@ -214,6 +214,26 @@ fn whoever_was_displaced_is_still_let_in_by_the_cookie_that_every_sequence_numbe
 }
 
 #[test]
+fn who_comes_back_with_a_cookie_is_recognized_and_no_guess_is() {
+    for client in clients() {
+        let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
+        let answer = sent(it.syn(listener, &client.syn(), at_millis(100_000)));
+        let ack = client.ack(&answer);
+        assert!(!it.expects(&client.flow) && it.recognizes(&ack));
+        for bit in 0..32 {
+            let guess = Ack { ack: Seq((ack.ack - 1).0 ^ 1 << bit) + 1, ..ack };
+            assert!(!it.recognizes(&guess), "bit {bit}");
+            assert!(!it.recognizes(&Ack { seq: Seq(ack.seq.0 ^ 1 << bit), ..ack }), "bit {bit}");
+        }
+        let other = Client::nth(77, false).flow;
+        assert!(!it.recognizes(&Ack { flow: other, ..ack }));
+        // It was a look and nothing else.
+        assert_eq!(it.stats().acks(), 0);
+        proven(it.ack(listener, &ack, at_millis(100_001)));
+    }
+}
+
+#[test]
 fn a_cache_that_never_makes_cookies_loses_whom_it_displaces() {
     let one = CacheSettings { rows: 1, entries: 1, ..CacheSettings::default() };
     let (mut it, listener) = old(one, CookiePolicy::Never);

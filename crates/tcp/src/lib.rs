@@ -46,11 +46,14 @@ pub mod timestamps;
 pub use congestion::Algorithm;
 pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 pub use events::Events;
-pub use floodwall_syncache::{Epoch, Moment};
+pub use floodwall_syncache::{
+    By, CookiePolicy, Epoch, ListenerStats as ListenerCounts, Moment, Secret, SecretError,
+    Stats as HalfOpenStats,
+};
 pub use id::{ConnectionId, Gone, ListenerId};
 pub use recovery::Phase;
 pub use segment::{Reset, Segment};
-pub use set::{Ends, IcmpSays, Info, Input, Verdict};
+pub use set::{Ends, IcmpSays, Info, Input, SynSaid, Verdict};
 pub use settings::{Keepalive, Settings, TcpConfig};
 pub use state::{State, Step};
 pub use tcp::{Lend, OWNERS_MAX, Tcp, Transmit};

@@ -203,6 +203,23 @@ impl Listeners {
         self.get(u16::try_from(index).ok()?).map(|listener| listener.half)
     }
 
+    /// The same by the application's name for it.
+    pub(crate) fn half_of(&mut self, id: ListenerId) -> Result<HalfId, Gone> {
+        self.named(id).map(|listener| listener.half)
+    }
+
+    /// Every listener: where it listens, as it was told, and whose half-open connections are its.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SocketAddr, HalfId)> {
+        self.listeners.iter().filter_map(|(_, listener)| listener.as_ref()).map(|listener| {
+            let Endpoint { port, .. } = listener.local;
+            let ip = match listener.any {
+                Any::Both => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
+                Any::Family | Any::Address => listener.local.ip(),
+            };
+            (SocketAddr::new(ip, port), listener.half)
+        })
+    }
+
     pub(crate) fn enqueue(&mut self, index: u32, connection: u32) {
         self.queues.push_back(index, connection);
     }

@@ -2,13 +2,16 @@
 //! on others.
 
 mod calls;
+mod half_open;
 mod handshake;
 mod icmp;
 mod info;
 mod intake;
 mod programs;
+mod triage;
 
 pub use calls::Ends;
+pub use half_open::SynSaid;
 pub use icmp::IcmpSays;
 pub use info::Info;
 pub use intake::{Input, Verdict};

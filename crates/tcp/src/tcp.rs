@@ -94,6 +94,8 @@ pub(crate) struct Place {
     pub(crate) owner: u32,
     /// Which listener it came from, while nobody has accepted it.
     pub(crate) slot: Option<(u32, AcceptSlot)>,
+    /// What its client's SYN said, if it had one.
+    pub(crate) said: Option<crate::set::SynSaid>,
     /// What the wheel knows.
     armed: Instant,
     pub(crate) connection: Option<Connection>,
@@ -255,6 +257,7 @@ impl<H: HalfOpen> Tcp<H> {
                     generation: 0,
                     owner: 0,
                     slot: None,
+                    said: None,
                     armed: Instant::FAR,
                     connection: None,
                 });
@@ -266,6 +269,7 @@ impl<H: HalfOpen> Tcp<H> {
         if let Some(place) = self.places.get_mut(index as usize) {
             place.owner = owner.min(OWNERS_MAX as u32 - 1);
             place.slot = slot;
+            place.said = None;
             place.connection = Some(connection);
         }
         self.settle(index, now);

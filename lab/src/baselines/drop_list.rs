@@ -16,8 +16,9 @@ use core::time::Duration;
 
 use floodwall_base::{FlowKey, Instant, Mss, PublicRandom, Seq, Units};
 use floodwall_syncache::{
-    AcceptSlot, Ack, Acked, Answered, HalfOpen, ListenSettings, ListenerId, ListenerStats, Moment,
-    Proven, ProvenParts, Refusal, Reset, Stats, Syn, SynAck, SynRefusal, Timestamps, Unreachable,
+    AcceptSlot, Ack, Acked, Answered, CookiePolicy, HalfOpen, ListenSettings, ListenerId,
+    ListenerStats, Moment, Proven, ProvenParts, Refusal, Reset, Stats, Syn, SynAck, SynRefusal,
+    Timestamps, Unreachable,
 };
 
 /// How often a SYN-ACK is sent again.
@@ -165,7 +166,7 @@ impl DropList {
             seq: element.iss,
             ack: seq + 1,
             window: settings.window,
-            mss: if v4 { settings.mss.0 } else { settings.mss.1 },
+            mss: Some(if v4 { settings.mss.0 } else { settings.mss.1 }),
             window_scale: options.window_scale.map(|_| settings.window_scale),
             sack: options.sack && settings.sack,
             timestamp: options
@@ -330,6 +331,18 @@ impl HalfOpen for DropList {
 
     fn expects(&self, flow: &FlowKey) -> bool {
         self.by_flow.contains_key(flow)
+    }
+
+    // It knows no cookies.
+    fn set_cookies(&mut self, _: ListenerId, _: CookiePolicy) {}
+
+    fn backlog(&self, listener: ListenerId) -> Option<usize> {
+        self.listener(listener).map(|(_, settings)| settings.backlog)
+    }
+
+    fn recognizes(&self, ack: &Ack) -> bool {
+        let element = self.by_flow.get(&ack.flow).and_then(|at| self.element(*at));
+        element.is_some_and(|element| ack.ack == element.iss + 1)
     }
 
     fn work(&mut self, at: Moment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {

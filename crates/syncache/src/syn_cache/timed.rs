@@ -111,10 +111,8 @@ impl SynCache {
             (Tick::of(at.now), self.cache.due(place).plus(interval(entry.retransmits + 1)));
         self.cache.set_due(place, if now.since(next) < 0 { next } else { now.plus(1) });
         if sends {
-            let clock = entry.agreed().timestamp.map_or(0, |_| {
-                let words = crate::flow::Words::of(&entry.flow());
-                self.clock(&words, at.now)
-            });
+            let found = |_| self.found(&entry.flow()).clock(at.now);
+            let clock = entry.agreed().timestamp.map_or(0, found);
             send(&entry.syn_ack(&settings, clock));
         }
     }

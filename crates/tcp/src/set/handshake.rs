@@ -150,6 +150,9 @@ impl<H: HalfOpen> Tcp<H> {
         debug_assert!(connection.rto() <= rto_config().max);
         match self.place(connection, owner, Some((listener, proven.slot())), lend.now) {
             Ok(index) => {
+                if let Some(place) = self.places.get_mut(index as usize) {
+                    place.said = Some(super::SynSaid::of(proven));
+                }
                 self.listeners.enqueue(listener, index);
                 lend.counters.count(Counter::TcpPassiveOpens);
             }
@@ -220,7 +223,7 @@ fn refused(flow: FlowKey, segment: &Segment) -> Verdict {
 /// The packet of a SYN-ACK.
 fn syn_ack_packet(lend: &mut Lend<'_>, answer: &SynAck) -> Option<Transmit> {
     let options = TcpOptionSet {
-        mss: Some(answer.mss),
+        mss: answer.mss,
         window_scale: answer.window_scale,
         sack_permitted: answer.sack,
         timestamps: answer.timestamp.map(|(value, echo)| Timestamps { value, echo }),

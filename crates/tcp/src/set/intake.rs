@@ -83,7 +83,8 @@ impl<H: HalfOpen> Tcp<H> {
         let mut scratch = [0; HEADER_LEN_MAX];
         let header = read_header(input, &packet, &mut scratch, access)?;
         // To a group, or to nobody who could answer (row 7 of the bar).
-        if input.group || header.src_port() == 0 || header.dst_port() == 0 {
+        let nobody = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
+        if input.group || nobody || header.src_port() == 0 || header.dst_port() == 0 {
             return Ok(Verdict::Dropped(DropReason::TcpMalformed));
         }
         let flow = flow_of(input, header.src_port(), header.dst_port());
@@ -157,17 +158,27 @@ fn read_header<'a>(
 
 /// The flow as we see it. The interface counts for link-local ends only.
 pub(crate) fn flow_of(input: &Input, src_port: u16, dst_port: u16) -> FlowKey {
+    let zone = zone_of((input.src_addr, input.dst_addr), input.iface);
+    FlowKey { zone, ..flow_between((input.src_addr, src_port), (input.dst_addr, dst_port)) }
+}
+
+/// The flow from a sender to us, its link apart.
+pub(super) fn flow_between(from: (IpAddr, u16), to: (IpAddr, u16)) -> FlowKey {
+    FlowKey {
+        local: Endpoint::new(to.0, to.1),
+        remote: Endpoint::new(from.0, from.1),
+        zone: IfIndex::default(),
+        protocol: PROTOCOL,
+    }
+}
+
+/// The link of a flow between such addresses, where it counts.
+pub(super) fn zone_of(ends: (IpAddr, IpAddr), iface: IfIndex) -> IfIndex {
     let link_local = |addr: IpAddr| match addr {
         IpAddr::V4(addr) => addr.is_link_local(),
         IpAddr::V6(addr) => addr.is_unicast_link_local(),
     };
-    let zoned = link_local(input.src_addr) || link_local(input.dst_addr);
-    FlowKey {
-        local: Endpoint::new(input.dst_addr, dst_port),
-        remote: Endpoint::new(input.src_addr, src_port),
-        zone: if zoned { input.iface } else { IfIndex::default() },
-        protocol: PROTOCOL,
-    }
+    if link_local(ends.0) || link_local(ends.1) { iface } else { IfIndex::default() }
 }
 
 /// Whether the checksum is right, where nobody has verified it before.

@@ -47,7 +47,7 @@ impl Stack {
         if remote.tcp.asked {
             // First the listeners that are gone: who asks for their port again shall have it.
             for id in remote.tcp.gone() {
-                Sockets::new(self, cx.again()).tcp_unlisten(id);
+                let _ = Sockets::new(self, cx.again()).tcp_unlisten(id);
             }
             remote.tcp.seen = u64::MAX;
         }

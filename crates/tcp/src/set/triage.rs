@@ -1,0 +1,92 @@
+//! Whose a segment is, before any work is put into it: a friend's, a stranger's, nobody's.
+//!
+//! Called by the stack's triage under pressure; writes nothing, counts nothing, reads no checksum.
+//! A friend is who sends what a connection of ours waits for, sequence and acknowledgment numbers
+//! included, and who comes back with a SYN-ACK's number or a cookie: none of it can be made without
+//! having heard from us, so that no flood buys friends by forging. SYNs are strangers' always.
+//! Invariant: what is nobody's here, `intake.rs` and `handshake.rs` refuse. RFC 9293 sections
+//! 3.10.7.1 to 3.10.7.4; the tolerance for what is old is RFC 5961's.
+
+use core::net::IpAddr;
+
+use floodwall_base::{FlowKey, IfIndex, Seq};
+use floodwall_packet::Triage;
+use floodwall_syncache::{Ack, HalfOpen, SegmentKind};
+use floodwall_wire::tcp::{HEADER_LEN, TcpFlags, TcpHeader, header_len};
+
+use crate::connection::Connection;
+use crate::segment::Segment;
+use crate::set::intake::{flow_between, zone_of};
+use crate::state::State;
+use crate::tcp::Tcp;
+
+/// How far behind what is expected a segment may lie that is sent again: a window of the largest
+/// kind that is not negotiated with care.
+const OLD: u32 = 1 << 20;
+
+impl<H: HalfOpen> Tcp<H> {
+    /// Whose a segment of `len` bytes is that begins with `bytes`, as many of them as lie in one
+    /// piece. `None` where they are too few or lie about themselves.
+    #[must_use]
+    pub fn triage(
+        &self,
+        (src_addr, dst_addr): (IpAddr, IpAddr),
+        iface: IfIndex,
+        bytes: &[u8],
+        len: usize,
+    ) -> Option<Triage> {
+        let fixed: &[u8; HEADER_LEN] = bytes.first_chunk()?;
+        let whole = header_len(fixed).filter(|header| *header <= len)?;
+        let header = TcpHeader::parse(bytes.get(..whole)?, len).ok()?;
+        if header.src_port() == 0 || header.dst_port() == 0 {
+            return None;
+        }
+        let flow = FlowKey {
+            zone: zone_of((src_addr, dst_addr), iface),
+            ..flow_between((src_addr, header.src_port()), (dst_addr, header.dst_port()))
+        };
+        let text = (len - whole) as u32;
+        if let Some(index) = self.find(&flow) {
+            let expected = self.at(index).is_some_and(|it| is_expected(it, &header, text));
+            return Some(if expected { Triage::Friend } else { Triage::Stranger });
+        }
+        Some(self.unclaimed_triage(&flow, iface, &header))
+    }
+
+    fn unclaimed_triage(&self, flow: &FlowKey, iface: IfIndex, header: &TcpHeader<'_>) -> Triage {
+        if !self.time_waits.is_empty() && self.time_waits.lookup(flow).is_some() {
+            return Triage::Stranger;
+        }
+        if self.listeners.lookup(flow, iface).is_none() {
+            return Triage::Refusable;
+        }
+        match SegmentKind::of(header.flags().0) {
+            SegmentKind::Syn | SegmentKind::Reset => Triage::Stranger,
+            SegmentKind::Ack => {
+                let Ok(segment) = Segment::of(header, 0) else { return Triage::Refusable };
+                let timestamp = segment.options.timestamps.map(|t| (t.value, t.echo));
+                let ack = Ack { flow: *flow, seq: segment.seq, ack: segment.ack, timestamp };
+                let comes_back = self.half_open.recognizes(&ack);
+                if comes_back { Triage::Friend } else { Triage::Stranger }
+            }
+            SegmentKind::SynAck | SegmentKind::Odd => Triage::Refusable,
+        }
+    }
+}
+
+/// Whether a connection waits for such a segment: text or a word at the window's left edge, within
+/// it or a little before, that acknowledges what is under way or was.
+fn is_expected(connection: &Connection, header: &TcpHeader<'_>, text: u32) -> bool {
+    let (snd, rcv) = (&connection.snd, &connection.rcv);
+    let (seq, ack, flags) = (Seq(header.seq()), Seq(header.ack()), header.flags());
+    if connection.state() == State::SynSent {
+        return flags.contains(TcpFlags::ACK) && ack == snd.nxt;
+    }
+    let under_way = snd.nxt.since(snd.una);
+    let acknowledges =
+        flags.contains(TcpFlags::ACK) && ack.is_within(snd.una - OLD, OLD + under_way + 1);
+    let ahead = rcv.window().saturating_add(1);
+    let fits = seq.is_within(rcv.nxt - OLD - text, OLD + text + ahead);
+    let exact_reset = flags.contains(TcpFlags::RST) && seq == rcv.nxt;
+    fits && acknowledges || exact_reset
+}
