@@ -9,6 +9,7 @@ mod replay;
 mod rig;
 pub mod router;
 mod shards;
+pub mod tcp;
 pub mod transit;
 pub mod worst;
 

@@ -1,0 +1,96 @@
+//! Whose a segment is: SYNs are strangers', who comes back is a friend, and no guess is.
+
+use floodwall_packet::Triage::{self, Friend, Refusable, Stranger};
+use floodwall_stack::tcp_set::CookiePolicy;
+use floodwall_tests::Rig;
+use floodwall_tests::craft::FAMILIES;
+use floodwall_tests::tcp::TcpClient;
+use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::TcpOptionSet;
+
+use crate::{HELLO, accept, answer, client, server};
+
+fn class(rig: &Rig, frame: Vec<u8>) -> Triage {
+    rig.classify(&[frame])[0]
+}
+
+#[test]
+fn who_comes_back_with_a_syn_acks_number_is_a_friend_by_cache_and_by_cookie() {
+    for family in FAMILIES {
+        for policy in [CookiePolicy::Overflow, CookiePolicy::Always] {
+            let (mut rig, listener) = server(8);
+            rig.sockets(|s| s.tcp_set_cookies(listener, policy).unwrap());
+            for it in [client(1, family), client(2, family).timeless()] {
+                assert_eq!(class(&rig, it.syn()), Stranger);
+                let heard = answer(&it, &rig.frame(&it.syn()));
+                assert_eq!(class(&rig, it.syn()), Stranger, "again");
+                assert_eq!(class(&rig, it.ack(&heard, HELLO)), Friend, "{policy:?}");
+                for bit in 0..32 {
+                    let seqs = (it.isn.wrapping_add(1), heard.seq.wrapping_add(1) ^ 1 << bit);
+                    let guess = it.frame(seqs, TcpFlags::ACK, &it.stamped(&heard), &[]);
+                    assert_eq!(class(&rig, guess), Stranger, "bit {bit}");
+                }
+                let other = TcpClient { from: client(9, family).from, ..it };
+                assert_eq!(class(&rig, other.ack(&heard, &[])), Stranger);
+                rig.frame(&it.ack(&heard, &[]));
+                assert!(accept(&mut rig, listener).is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_an_open_connection_waits_for_is_a_friend_and_blind_guesses_are_not() {
+    for family in FAMILIES {
+        let (mut rig, listener) = server(8);
+        let it = client(1, family);
+        let heard = answer(&it, &rig.frame(&it.syn()));
+        rig.frame(&it.ack(&heard, HELLO));
+        accept(&mut rig, listener).unwrap();
+        let next = it.isn.wrapping_add(1 + HELLO.len() as u32);
+        let theirs = heard.seq.wrapping_add(1);
+        let with = |seq: u32, ack: u32, flags: TcpFlags| {
+            class(&rig, it.frame((seq, ack), flags, &it.stamped(&heard), &[]))
+        };
+        let [ack, rst] = [TcpFlags::ACK, TcpFlags::RST];
+        assert_eq!(with(next, theirs, ack), Friend);
+        assert_eq!(with(next.wrapping_add(60_000), theirs, ack), Friend, "in the window");
+        assert_eq!(with(next.wrapping_sub(9000), theirs, ack), Friend, "sent again");
+        assert_eq!(with(next, theirs, rst), Friend, "the exact reset");
+        assert_eq!(with(next.wrapping_add(1), theirs, rst), Stranger);
+        assert_eq!(with(next, theirs.wrapping_add(1), ack), Stranger, "never sent");
+        for guess in 1..16_u32 {
+            assert_eq!(with(next.wrapping_add(guess << 28), theirs, ack), Stranger);
+            assert_eq!(with(next, theirs.wrapping_add(guess << 28), ack), Stranger);
+        }
+    }
+}
+
+/// Nobody listens, lengths that lie, flags that mean nothing: dropped anyway, so dropped first.
+#[test]
+fn what_tcp_would_refuse_is_refusable_and_is_refused() {
+    for family in FAMILIES {
+        let (mut rig, _) = server(8);
+        let it = client(1, family);
+        let closed = TcpClient::nth(2, family, 4444);
+        let none = TcpOptionSet::NONE;
+        let mut short = it.syn();
+        let l4 = if family == floodwall_base::Family::V4 { 34 } else { 54 };
+        short[l4 + 12] = 0xf0;
+        let frames = [
+            closed.syn(),
+            closed.frame((1, 2), TcpFlags::ACK, &none, &[]),
+            it.frame((1, 2), TcpFlags::NONE, &none, &[]),
+            it.frame((1, 2), TcpFlags::SYN | TcpFlags::FIN, &none, &[]),
+            it.frame((1, 2), TcpFlags::SYN | TcpFlags::ACK, &none, &[]),
+            short,
+        ];
+        for frame in frames {
+            assert_eq!(class(&rig, frame.clone()), Refusable, "{frame:?}");
+            let before = rig.stats();
+            rig.frame(&frame);
+            let (died, _) = floodwall_tests::deaths(&before, &rig.stats());
+            assert_eq!(died.len(), 1, "{died:?}");
+        }
+    }
+}
