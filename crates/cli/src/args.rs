@@ -194,6 +194,10 @@ pub(crate) struct RunArgs {
     /// Keep DNS servers and search list, as they are learnt, in a file of resolv.conf's form
     #[arg(long, value_name = "FILE")]
     pub(crate) dns_file: Option<PathBuf>,
+    /// Secret of SYN cookies: a file of 32 or more random bytes, readable by nobody else, which is
+    /// watched; instances that have the same take over each other's handshakes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cookie_secret: Option<PathBuf>,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or
     /// /run/floodwall/DEVICE.sock
     #[arg(long, value_name = "PATH")]

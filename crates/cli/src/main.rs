@@ -7,10 +7,12 @@
 
 mod args;
 mod cmd;
+mod cookie_keys;
 mod devices;
 mod exit;
 mod hosted;
 mod neighbors;
+mod listeners;
 mod network;
 mod record;
 mod report;

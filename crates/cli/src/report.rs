@@ -15,6 +15,7 @@ use floodwall_stack::{Host, Stats};
 use serde::{Deserialize, Serialize};
 
 use crate::hosted;
+use crate::listeners::Handshakes;
 use crate::network::{AddrInfo, Network};
 
 /// The whole document.
@@ -40,6 +41,12 @@ pub(crate) struct Report {
     /// Each of them apart, in order.
     #[serde(default)]
     pub(crate) workers: Vec<WorkerReport>,
+    /// Who listens for TCP connections, and what became of their handshakes.
+    #[serde(default)]
+    pub(crate) listeners: Vec<crate::listeners::Listener>,
+    /// The SYN cache's own counts, under FreeBSD's names.
+    #[serde(default)]
+    pub(crate) syncache: BTreeMap<String, u64>,
     /// Memory that was unlinked and waits until every worker has paused.
     #[serde(default)]
     pub(crate) reclamation: Reclamation,
@@ -149,6 +156,7 @@ pub(crate) struct Asked {
     ports: Vec<PortReport>,
     neighbours: Vec<Neighbour>,
     network: Network,
+    pub(crate) handshakes: Handshakes,
 }
 
 /// Neighbours that one report names.
@@ -182,7 +190,8 @@ pub(crate) fn ask(desk: &mut Desk<'_, Shown<Host>>) -> Asked {
         })
         .collect();
     let network = Network::of(stack, desk.now);
-    Asked { ports, neighbours, network }
+    let handshakes = Handshakes::of(stack);
+    Asked { ports, neighbours, network, handshakes }
 }
 
 /// What does not change while the instance runs.
@@ -236,6 +245,8 @@ impl Report {
             network: asked.network,
             worker: facts.named().map(named).collect(),
             workers: workers(birth, &published, reader, now),
+            listeners: asked.handshakes.listeners,
+            syncache: asked.handshakes.syncache,
             reclamation: Reclamation::new(reader, now),
         }
     }

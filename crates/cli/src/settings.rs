@@ -124,6 +124,8 @@ pub(crate) struct Settings {
     pub(crate) dns_file: Option<Given<PathBuf>>,
     /// Whether UDP sockets that fill up prefer light senders to heavy ones.
     pub(crate) udp_fair_drop: Option<Given<bool>>,
+    /// Where the secret of SYN cookies is.
+    pub(crate) cookie_secret: Option<Given<PathBuf>>,
     /// What is done with packets for others.
     pub(crate) transit: HostTransit,
 }

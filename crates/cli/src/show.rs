@@ -74,6 +74,7 @@ pub(crate) fn report(report: &Report, shown: Shown, style: Style) -> String {
         let _ = writeln!(out, "{} dev {}{lladdr}{router} {state}", n.addr, n.dev);
     }
     network(&mut out, &report.network, style);
+    crate::listeners::show(&mut out, &report.listeners, (bold, plain));
     counters(&mut out, report, all, style);
     drops(&mut out, report, style);
     conservation(&mut out, report, style);

@@ -19,6 +19,7 @@ use floodwall_dispatch::{Command, Control, CrewReader, Desk, Shown, Stop};
 use floodwall_stack::Host;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::cookie_keys::KeyWatch;
 use crate::hosted;
 use crate::network::{DnsInfo, FOR_EVER, Network};
 
@@ -45,6 +46,7 @@ pub(crate) struct Watch {
     pub(crate) reader: CrewReader,
     pub(crate) links: Vec<Watched>,
     pub(crate) dns_file: Option<PathBuf>,
+    pub(crate) keys: KeyWatch,
 }
 
 /// The links of these devices, as far as the system says anything about them.
@@ -61,6 +63,7 @@ impl Watch {
         let (mut seen, mut known, mut dns) = (None, Vec::new(), None);
         while !stop.is_triggered() {
             self.look_at_links();
+            self.keys.look();
             let changes = hosted::read(&hosted::sum(&self.reader.read()));
             let changes = changes.counters.of(Counter::FloodwallChanges);
             if seen != Some(changes)

@@ -171,7 +171,7 @@ fn a_simulated_drill_prints_one_document_and_its_verdict_is_the_exit_code() {
     let passed = document["passed"].as_bool().unwrap();
     assert_eq!(code(&output), if passed { 0 } else { 1 });
     assert_eq!(document["seed"], 3);
-    assert_eq!(document["verdicts"].as_array().unwrap().len(), 12);
+    assert_eq!(document["verdicts"].as_array().unwrap().len(), 13);
     assert!(err(&output).contains("honest answered"), "the table is for humans");
     // Not 1, which is a floor that does not hold.
     assert_eq!(code(&floodwall(&["drill", "--sim", "--tap"])), 2);

@@ -25,9 +25,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::RunArgs;
+use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, Opened};
 use crate::exit::Exit;
 use crate::hosted;
+use crate::listeners::Handshakes;
 use crate::network;
 use crate::record::{self, Recording};
 use crate::report::{self, Birth, Report};
@@ -74,6 +76,7 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     if path::is_alive(&socket) {
         return Err(words(TakenError::Alive(socket)));
     }
+    let keys = CookieKeys::open(settings.cookie_secret.as_ref().map(|file| file.value.as_path()))?;
     let stop = Stop::new().map_err(words)?;
     let farewell = Farewell::default();
     let signals = catch_signals(&stop, &farewell)?;
@@ -87,7 +90,7 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     let placements = opened.iter().map(|o| (o.iface, o.placement.clone())).collect();
     let birth = Birth { started: Clock::new().now(), cores: cores.clone(), placements };
     let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
-    let crew = start_crew(settings, config, opened, &cores, &stop)?;
+    let crew = start_crew(settings, config, opened, &cores, (&stop, &keys))?;
     let seats = Crewed { each: crew.seats().to_vec(), reader: crew.reader() };
     // Nobody else sets it.
     let _ = farewell.set(crew.control());
@@ -96,6 +99,7 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
         reader: seats.reader.clone(),
         links: watch::links(names),
         dns_file: settings.dns_file.as_ref().map(|file| file.value.clone()),
+        keys: keys.watched(seats.each.iter().map(|seat| seat.control.clone()).collect()),
     };
     let watched = stop.clone();
     let watching = named("watch", move || watch.run(&watched))?;
@@ -267,7 +271,7 @@ fn start_crew(
     config: StackConfig,
     opened: Vec<Opened>,
     cores: &[Option<usize>],
-    stop: &Stop,
+    (stop, keys): (&Stop, &CookieKeys),
 ) -> Result<Crew<Shown<Host>>, Failure> {
     let (events, happened) = mpsc::sync_channel(64);
     let workers = cores.len();
@@ -288,7 +292,7 @@ fn start_crew(
         worker: WorkerConfig { events: Some(events), ..WorkerConfig::default() },
         ..crew
     };
-    let make = maker(settings, config, &crew)?;
+    let make = maker(settings, config, &crew, keys)?;
     Crew::start(crew, stop, make).map_err(in_words)
 }
 
@@ -297,15 +301,17 @@ fn maker(
     settings: &Settings,
     config: StackConfig,
     crew: &CrewConfig,
+    keys: &CookieKeys,
 ) -> Result<impl Fn(&mut Setting<'_>) -> Result<Shown<Host>, String> + Send + Sync + use<>, Failure>
 {
     let mut random = entropy::randomness().map_err(words)?;
     let seats = Seats::new(&config, &crew.domain, crew.steering, &mut random.secret);
-    let wanted = settings.services.clone();
+    let (wanted, keys) = (settings.services.clone(), keys.clone());
     Ok(move |setting: &mut Setting<'_>| {
         let seat = seats.take(setting.worker).map_err(words)?;
         let Setting { pool, random, now, .. } = setting;
-        let stack = Stack::seated(&config, seat, random, *now).map_err(words)?;
+        let mut stack = Stack::seated(&config, seat, random, *now).map_err(words)?;
+        keys.tell(&mut stack, *now);
         let host = Host::with_stack(stack, services(&wanted), pool, random, *now);
         host.map(hosted::shown).map_err(words)
     })
@@ -402,7 +408,12 @@ fn ask_all(seats: &Crewed) -> Result<report::Asked, ControlError> {
     let (control, others) = seats.each.split_first().ok_or(ControlError::Ended)?;
     let mut asked = control.control.ask(PATIENCE, report::ask)?;
     for other in others {
-        asked.add_ports(other.control.ask(PATIENCE, |desk| desk.ports()).unwrap_or_default());
+        let of_worker = |desk: &mut floodwall_dispatch::Desk<'_, Shown<Host>>| {
+            (desk.ports(), Handshakes::of(desk.engine.engine.stack()))
+        };
+        let (ports, handshakes) = other.control.ask(PATIENCE, of_worker).unwrap_or_default();
+        asked.add_ports(ports);
+        asked.handshakes.add(handshakes);
     }
     Ok(asked)
 }

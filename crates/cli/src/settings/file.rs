@@ -20,6 +20,7 @@ const TOP: &[&str] = &[
     "cores",
     "cpu",
     "dns_file",
+    "cookie_secret",
     "forwarding",
     "interface",
     "martians",
@@ -190,6 +191,7 @@ impl Walk<'_> {
         settings.socket = self.read(table, ("", "socket"), text, path_word);
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);
         settings.udp_fair_drop = self.read(table, ("", "udp_fair_drop"), truth, Ok);
+        settings.cookie_secret = self.read(table, ("", "cookie_secret"), text, path_word);
         settings.transit = HostTransit {
             forwarding: self.read(table, ("", "forwarding"), forwarding, Ok),
             martians: self.read(table, ("", "martians"), text, |t| transit::martians(&t)),

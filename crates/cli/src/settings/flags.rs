@@ -38,6 +38,8 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
     settings.record = path("--record", args.record.as_ref()).or(settings.record.take());
     settings.socket = path("--socket", args.socket.as_ref()).or(settings.socket.take());
     settings.dns_file = path("--dns-file", args.dns_file.as_ref()).or(settings.dns_file.take());
+    let secret = path("--cookie-secret", args.cookie_secret.as_ref());
+    settings.cookie_secret = secret.or(settings.cookie_secret.take());
 
     // A device that could not be read says nothing about which interface is meant.
     if args.device.is_none() || device.is_some() {
