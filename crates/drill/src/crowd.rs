@@ -12,6 +12,7 @@ use floodwall_base::{Family, Instant, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Round, Triage};
 use floodwall_pktgen::{Blast, Honest};
 
+use crate::callers::{self, Callers, Calling};
 use crate::error::DrillError;
 use crate::flood::{Flood, Flooding};
 use crate::honest::{Asked, Asking};
@@ -44,6 +45,8 @@ pub(crate) type AskedBy = [[Asked; 2]; Party::ALL.len()];
 pub(crate) struct Seen {
     /// In the order of [`Party::ALL`].
     pub(crate) asked: AskedBy,
+    /// TCP connections, by family: opened, and given back what they said.
+    pub(crate) called: [Asked; 2],
     /// Flood packets that were sent.
     pub(crate) flooded: u64,
     /// Packets that came back to the attackers, or to the router for nobody honest.
@@ -92,6 +95,10 @@ pub(crate) struct Crowd {
     /// Once it is there it stays.
     router: Option<Blast>,
     flooding: Option<Flooding>,
+    /// Who opens TCP connections: once they are there they stay.
+    callers: [Option<Callers>; 2],
+    /// What they do in this stretch, until they have begun.
+    calls: [Option<Calling>; 2],
     /// What arrived for the router, and for the attackers.
     inboxes: [Burst; 2],
     /// What had come back to the router when the stretch began.
@@ -115,6 +122,10 @@ impl Crowd {
         }
         self.flooding = stretch.flood.as_ref().map(Flooding::new).transpose()?;
         self.returned_before = self.returned_to_router();
+        for (number, calls) in self.calls.iter_mut().enumerate() {
+            *calls = stretch.asking.as_ref().and_then(|asking| asking.calling(number));
+        }
+        self.callers.iter_mut().flatten().for_each(|callers| callers.begin(None));
         Ok(())
     }
 
@@ -132,7 +143,9 @@ impl Crowd {
     /// Whether every question is answered or lost, and the flood is over.
     pub(crate) fn is_finished(&self) -> bool {
         let over = self.flooding.as_ref().is_none_or(|flooding| flooding.deadline().is_none());
-        over && self.members.iter().all(|member| member.honest.is_finished())
+        let called = self.calls.iter().all(Option::is_none)
+            && self.callers.iter().flatten().all(Callers::is_finished);
+        over && called && self.members.iter().all(|member| member.honest.is_finished())
     }
 
     /// What it saw so far.
@@ -144,6 +157,9 @@ impl Crowd {
             if let Some(place) = place {
                 *place = Asked::of(honest.stats(), honest.latency());
             }
+        }
+        if let [Some(honest), _] = &self.callers {
+            seen.called = honest.heard().clone();
         }
         seen.returned = self.returned_to_router() - self.returned_before;
         if let Some(flooding) = &self.flooding {
@@ -162,6 +178,21 @@ impl Crowd {
         (sums.0, sums.1, self.flooding.as_ref().map_or(0, Flooding::frames))
     }
 
+    /// Those who are to call in this stretch, and have not begun.
+    fn begin_calls(&mut self, round: &mut Round<'_>) {
+        for (number, (calls, callers)) in self.calls.iter_mut().zip(&mut self.callers).enumerate() {
+            let Some(calling) = calls.take() else { continue };
+            if callers.is_none() {
+                let mac = scene::CALLER_MACS.get(number).copied().unwrap_or(scene::FLOOD_MAC);
+                // A stack of these few words is always made.
+                *callers = Callers::new(mac, scene::caller_addrs(number), round).ok();
+            }
+            if let Some(callers) = callers {
+                callers.begin(Some((calling, round.now)));
+            }
+        }
+    }
+
     /// Puts a frame into the inboxes of its receivers: one gets it, others get copies.
     fn sort(&mut self, packet: PacketBuf, round: &Round<'_>) {
         let Some(to) = packet.first().first_chunk().map(|b| MacAddr(*b)) else { return };
@@ -175,6 +206,11 @@ impl Crowd {
         for member in &mut self.members {
             if member.wants(to, &packet) {
                 give(&mut member.inbox);
+            }
+        }
+        for (callers, mac) in self.callers.iter_mut().zip(scene::CALLER_MACS) {
+            if let Some(callers) = callers.as_mut().filter(|_| to.is_group() || to == mac) {
+                give(&mut callers.inbox);
             }
         }
         if to.is_group() {
@@ -212,6 +248,13 @@ impl Engine for Crowd {
             spent = spent.plus(flooding.input(&mut with(round, to_flood)));
         }
         self.inboxes.iter_mut().for_each(|inbox| inbox.drain().for_each(drop));
+        for callers in self.callers.iter_mut().flatten().filter(|it| !it.inbox.is_empty()) {
+            let mut inbox = core::mem::take(&mut callers.inbox);
+            callers::arrived(&mut inbox);
+            spent = spent.plus(callers.input(&mut with(round, &mut inbox)));
+            inbox.drain().for_each(drop);
+            callers.inbox = inbox;
+        }
         spent
     }
 
@@ -226,6 +269,12 @@ impl Engine for Crowd {
                 spent = spent.plus(honest.work(round));
             }
         }
+        self.begin_calls(round);
+        for callers in self.callers.iter_mut().flatten() {
+            if is_due(callers.deadline()) {
+                spent = spent.plus(callers.work(round));
+            }
+        }
         if let Some(flooding) = self.flooding.as_mut().filter(|flood| is_due(flood.deadline())) {
             spent = spent.plus(flooding.work(round));
         }
@@ -235,7 +284,13 @@ impl Engine for Crowd {
     fn deadline(&self) -> Option<Instant> {
         let honest = self.members.iter().filter_map(|member| member.honest.deadline());
         let router = self.router.as_ref().and_then(Engine::deadline);
-        honest.chain(router).chain(self.flooding.as_ref().and_then(Flooding::deadline)).min()
+        let begin = self.calls.iter().any(Option::is_some).then_some(Instant::ORIGIN);
+        let calls = self.callers.iter().flatten().filter_map(Callers::deadline).chain(begin);
+        honest
+            .chain(router)
+            .chain(calls)
+            .chain(self.flooding.as_ref().and_then(Flooding::deadline))
+            .min()
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {

@@ -35,6 +35,12 @@ pub(crate) enum FloodKind {
     /// The same from sources that claim to be on the link: each answer needs a neighbour who does
     /// not exist.
     Neighbors,
+    /// SYNs to the TCP service from random sources, some with text.
+    Syn,
+    /// SYNs whose exclusive or of all words is one and the same.
+    SynOneRow,
+    /// SYNs, ACKs and resets of the same sources, with guessed numbers.
+    SynAndAck,
     /// Echo requests from random sources.
     IcmpEcho,
     /// ICMP errors that quote answers of the service to honest clients.
@@ -58,11 +64,14 @@ pub(crate) enum FloodKind {
 impl FloodKind {
     /// Every kind.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Hostile,
         Self::UdpClosed,
         Self::UdpOpen,
         Self::Neighbors,
+        Self::Syn,
+        Self::SynOneRow,
+        Self::SynAndAck,
         Self::IcmpEcho,
         Self::IcmpErrors,
         Self::Fragments,
@@ -73,6 +82,13 @@ impl FloodKind {
         Self::TooBig,
         Self::Redirects,
     ];
+}
+
+impl FloodKind {
+    /// Whether it is aimed at the TCP service, so that TCP clients are watched beside it.
+    pub(crate) const fn is_tcp(self) -> bool {
+        matches!(self, Self::Syn | Self::SynOneRow | Self::SynAndAck)
+    }
 }
 
 /// A flood of one kind, and how fast.

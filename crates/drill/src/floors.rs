@@ -42,6 +42,8 @@ pub const WAITED_EXCUSE: u64 = 10;
 pub enum Floor {
     /// Honest questions are answered.
     Answered,
+    /// TCP clients get their connection and their echo.
+    Connected,
     /// Every packet has exactly one fate, at every snapshot.
     Conservation,
     /// Who is behind the router is answered, through the router that is honest.
@@ -70,6 +72,7 @@ impl fmt::Display for Floor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Answered => "honest answered",
+            Self::Connected => "TCP connected",
             Self::Conservation => "conservation",
             Self::Far => "router kept",
             Self::Fragmented => "large answered",
@@ -120,6 +123,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
         answered(evidence.phases),
         share(Floor::Fragmented, FRAGMENTED_MIN, evidence.phases, |phase| &phase.fragmented),
         share(Floor::Far, ANSWERED_MIN, evidence.phases, |phase| &phase.far),
+        share(Floor::Connected, ANSWERED_MIN, evidence.phases, |phase| &phase.called),
         offered(evidence.phases),
         conservation(evidence.conservation),
         named_drops(evidence.conservation),
@@ -325,6 +329,7 @@ mod tests {
             honest: rows(),
             fragmented: rows(),
             far: rows(),
+            called: rows(),
             paths_learnt: 400,
             paths_allowed: 400,
             paths_known: 2 * EXCEPTIONS_MAX as u64,
@@ -361,7 +366,8 @@ mod tests {
         assert_eq!(failed(&e, second), [Floor::Answered]);
         let mut e = good();
         e.0.clear();
-        let nobody = [Floor::Answered, Floor::Fragmented, Floor::Far, Floor::Paths];
+        let nobody =
+            [Floor::Answered, Floor::Fragmented, Floor::Far, Floor::Connected, Floor::Paths];
         assert_eq!(failed(&e, second), nobody, "who asked nothing proved nothing");
         let mut e = good();
         e.0[0].fragmented[0].answered = 90;
@@ -371,6 +377,9 @@ mod tests {
         let mut e = good();
         e.0[0].far[1].answered = 98;
         assert_eq!(failed(&e, second), [Floor::Far]);
+        let mut e = good();
+        e.0[0].called[0].answered = 98;
+        assert_eq!(failed(&e, second), [Floor::Connected]);
         let mut e = good();
         (e.0[0].planned_pps, e.0[0].offered_pps) = (100, 50);
         assert_eq!(failed(&e, second), []);

@@ -12,6 +12,7 @@ use floodwall_pktgen::{
     Honest, HonestConfig, HonestStats, Latency, Pace, Peer, PortRange, StationConfig,
 };
 
+use crate::callers::Calling;
 use crate::error::DrillError;
 use crate::scene::{self, Party};
 
@@ -39,14 +40,42 @@ pub(crate) struct Asking {
     /// Whether those on the link ask from the same port again and again, so that the host knows
     /// them once it has answered twice.
     pub(crate) friends: bool,
+    /// Whether others open TCP connections meanwhile.
+    pub(crate) calls: Calls,
     /// Tells this stretch's answers from the last one's.
     pub(crate) id: u32,
+}
+
+/// Who opens TCP connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Calls {
+    /// Nobody.
+    #[default]
+    None,
+    /// Honest clients.
+    Honest,
+    /// Honest clients, while others fill the queue of a service that accepts slowly.
+    BesideHolders,
 }
 
 impl Asking {
     /// Questions a second of a party's client.
     fn rate_of(&self, party: Party) -> u64 {
         if party == Party::Near { self.rate } else { (self.rate / SELDOM).max(1) }
+    }
+
+    /// What the callers of a number do: the honest ones, and those who hold a queue full.
+    pub(crate) fn calling(&self, number: usize) -> Option<Calling> {
+        let length = self.length;
+        let honest =
+            Calling { rate: (self.rate / SELDOM).max(1), length, port: scene::SERVICE_PORT };
+        match (self.calls, number) {
+            (Calls::None, _) | (Calls::Honest, 1..) => None,
+            (_, 0) => Some(honest),
+            (Calls::BesideHolders, _) => {
+                Some(Calling { rate: self.rate, port: scene::SLOW_PORT, ..honest })
+            }
+        }
     }
 
     /// How many questions each family's client asks.

@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod bench;
+mod callers;
 mod cost;
 mod crowd;
 mod error;
@@ -31,8 +32,10 @@ mod scene;
 mod server;
 mod shards;
 mod sim;
+mod sluggard;
 mod stamping;
 mod streams;
+mod syns;
 mod tap;
 mod transit;
 mod wire;

@@ -95,6 +95,8 @@ pub struct PhaseReport {
     pub fragmented: Vec<HonestReport>,
     /// Clients behind the router, by family: their answers leave by the router that is right.
     pub far: Vec<HonestReport>,
+    /// Clients that opened TCP connections, by family: the whole call, handshake to echo.
+    pub called: Vec<HonestReport>,
     /// Clients that the host has answered before, by family.
     pub friends: Vec<HonestReport>,
     /// The least part of their goodput without a flood that one family of these has kept.
@@ -376,14 +378,15 @@ impl Report {
                     grouped(phase.offered)
                 );
             }
-            for (at, row) in phase.honest.iter().chain(&phase.friends).enumerate() {
+            let asked = phase.honest.iter().chain(&phase.friends).map(|row| (row.family, row));
+            let called = phase.called.iter().zip(["TCP4", "TCP6"]).map(|(row, name)| (name, row));
+            for (at, (name, row)) in asked.chain(called).enumerate() {
                 let share = |rows: &[HonestReport]| {
                     rows.get(at).map_or("-".to_owned(), |row| format!("{:.1}", row.share() * 100.0))
                 };
                 writeln!(
                     f,
-                    "{left}  {:<5}{:>8}{:>9}{:>8.2}{:>9}{:>9}{:>9}{:>9}{:>8}",
-                    row.family,
+                    "{left}  {name:<5}{:>8}{:>9}{:>8.2}{:>9}{:>9}{:>9}{:>9}{:>8}",
                     row.asked,
                     row.answered,
                     row.share() * 100.0,

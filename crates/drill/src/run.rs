@@ -15,7 +15,7 @@ use crate::crowd::{AskedBy, Stretch};
 use crate::error::DrillError;
 use crate::flood::{Flood, FloodKind};
 use crate::floors::{Evidence, judge};
-use crate::honest::{Asked, Asking};
+use crate::honest::{Asked, Asking, Calls};
 use crate::hostile;
 use crate::progress::Progress;
 use crate::report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
@@ -58,7 +58,7 @@ pub struct Schedule {
 }
 
 /// The floods in order: name, sentence, kind.
-pub(crate) const FLOODS: [(&str, &str, FloodKind); 13] = [
+pub(crate) const FLOODS: [(&str, &str, FloodKind); 16] = [
     ("fragments", "tiny, overlapping, and of packets never completed", FloodKind::Fragments),
     ("headers", "long chains, many options, padding, routes", FloodKind::Headers),
     ("hostile", "captured attacks, as they are, aimed, and mutated", FloodKind::Hostile),
@@ -68,6 +68,9 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 13] = [
     ("neighbours", "the same from sources on the link that do not exist", FloodKind::Neighbors),
     ("routers", "routers and redirects that nobody asked for", FloodKind::Routers),
     ("queries", "queries of groups, of every version", FloodKind::Queries),
+    ("syn", "SYNs from random sources, some with a request", FloodKind::Syn),
+    ("syn one row", "SYNs that would meet in one row of a keyless hash", FloodKind::SynOneRow),
+    ("syn and ack", "SYNs, ACKs and resets of the same sources", FloodKind::SynAndAck),
     ("icmp echo", "echo requests from random sources", FloodKind::IcmpEcho),
     ("icmp errors", "forged errors about answers to honest clients", FloodKind::IcmpErrors),
     ("too big", "packet too big about what was just answered", FloodKind::TooBig),
@@ -151,7 +154,7 @@ impl Run<'_> {
     fn asking(&mut self, length: Duration) -> Asking {
         self.stretches += 1;
         let (rate, id) = (self.schedule.honest_rate, self.stretches);
-        Asking { rate, length, discover: id == 1, friends: false, id }
+        Asking { rate, length, discover: id == 1, friends: false, calls: Calls::None, id }
     }
 
     /// Honest clients alone.
@@ -159,10 +162,12 @@ impl Run<'_> {
         let (name, what) = ("baseline", "honest clients alone");
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
-        let stretch = Stretch { asking: Some(self.asking(length)), ..Stretch::default() };
+        let asking = Asking { calls: Calls::Honest, ..self.asking(length) };
+        let stretch = Stretch { asking: Some(asking), ..Stretch::default() };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
         phase.take(&outcome.seen.asked);
+        phase.called = rows(&outcome.seen.called);
         phase.ring_full_honest = outcome.ring_full.0;
         phase.application_share = outcome.share;
         self.close(phase);
@@ -204,8 +209,9 @@ impl Run<'_> {
         let (capacity, looked, more_offered) = self.probe(kind, false)?;
         let offer = ((capacity as f64 * LOAD) as u64).min(self.schedule.flood_rate_max);
         let flood = Flood { kind, rate: offer.max(1), length, seed: self.seed };
-        let stretch =
-            Stretch { asking: Some(self.asking(length)), flood: Some(flood), probes: false };
+        let calls = if kind.is_tcp() { Calls::Honest } else { Calls::None };
+        let asking = Asking { calls, ..self.asking(length) };
+        let stretch = Stretch { asking: Some(asking), flood: Some(flood), probes: false };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let (ring_full_honest, ring_full_flood) = outcome.ring_full;
         self.ring_full += ring_full_flood;
@@ -227,6 +233,26 @@ impl Run<'_> {
             ..PhaseReport::default()
         };
         phase.take(&outcome.seen.asked);
+        if kind.is_tcp() {
+            phase.called = rows(&outcome.seen.called);
+        }
+        self.close(phase);
+        Ok(())
+    }
+
+    /// Connections to a service that accepts slowly, beside those to one that does not.
+    fn slow_accept(&mut self) -> Result<(), DrillError> {
+        let (name, what) = ("slow accept", "handshakes completed faster than they are accepted");
+        let length = self.schedule.phase;
+        self.log.progress.begin(name, what, length);
+        let asking = Asking { calls: Calls::BesideHolders, ..self.asking(length) };
+        let stretch = Stretch { asking: Some(asking), ..Stretch::default() };
+        let outcome = self.bench.run(&stretch, &mut self.log)?;
+        let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
+        phase.take(&outcome.seen.asked);
+        phase.called = rows(&outcome.seen.called);
+        phase.ring_full_honest = outcome.ring_full.0;
+        phase.application_share = outcome.share;
         self.close(phase);
         Ok(())
     }
@@ -443,6 +469,7 @@ pub(crate) fn run(
     for (name, what, kind) in FLOODS {
         run.flood(name, what, kind)?;
     }
+    run.slow_accept()?;
     run.application()?;
     run.friends()?;
     run.transit()?;

@@ -16,6 +16,11 @@ pub(crate) const SERVER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 pub(crate) const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 0, 1);
 /// Where its echo service listens.
 pub(crate) const SERVICE_PORT: u16 = 7001;
+/// Where a service listens that accepts slowly.
+pub(crate) const SLOW_PORT: u16 = 7002;
+/// Who opens TCP connections honestly, and who does it to fill the slow service's queue.
+pub(crate) const CALLER_MACS: [MacAddr; 2] =
+    [MacAddr([2, 0xf1, 0, 0, 0, 0xc4]), MacAddr([2, 0xf1, 0, 0, 0, 0xc5])];
 /// A port that nobody listens on, and those behind it.
 pub(crate) const CLOSED_PORTS: (u16, u16) = (20_000, 29_999);
 /// The attackers.
@@ -105,6 +110,14 @@ pub(crate) fn client_addrs(party: Party, family: Family) -> Vec<IpCidr> {
     };
     let len = if family == Family::V4 { 32 } else { 128 };
     (1..=CLIENT_ADDRS).filter_map(|n| IpCidr::new(nth(n), len)).collect()
+}
+
+/// The addresses of the callers of a number: one of each family, on the link.
+pub(crate) fn caller_addrs(number: usize) -> Vec<IpCidr> {
+    let n = number as u8 + 1;
+    let v6 = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 3, u16::from(n));
+    let all = [(IpAddr::from([198, 18, 3, n]), 16), (IpAddr::V6(v6), 64)];
+    all.into_iter().filter_map(|(addr, len)| IpCidr::new(addr, len)).collect()
 }
 
 /// Whether an address is one of a party's clients'.

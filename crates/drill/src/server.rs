@@ -14,12 +14,15 @@ use floodwall_schedule::{BalanceConfig, Share};
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{
     Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, Stack, StackConfig, Stats,
-    accounts_needed,
+    TcpService, accounts_needed,
 };
 use serde::Serialize;
 
 use crate::scene;
+use crate::sluggard::Sluggard;
 
+/// TCP connections of the host.
+const TCP_CONNECTIONS: usize = 4096;
 /// How often the free memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -89,6 +92,7 @@ impl ServerConfig {
             udp_sockets_max: 64,
             udp_receive_bytes: self.udp_receive_bytes,
             duplicate_address_detection: false,
+            tcp_connections_max: TCP_CONNECTIONS,
             accept_redirects: self.accept_redirects,
             reassembly,
             ..StackConfig::default()
@@ -228,6 +232,8 @@ impl Served {
         let mut applications: Vec<Box<dyn Application>> = Vec::new();
         if config.service {
             applications.push(Box::new(UdpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
+            applications.push(Box::new(TcpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
+            applications.push(Box::new(Sluggard::default()));
         }
         let host = Host::with_stack(stack, applications, pool, random, now)?;
         let (free, effort) = (Free::of(pool), Effort::default());

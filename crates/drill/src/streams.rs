@@ -13,8 +13,10 @@ use floodwall_pktgen::{
     AddrRange, Content, Forgery, Fragments, Headers, Pace, PortRange, SizeRange, Stream, Withheld,
 };
 
+use floodwall_wire::tcp::TcpFlags;
+
 use crate::flood::FloodKind;
-use crate::{hostile, paths, scene};
+use crate::{hostile, paths, scene, syns};
 
 /// Headers in the longest chains: what fits a frame.
 const CHAIN: usize = 100;
@@ -39,6 +41,9 @@ pub(crate) fn of(kind: FloodKind, seed: u64) -> Vec<Stream> {
         FloodKind::UdpClosed => both(&scene::STRANGERS, &Content::Udp, closed()),
         FloodKind::UdpOpen => both(&scene::STRANGERS, &Content::Udp, service()),
         FloodKind::Neighbors => both(&scene::NEIGHBORS, &Content::Udp, service()),
+        FloodKind::Syn => syn(),
+        FloodKind::SynOneRow => vec![replay(syns::one_row(), false)],
+        FloodKind::SynAndAck => syns_and_acks(),
         FloodKind::IcmpEcho => both(&scene::STRANGERS, &Content::IcmpEcho, PortRange::one(9)),
         FloodKind::IcmpErrors => {
             vec![replay(hostile::icmp_errors(&mut PublicRandom::new(seed)), false)]
@@ -87,6 +92,26 @@ fn towards(sources: &[&str; 2], to: [AddrRange; 2], content: &Content) -> Vec<St
         Some(Stream::new(content.clone(), from, to, at_once()))
     };
     sources.iter().zip(to).filter_map(one).collect()
+}
+
+/// SYNs, every other with a request in it (whose text must not be kept).
+fn syn() -> Vec<Stream> {
+    let syn = &Content::Tcp(TcpFlags::SYN);
+    let sized = |bytes: usize| {
+        let with = move |stream| Stream { payload: SizeRange::one(bytes), ..stream };
+        both(&scene::STRANGERS, syn, service()).into_iter().map(with)
+    };
+    sized(0).chain(sized(120)).collect()
+}
+
+/// What spends the budget of cookies: SYNs open the gate, and ACKs and resets come through it.
+fn syns_and_acks() -> Vec<Stream> {
+    let few = ["198.19.8.0/24", "2001:2:0:13::8:0/120"];
+    [TcpFlags::SYN, TcpFlags::ACK, TcpFlags::RST]
+        .into_iter()
+        .flat_map(|flags| both(&few, &Content::Tcp(flags), service()))
+        .map(|stream| Stream { payload: SizeRange::one(0), ..stream })
+        .collect()
 }
 
 /// Each of [`CUTS`], to the service.

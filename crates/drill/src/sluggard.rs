@@ -1,0 +1,54 @@
+//! `Sluggard`: a service on the host that accepts connections more slowly than they come.
+//!
+//! Run by `server.rs` beside the echo service. Whoever fills its queue learns what a full one does:
+//! further handshakes wait as records of the SYN cache, and nobody else's connections notice.
+
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::time::Duration;
+
+use floodwall_base::{Instant, Units};
+use floodwall_stack::tcp_set::{ListenerId, Settings};
+use floodwall_stack::{Application, Sockets, StartError};
+
+use crate::scene;
+
+/// Connections that may wait for it.
+const BACKLOG: usize = 16;
+/// How long it takes for each.
+const EACH: Duration = Duration::from_millis(20);
+
+/// See the file's head.
+#[derive(Default)]
+pub(crate) struct Sluggard {
+    listener: Option<ListenerId>,
+    next: Instant,
+}
+
+impl Application for Sluggard {
+    fn name(&self) -> &str {
+        "tcp-sluggard"
+    }
+
+    fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
+        let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), scene::SLOW_PORT);
+        let owner = sockets.tcp_owner()?;
+        self.listener = Some(sockets.tcp_listen(any, &Settings::default(), BACKLOG, owner)?);
+        Ok(())
+    }
+
+    fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
+        let (Some(listener), now) = (self.listener, sockets.now()) else { return Units(0) };
+        if now < self.next {
+            return Units(0);
+        }
+        self.next = now + EACH;
+        if let Ok(Some(id)) = sockets.tcp_accept(listener) {
+            let _ = sockets.tcp_abort(id);
+        }
+        Units(1)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        Some(self.next)
+    }
+}
