@@ -474,3 +474,13 @@ proptest! {
         let _ = (words::cpu(number), words::kernel_half(&text));
     }
 }
+
+#[test]
+fn the_cookie_secret_is_named_by_the_file_and_by_the_flag_that_lies_on_top() {
+    let text = format!("cookie_secret = \"/etc/fw.secret\"\n{GOOD}");
+    let named = |settings: Settings| settings.cookie_secret.map(|file| file.value);
+    assert_eq!(named(file(&text).unwrap()), Some(PathBuf::from("/etc/fw.secret")));
+    let flags = ["--device", "tap:fw0", "--cookie-secret", "other.secret"];
+    assert_eq!(named(both(&text, &flags).unwrap()), Some(PathBuf::from("other.secret")));
+    assert_eq!(named(file(GOOD).unwrap()), None);
+}
