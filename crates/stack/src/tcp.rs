@@ -189,7 +189,8 @@ impl Stack {
     ) -> PacketBuf {
         let (src_addr, dst_addr) = (src_addr.to_ip(), dst_addr.to_ip());
         let zone = zone.unwrap_or_default();
-        let transmit = Transmit { packet, src_addr, dst_addr, zone, hop_limit: None };
+        let transmit =
+            Transmit { packet, src_addr, dst_addr, zone, hop_limit: None, ecn_capable: false };
         if let Some(tcp) = &mut self.tcp {
             tcp.set.unsent(&transmit, Moment::new(now, self.wall.epoch(now)));
         }
