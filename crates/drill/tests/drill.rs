@@ -69,9 +69,9 @@ fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
         let held = [Floor::Conservation, Floor::Memory, Floor::NamedDrops, Floor::WorkerRun];
         assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
         // And one for the application, where the worker has a core for itself.
-        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 16);
+        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 20);
         let asked = |phase: &floodwall_drill::PhaseReport| phase.honest[0].asked;
-        assert!(report.phases.iter().take(14).all(|phase| asked(phase) == 20), "{report}");
+        assert!(report.phases.iter().take(18).all(|phase| asked(phase) == 20), "{report}");
         assert!(report.phases[0].honest.iter().all(|row| row.answered > 0), "{report}");
     }
 }
@@ -80,8 +80,15 @@ fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
 fn without_its_service_the_host_fails() {
     let server = ServerConfig { service: false, ..ServerConfig::default() };
     let report = run(&Options { server, ..short(Options::simulated(1)) });
-    let [answered, far] = [Floor::Answered, Floor::Far];
-    let all = [answered, Floor::Fragmented, far, Floor::Paths, Floor::Recovery, Floor::Friends];
+    let all = [
+        Floor::Answered,
+        Floor::Fragmented,
+        Floor::Far,
+        Floor::Connected,
+        Floor::Paths,
+        Floor::Recovery,
+        Floor::Friends,
+    ];
     assert_eq!(failed(&report), all, "{report}");
     let rows = report.phases.iter().flat_map(|phase| phase.honest.iter().chain(&phase.friends));
     assert!(rows.map(|row| row.answered).all(|answered| answered == 0));
