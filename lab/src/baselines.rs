@@ -14,3 +14,4 @@ pub mod pullup;
 pub mod pullup2;
 pub mod route_cache;
 pub mod scratch;
+pub mod udp_queues;

@@ -11,6 +11,7 @@ pub mod header_pull;
 pub mod route_flood;
 pub mod starvation;
 pub mod syn_flood;
+pub mod udp_flood;
 
 /// Something that can be measured. What varies and what is held it reads from the plan; what is
 /// claimed it does not know.
@@ -40,6 +41,7 @@ const EXPERIMENTS: &[&dyn Experiment] = &[
     &route_flood::RouteFlood,
     &starvation::Starvation,
     &syn_flood::SynFlood,
+    &udp_flood::UdpFlood,
 ];
 
 /// The experiment of a name.

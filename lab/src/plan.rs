@@ -22,6 +22,7 @@ const PLANS: &[(&str, &str)] = &[
     ("route-flood", include_str!("../plans/route-flood.toml")),
     ("starvation", include_str!("../plans/starvation.toml")),
     ("syn-flood", include_str!("../plans/syn-flood.toml")),
+    ("udp-flood", include_str!("../plans/udp-flood.toml")),
 ];
 
 /// How much of a plan is run.

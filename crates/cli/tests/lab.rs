@@ -105,8 +105,15 @@ fn list_names_every_plan_with_its_question() {
     let output = lab(&folder.0, &["list"]);
     assert_eq!(code(&output), 0);
     let listed = text(&output.stdout);
-    for plan in ["fib-gc", "grace-period", "header-pull", "route-flood", "starvation", "syn-flood"]
-    {
+    for plan in [
+        "fib-gc",
+        "grace-period",
+        "header-pull",
+        "route-flood",
+        "starvation",
+        "syn-flood",
+        "udp-flood",
+    ] {
         assert!(listed.lines().any(|line| line.starts_with(&format!("{plan} "))), "{listed}");
     }
     let output = lab(&folder.0, &["list", "--json"]);

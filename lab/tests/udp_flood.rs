@@ -1,0 +1,11 @@
+//! The plan `udp-flood` in its quick form, in a process of its own: it measures real threads.
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+
+use floodwall_lab::{Plan, Silent, Size, run};
+
+#[test]
+fn the_quick_form_of_udp_flood_holds() {
+    let report = run(&Plan::load("udp-flood").unwrap(), Size::Quick, &mut Silent).unwrap();
+    println!("{report}");
+    assert!(report.passed, "{report}");
+}
