@@ -6,6 +6,5 @@ use floodwall_lab::{Plan, Silent, Size, run};
 #[test]
 fn the_quick_form_of_udp_flood_holds() {
     let report = run(&Plan::load("udp-flood").unwrap(), Size::Quick, &mut Silent).unwrap();
-    println!("{report}");
     assert!(report.passed, "{report}");
 }
