@@ -9,7 +9,8 @@
 //! counters: one, two by the node's number being odd or even, as in that commit.
 //! Simplified: sleeping locks of the standard library stand for spin locks (on two cores a spinner
 //! whose holder sleeps would measure the scheduler), no socket memory pressure, no compaction of
-//! buffers. Serves the claims `refusal-locks`, `refusal-writes` and those about the tail.
+//! buffers.
+//! Serves: the plan `udp-flood`, claims `refusal-locks`, `refusal-writes` and those of the tail.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,8 @@
 //! A slot: what one socket's program and its workers share, 128 bytes.
 //!
 //! Line A is written by the program (the worker takes, and gives credit), line B by workers (the
-//! program takes); where the host has more memory nodes, each further one has a line of its own. Slots are allocated at the start and used again under another generation.
+//! program takes); where the host has more memory nodes, each further one has a line of its own.
+//! Slots are allocated at the start and used again under another generation.
 //! Invariant: between a slot's close and its next use both mailboxes are empty and without flags.
 
 use floodwall_packet::{NodeQueues, PacketMailbox};

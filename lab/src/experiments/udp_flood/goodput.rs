@@ -103,15 +103,15 @@ impl Scene {
         let len = (8 + PAYLOAD) as u16;
         let mut bytes = Vec::with_capacity(80);
         let pseudo = match (src_addr, dst_addr) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
                 bytes.extend([0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0]);
-                bytes.extend(src.octets().into_iter().chain(dst.octets()));
-                pseudo_header_v4(src, dst, 17, len)
+                bytes.extend(from.octets().into_iter().chain(to.octets()));
+                pseudo_header_v4(from, to, 17, len)
             }
-            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
                 bytes.extend([0x60, 0, 0, 0, 0, 0, 17, 64]);
-                bytes.extend(src.octets().into_iter().chain(dst.octets()));
-                pseudo_header_v6(src, dst, 17, len.into())
+                bytes.extend(from.octets().into_iter().chain(to.octets()));
+                pseudo_header_v6(from, to, 17, len.into())
             }
             _ => Sum::default(),
         };
