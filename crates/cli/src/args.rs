@@ -166,7 +166,8 @@ pub(crate) struct RunArgs {
     /// busy-poll (within the worker), napi-thread (beside it, behind in rank) or leave
     #[arg(long, value_name = "PLACE")]
     pub(crate) kernel_half: Option<String>,
-    /// A service to offer: tcp-echo:PORT, tcp-discard:PORT, udp-echo:PORT, udp-discard:PORT or
+    /// A service to offer: http:PORT, bulk:PORT, tcp-echo:PORT, tcp-discard:PORT,
+    /// tcp-chargen:PORT, udp-echo:PORT, udp-discard:PORT or
     /// udp-chargen:PORT, the last three with @GROUP,GROUP
     /// for the multicast groups that it joins on every interface; repeat for more
     #[arg(long, value_name = "KIND:PORT[@GROUP]")]

@@ -24,6 +24,7 @@ mod exceptions;
 mod fate;
 mod forward;
 mod host;
+mod http_service;
 mod link;
 mod multicast;
 mod neighbors;
@@ -63,6 +64,7 @@ pub use floodwall_ip::{
 pub use floodwall_tcp as tcp_set;
 pub use floodwall_wire::IcmpReport;
 pub use host::{Application, Host, HostError};
+pub use http_service::{StreamKind, StreamService};
 pub use multicast::GroupInterface;
 pub use ping::PingSendError;
 pub use raw::RawSendError;

@@ -2,9 +2,9 @@
 //!
 //! A [`Network`] is a host: devices, addresses, and worker threads. [`UdpSocket`], [`TcpListener`]
 //! and [`TcpStream`] are tokio's, name for name; `tests/parity` and `tests/tcp` run one body
-//! against both. With the feature `axum` a listener is served by `axum::serve`; hyper takes a stream in
-//! `hyper_util`'s `TokioIo`. Reading: `network.rs`, `udp.rs`, `tcp.rs`, then
-//! `driver.rs` for how tasks are woken; `docs/design/ownership.md` for why.
+//! against both. With the feature `axum` a listener is served by `axum::serve`; hyper takes a
+//! stream in `hyper_util`'s `TokioIo`. Reading: `network.rs`, `udp.rs`, `tcp.rs`, then `driver.rs`
+//! for how tasks are woken; `docs/design/ownership.md` for why.
 //!
 //! Invariants: the workers are never waited for with a lock held, and never wait for a task; every
 //! future may be dropped at every await; no socket starves another task of its runtime.

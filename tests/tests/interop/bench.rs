@@ -88,6 +88,11 @@ fn start_with(
     applications: Vec<Box<dyn Application>>,
 ) -> Running {
     let interfaces = vec![interface];
-    let config = StackConfig { interfaces, udp_sockets_max: 64, ..StackConfig::default() };
+    let config = StackConfig {
+        interfaces,
+        udp_sockets_max: 64,
+        tcp_connections_max: 4096,
+        ..StackConfig::default()
+    };
     Running::start(config, device, applications)
 }

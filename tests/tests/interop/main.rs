@@ -34,6 +34,7 @@ mod routes;
 mod running;
 mod several;
 mod site;
+mod tcp;
 
 /// One test a scenario and kind of device.
 macro_rules! over_every_link {
@@ -73,4 +74,70 @@ over_every_link! {
     an_interface_goes_down_and_comes_up_again = crate::life::down_and_up,
     a_stop_under_load_is_followed = crate::life::stopped_under_load,
     at_rest_a_worker_hardly_wakes = crate::life::at_rest,
+}
+
+/// The same with TCP's services; one scenario over AF_XDP, whose machinery takes long to set up.
+mod tcp_over {
+    use crate::link::Kind::{Packet, Tap, Tun, Xdp};
+    use crate::tcp::{self, over};
+
+    #[test]
+    fn tap_megabytes_come_back() {
+        over(Tap, tcp::megabytes);
+    }
+
+    #[test]
+    fn tun_megabytes_come_back() {
+        over(Tun, tcp::megabytes);
+    }
+
+    #[test]
+    fn a_packet_socket_megabytes_come_back() {
+        over(Packet, tcp::megabytes);
+    }
+
+    #[test]
+    fn xdp_megabytes_come_back() {
+        over(Xdp, tcp::megabytes);
+    }
+
+    #[test]
+    fn tap_what_goes_one_way_arrives() {
+        over(Tap, tcp::one_way);
+    }
+
+    #[test]
+    fn tun_what_goes_one_way_arrives() {
+        over(Tun, tcp::one_way);
+    }
+
+    #[test]
+    fn tap_curl_is_served() {
+        over(Tap, tcp::curl);
+    }
+
+    #[test]
+    fn tun_curl_is_served() {
+        over(Tun, tcp::curl);
+    }
+
+    #[test]
+    fn a_packet_socket_curl_is_served() {
+        over(Packet, tcp::curl);
+    }
+
+    #[test]
+    fn tap_nc_and_socat_get_their_lines_back() {
+        over(Tap, tcp::netcat);
+    }
+
+    #[test]
+    fn tun_nc_and_socat_get_their_lines_back() {
+        over(Tun, tcp::netcat);
+    }
+
+    #[test]
+    fn tap_an_idle_session_lives() {
+        over(Tap, tcp::idle_session);
+    }
 }

@@ -19,7 +19,8 @@ use floodwall_dispatch::{
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
 use floodwall_stack::{
-    Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, TcpService,
+    Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, StreamKind,
+    StreamService, TcpService,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -340,6 +341,11 @@ fn services(wanted: &[settings::Given<settings::ServiceWord>]) -> Vec<Box<dyn Ap
             ServiceKind::TcpDiscard => {
                 return Box::new(TcpService::new(StackService::Discard, port));
             }
+            ServiceKind::TcpChargen => {
+                return Box::new(StreamService::new(StreamKind::Chargen, port));
+            }
+            ServiceKind::Http => return Box::new(StreamService::new(StreamKind::Http, port)),
+            ServiceKind::Bulk => return Box::new(StreamService::new(StreamKind::Bulk, port)),
             ServiceKind::Echo => StackService::Echo,
             ServiceKind::Discard => StackService::Discard,
             ServiceKind::Chargen => StackService::Chargen,

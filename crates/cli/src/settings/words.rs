@@ -41,6 +41,9 @@ pub(crate) enum ServiceKind {
     Chargen,
     TcpEcho,
     TcpDiscard,
+    TcpChargen,
+    Http,
+    Bulk,
 }
 
 /// A service: `udp-echo:7001`, or with groups that it joins, `udp-echo:7001@239.1.2.3,ff02::1234`.
@@ -54,7 +57,7 @@ pub(crate) struct ServiceWord {
 impl ServiceKind {
     /// Whether it takes connections.
     pub(crate) const fn is_tcp(self) -> bool {
-        matches!(self, Self::TcpEcho | Self::TcpDiscard)
+        !matches!(self, Self::Echo | Self::Discard | Self::Chargen)
     }
 
     pub(crate) const fn word(self) -> &'static str {
@@ -64,6 +67,9 @@ impl ServiceKind {
             Self::Chargen => "udp-chargen",
             Self::TcpEcho => "tcp-echo",
             Self::TcpDiscard => "tcp-discard",
+            Self::TcpChargen => "tcp-chargen",
+            Self::Http => "http",
+            Self::Bulk => "bulk",
         }
     }
 }
@@ -78,15 +84,17 @@ impl fmt::Display for ServiceWord {
     }
 }
 
-/// `udp-echo`, `udp-discard`, `udp-chargen`, `tcp-echo`, `tcp-discard`.
+/// `udp-echo`, `udp-discard`, `udp-chargen`, `tcp-echo`, `tcp-discard`, `tcp-chargen`, `http`,
+/// `bulk`.
 pub(crate) fn service_kind(text: &str) -> Result<ServiceKind, Wrong> {
-    use ServiceKind::{Chargen, Discard, Echo, TcpDiscard, TcpEcho};
-    [Echo, Discard, Chargen, TcpEcho, TcpDiscard]
+    use ServiceKind::{Bulk, Chargen, Discard, Echo, Http, TcpChargen, TcpDiscard, TcpEcho};
+    [Echo, Discard, Chargen, TcpEcho, TcpDiscard, TcpChargen, Http, Bulk]
         .into_iter()
         .find(|kind| kind.word() == text)
         .ok_or_else(|| {
             let remedy =
-                "the services are udp-echo, udp-discard, udp-chargen, tcp-echo and tcp-discard";
+                "the services are udp-echo, udp-discard, udp-chargen, tcp-echo, tcp-discard, \
+                 tcp-chargen, http and bulk";
             wrong(format!("{text:?} is not a service"), remedy)
         })
 }

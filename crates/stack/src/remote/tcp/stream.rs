@@ -204,6 +204,14 @@ impl TcpHandle {
         Some(done)
     }
 
+    /// Puts all that has arrived behind what was taken before, for who looks and leaves it.
+    fn gather(&self) {
+        if let Some(slot) = self.slot() {
+            let mut half = lock(&self.read);
+            half.list.append(&mut slot.rx.take(Bits::NONE).0);
+        }
+    }
+
     /// Has the worker look at the slot.
     pub(super) fn call(&self) {
         if let Some(slot) = self.slot()
@@ -243,6 +251,7 @@ impl TcpHandle {
     /// # Errors
     /// As there.
     pub fn try_peek(&self, out: &mut [u8]) -> io::Result<usize> {
+        self.gather();
         self.read_by(0, |half| half.peek(out)).unwrap_or_else(would_block)
     }
 
@@ -269,6 +278,7 @@ impl TcpHandle {
 
     /// As [`TcpHandle::try_peek`], and registers the task where nothing is there.
     pub fn poll_peek(&self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.gather();
         self.poll_read_by(cx, || self.read_by(0, |half| half.peek(out)))
     }
 

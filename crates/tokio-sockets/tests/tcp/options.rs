@@ -1,0 +1,69 @@
+//! What can be set, before and after.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::place::{Listener, Place, Socket, Stream, soon};
+
+pub(crate) async fn options_are_read_back<P: Place>(place: Arc<P>) {
+    let (mut here, mut there) = place.connected().await;
+    assert!(!here.nodelay());
+    here.set_nodelay(true);
+    assert!(here.nodelay());
+    if !place.is_v6() {
+        // tokio's name is the IPv4 option's.
+        assert_eq!(here.ttl(), 64);
+        here.set_ttl(9).unwrap();
+        assert_eq!(here.ttl(), 9);
+        here.set_ttl(256).unwrap_err();
+    }
+    assert_eq!(here.linger(), None);
+    here.set_zero_linger();
+    assert_eq!(here.linger(), Some(Duration::ZERO));
+    here.write_all(b"it goes on").await.unwrap();
+    soon(there.read_exact(&mut [0; 10])).await.unwrap();
+}
+
+pub(crate) async fn a_socket_is_bound_before_it_connects<P: Place>(place: Arc<P>) {
+    let listener = place.listener().await;
+    // A port that nobody has.
+    let free = place.socket(place.is_v6());
+    free.set_and_check_options();
+    let port = {
+        let (first, _there) = place.connected().await;
+        first.local_addr().port()
+    };
+    let port = if port > 40_000 { port - 9000 } else { port + 9000 };
+    let local = (place.here(), port).into();
+    free.bind(local).unwrap();
+    let mut here = soon(free.connect(listener.local_addr())).await.unwrap();
+    assert_eq!(here.local_addr(), local);
+    let (mut there, peer) = soon(listener.accept()).await.unwrap();
+    assert_eq!(peer, local);
+    there.write_all(b"x").await.unwrap();
+    soon(here.read_exact(&mut [0])).await.unwrap();
+    // Who closes first waits: not the port that was asked for.
+    drop(there);
+    assert_eq!(soon(here.read(&mut [0])).await.unwrap(), 0);
+}
+
+pub(crate) async fn a_socket_listens<P: Place>(place: Arc<P>) {
+    // At an address that is here; who connects is here, too.
+    let socket = place.socket(place.is_v6());
+    socket.set_and_check_options();
+    socket.bind((place.here(), 0).into()).unwrap();
+    let listener = socket.listen(5).await.unwrap();
+    let mut here = soon(place.connect(listener.local_addr())).await.unwrap();
+    let (mut there, _) = soon(listener.accept()).await.unwrap();
+    here.write_all(b"x").await.unwrap();
+    soon(there.read_exact(&mut [0])).await.unwrap();
+}
+
+pub(crate) async fn a_socket_of_the_other_family_is_refused<P: Place>(place: Arc<P>) {
+    let listener = place.listener().await;
+    let other = place.socket(!place.is_v6());
+    assert!(other.bind((place.here(), 0).into()).is_err());
+    assert!(other.connect(listener.local_addr()).await.is_err());
+}
