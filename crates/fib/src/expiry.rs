@@ -3,9 +3,10 @@
 //! Called by [`crate::Fib`] with the numbers of lifetimes; public for its bench. A timing wheel of
 //! fourteen levels, each eight times as coarse as the one below (Varghese and Lauck, SOSP 1987;
 //! that nothing moves from a coarse level to a finer one is Thomas Gleixner's idea in Linux 4.8). A
-//! collection here only frees memory: readers judge by their own clock. So it may be late, and an entry lies in the
-//! coarsest list that delays it by an eighth of what it had left at most, and never moves. That
-//! makes the work of a collection exactly what is due, and a look at fourteen words.
+//! collection here only frees memory: readers judge by their own clock. So it may be late, and an
+//! entry lies in the coarsest list that delays it by an eighth of what it had left at most, and
+//! never moves. That makes the work of a collection exactly what is due, and a look at fourteen
+//! words.
 //!
 //! Invariant: an entry is in one list or in none; it is given out after its deadline, never before.
 //!
