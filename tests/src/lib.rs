@@ -10,6 +10,7 @@ mod rig;
 pub mod router;
 mod shards;
 pub mod tcp;
+pub mod tcp_peer;
 pub mod transit;
 pub mod worst;
 

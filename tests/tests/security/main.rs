@@ -17,6 +17,7 @@ mod paths_of_shards;
 mod ports;
 mod redirects;
 mod routers;
+mod tcp;
 mod transit;
 mod udp;
 
