@@ -1,5 +1,4 @@
 //! The plan `udp-flood` in its quick form, in a process of its own: it measures real threads.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 
 use floodwall_lab::{Plan, Silent, Size, run};
 

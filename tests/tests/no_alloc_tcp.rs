@@ -71,7 +71,7 @@ impl Pair {
 
     fn launch(&mut self, from: usize, out: Transmit) {
         self.segments += 1;
-        if self.loses.is_none_or(|every| self.segments % every != 0) {
+        if self.loses.is_none_or(|every| !self.segments.is_multiple_of(every)) {
             self.hosts[1 - from].arrived.push_back(out.packet);
         }
     }

@@ -88,7 +88,8 @@ pub(crate) struct Descriptor {
     pub(crate) gso_size: Cell<u16>,
     pub(crate) checksum_start: Cell<u16>,
     pub(crate) checksum_offset: Cell<u16>,
-    pub(crate) vlan: Cell<u16>,
+    /// Bytes that its path carries, where that is less than its link does; 0 where not said.
+    pub(crate) path_mtu: Cell<u16>,
 }
 
 // loom's cells and atomics are larger.
@@ -135,7 +136,7 @@ impl Descriptor {
             gso_size: Cell::new(0),
             checksum_start: Cell::new(0),
             checksum_offset: Cell::new(0),
-            vlan: Cell::new(0),
+            path_mtu: Cell::new(0),
         }
     }
 

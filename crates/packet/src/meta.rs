@@ -175,6 +175,21 @@ impl PacketBuf {
         self.descriptor().timestamp.set(at.as_nanos());
     }
 
+    /// Bytes to which it is cut when it leaves, where its path carries less than its link.
+    #[must_use]
+    #[inline]
+    pub fn path_mtu(&self) -> Option<u16> {
+        let d = self.descriptor();
+        let said = if d.flags.get() & LINE1 != 0 { d.path_mtu.get() } else { 0 };
+        (said != 0).then_some(said)
+    }
+
+    /// Stores what its path carries; 0 forgets it.
+    pub fn set_path_mtu(&mut self, bytes: u16) {
+        self.use_line1();
+        self.descriptor().path_mtu.set(bytes);
+    }
+
     /// The virtio header, where one came along or is wanted.
     #[must_use]
     pub fn offload(&self) -> Option<Offload> {
@@ -222,7 +237,7 @@ impl PacketBuf {
             to.gso_size.set(old.gso_size.get());
             to.checksum_start.set(old.checksum_start.get());
             to.checksum_offset.set(old.checksum_offset.get());
-            to.vlan.set(old.vlan.get());
+            to.path_mtu.set(old.path_mtu.get());
         }
     }
 
@@ -242,7 +257,7 @@ impl PacketBuf {
             d.timestamp.set(0);
             d.gso_type.set(0);
             d.gso_flags.set(0);
-            d.vlan.set(0);
+            d.path_mtu.set(0);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Packets of ours that are larger than their link, or their path: cut all or nothing.
 //!
 //! Called by `tx.rs` at the last moment for a packet that has its IP header and a link address to
-//! go to; and earlier where the path carries less than its link, since what waits for a neighbour
-//! knows of links only. Invariants:
-//! each fragment is a packet that we made, in the ledger too; identifications come from the secret
-//! source, one draw a packet. Not here: how a packet is cut (`floodwall_ip::fragment`).
+//! go to: so a datagram that waits for a neighbour takes one place there, however many pieces it
+//! will be. What its path carries, where that is less, goes with it. Invariants: each fragment is a
+//! packet that we made, in the ledger too; identifications come from the secret source, one draw a
+//! packet. Not here: how a packet is cut (`floodwall_ip::fragment`).
 
 use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::fragment;
@@ -13,6 +13,12 @@ use floodwall_packet::{PacketBuf, PacketList};
 use crate::cx::Cx;
 use crate::shard::Stack;
 use crate::tables::Tables;
+
+/// What a packet may measure on its way, over a link that carries `link` bytes.
+#[inline]
+pub(crate) fn mtu(packet: &PacketBuf, link: u32) -> u32 {
+    packet.path_mtu().map_or(link, |path| link.min(path.into()))
+}
 
 impl Stack {
     /// Cuts an IP packet to `mtu` bytes and lets the fragments depart: in frames between `stations`
@@ -34,8 +40,7 @@ impl Stack {
         }
     }
 
-    /// Transmits an IP packet along a path that carries `mtu` bytes, whatever its link does: what
-    /// is larger is cut before it asks for its neighbour, if it is the path that wants that.
+    /// Transmits an IP packet along a path that carries `mtu` bytes, whatever its link does.
     pub(crate) fn transmit_within<A: Tables>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -45,14 +50,10 @@ impl Stack {
         mtu: u32,
     ) {
         let link = self.interfaces.get(usize::from(iface.0)).map_or(mtu, |i| i.mtu);
-        if packet.len() <= mtu as usize || link <= mtu {
-            return self.transmit(cx, packet, iface, next_hop, None);
+        if packet.len() > mtu as usize && mtu < link {
+            packet.set_path_mtu(u16::try_from(mtu).unwrap_or(u16::MAX));
         }
-        packet.uncharge();
-        let Some(mut fragments) = self.cut::<A>(cx, packet, mtu) else { return };
-        while let Some(fragment) = fragments.pop_front() {
-            self.transmit(cx, fragment, iface, next_hop, None);
-        }
+        self.transmit(cx, packet, iface, next_hop, None);
     }
 
     /// The fragments of an IP packet; `None` where it could not be cut, and died.

@@ -350,11 +350,9 @@ impl Answer {
         let head_len = self.head(&mut head);
         let body_len = if self.head_only { 0 } else { self.len };
         let mut done = 0;
-        if let Some(rest) = head.get(self.at as usize..head_len).filter(|_| self.at < 256)
-            && let Some(room) = out.get_mut(..rest.len())
-        {
-            room.copy_from_slice(rest);
-            done = rest.len();
+        if let Some(rest) = head.get(self.at as usize..head_len).filter(|_| self.at < 256) {
+            let (room, rest) = (out.iter_mut(), rest.iter());
+            done = room.zip(rest).map(|(to, from)| *to = *from).count();
         }
         let from = (self.at + done as u64).saturating_sub(head_len as u64);
         let left = body_len.saturating_sub(from).min((out.len() - done) as u64) as usize;

@@ -321,6 +321,8 @@ impl Engine for Stack {
         let mut cx = Cx { now: *now, pool, random, departing, peers };
         self.catch_up(&mut cx);
         let spent = self.receive(&mut cx, arrived);
+        // What an ICMP error has made ready: segments themselves transmit as they arrive.
+        self.tcp_transmit(&mut cx);
         self.deliver_to_programs(&mut cx);
         self.publish(&mut cx);
         spent
@@ -330,6 +332,7 @@ impl Engine for Stack {
         let mut cx = Cx::of(round);
         self.catch_up(&mut cx);
         let spent = self.adopt_all(&mut cx, handed);
+        self.tcp_transmit(&mut cx);
         self.deliver_to_programs(&mut cx);
         self.publish(&mut cx);
         spent

@@ -1,4 +1,4 @@
-//! What the shard's SYN cache is told from outside, and what it shows: keys, the wall clock, counts.
+//! What the shard's SYN cache is told from outside, and what it shows: keys, wall clock, counts.
 //!
 //! Called by the shell that runs the stack: it reads files and clocks, this crate does not
 //! (decision C11). The wall clock says which keys of cookies are in force and nothing else, so a

@@ -14,6 +14,7 @@ use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_udp::Prepared;
 use floodwall_wire::{EtherType, EthernetFields, IpProtocol};
 
+use crate::cut;
 use crate::cx::Cx;
 use crate::paths::{Learnt, Query};
 use crate::shard::Stack;
@@ -272,7 +273,7 @@ impl Stack {
             return self.die_out::<A>(packet, DropReason::InterfaceUnknown);
         };
         let LinkMedium::Ethernet(mac) = interface.medium else {
-            let mtu = interface.mtu;
+            let mtu = cut::mtu(&packet, interface.mtu);
             if packet.len() > mtu as usize {
                 return self.depart_cut::<A>(cx, packet, mtu, None);
             }
@@ -347,6 +348,7 @@ impl Stack {
     ) {
         const LEN: usize = floodwall_wire::ethernet::HEADER_LEN;
         let mtu = self.interfaces.get(usize::from(packet.iface().0)).map_or(0, |i| i.mtu);
+        let mtu = cut::mtu(&packet, mtu);
         if packet.len() > mtu as usize {
             return self.depart_cut::<A>(cx, packet, mtu, Some((src_addr, dst_addr)));
         }

@@ -2,8 +2,8 @@
 //!
 //! Run: `cargo bench -p floodwall-syncache --bench forge` for all acknowledgement numbers at one
 //! flow (some minutes on one core, with progress), `-- --bits 28` for 2^28. The gate is open and
-//! the budget larger than what is tried; one pair of keys is in force throughout. Fails beyond three
-//! sigma. As a test it tries 2^12.
+//! the budget larger than what is tried; one pair of keys is in force throughout. Fails beyond
+//! three sigma. As a test it tries 2^12.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 
 use std::env;

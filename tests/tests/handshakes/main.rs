@@ -6,6 +6,8 @@
 //! built). Floods are counted, not timed: `drill` and `lab syn-flood` measure. What the SYN cache
 //! does for itself is in its own crate's tests: the map of all rows is in `docs/threats.md`.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
+
 mod adversarial;
 mod floods;
 mod order;

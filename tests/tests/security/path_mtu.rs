@@ -8,7 +8,7 @@ use floodwall_base::{Counter, DropReason, Family, IfIndex, limits};
 use floodwall_packet::{Engine, PacketBuf};
 use floodwall_stack::{InterfaceConfig, SendError, StackConfig};
 use floodwall_tests::craft::{
-    FAMILIES, HOST, addr, frame, icmpv4, icmpv6, ip, mac, udp_datagram, v4, v6,
+    FAMILIES, HOST, addr, frame, icmpv4, icmpv6, ip, mac, neighbor_answer, udp_datagram, v4, v6,
 };
 use floodwall_tests::router::router_mac;
 use floodwall_tests::{Rig, bytes_of, ethernet_config};
@@ -135,6 +135,26 @@ fn refused(rig: &mut Rig, what: &str, frame: &[u8], reason: DropReason, counter:
     rig.dies(what, frame, reason, None);
     let after = (count(rig, counter) - 1, known(rig, Family::V4), known(rig, Family::V6));
     assert_eq!((before, learnt), (after, count(rig, Counter::FloodwallExceptionsLearnt)), "{what}");
+}
+
+#[test]
+fn what_its_path_cuts_in_many_waits_whole_for_its_neighbour() {
+    for family in FAMILIES {
+        let mut rig = rig();
+        let (id, to, quote) = flow(&mut rig, family, 1, true);
+        rig.lives("too big", &too_big(family, floor(family), &quote));
+        assert!(rig.stack.remove_neighbor(IfIndex(1), gateway(family)));
+        let asked = send(&mut rig, id, to, 8000);
+        assert!(asked.len() <= 1, "a question for the router at most");
+        assert_eq!(rig.stats().pending, 1, "{family:?}");
+        let pieces = rig.frame(&neighbor_answer(family, 254));
+        let sizes: Vec<_> = pieces.iter().map(|packet| packet.len() - LINK).collect();
+        assert!(sizes.iter().all(|len| *len <= floor(family) as usize), "{sizes:?}");
+        let bytes: usize = sizes.iter().map(|len| len - header_len(family)).sum();
+        assert!(bytes >= 8008 && sizes.len() >= 7, "{family:?} {sizes:?}");
+        assert_eq!((rig.stats().pending, rig.stats().drops_out.total()), (0, 0));
+        assert!(rig.conservation().holds());
+    }
 }
 
 #[test]

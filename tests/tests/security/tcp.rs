@@ -540,6 +540,7 @@ fn row_34_path_mtus_fall_for_what_is_in_flight_only_and_not_below_the_floor() {
         let packet = too_big(&peer, 1, least);
         let again = peer.give_packet(&packet);
         assert_eq!(peer.info(id).snd_mss, floor);
+        assert!(!again.is_empty(), "what was too big leaves again at once, in pieces");
         assert!(again.iter().all(|segment| segment.len <= floor as usize), "{again:?}");
     }
 }

@@ -3,6 +3,8 @@
 //! Called through `lock` in sanitized builds, and by its tests. Only what is called here of `std`'s
 //! interface exists; invariants stand in `lock.rs`. Not here: fairness, parking.
 
+#![expect(clippy::disallowed_methods, reason = "who waits here is a program, as behind std's")]
+
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};

@@ -60,7 +60,8 @@ mod tests {
     #[test]
     fn one_packet_in_so_many_goes_to_an_address_that_none_has_gone_to() {
         let range: Prefix<Ipv4Addr> = Prefix::new(Ipv4Addr::new(10, 0, 0, 0), 8).unwrap();
-        for (len, least, most) in [(1, 99_000, 100_000), (10, 9_000, 11_000)] {
+        // Flows that there are at the start are not among those drawn.
+        for (len, least, most) in [(1, 98_976, 100_000), (10, 9_000, 11_000)] {
             let mut flows = Flows::new(range, 1024, len, 1);
             assert!((0..100_000).all(|_| range.contains(flows.next())));
             assert!((least..=most).contains(&flows.drawn), "{len}: {}", flows.drawn);

@@ -174,6 +174,10 @@ impl TcpPart {
             *place = NONE;
         }
         slot.clear();
+        if self.free.is_empty() {
+            // Finished connections may have waited for a slot.
+            self.seen = u64::MAX;
+        }
         self.free.push(index);
         id
     }
