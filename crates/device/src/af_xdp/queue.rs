@@ -197,7 +197,7 @@ impl Queue {
             }
             match self.kick() {
                 // "Again" says that its own budget of packets was used up; the others that the
-                // card is busy for now.
+                // card is busy.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
                 Err(error)
                     if matches!(

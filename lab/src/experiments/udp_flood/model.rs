@@ -130,7 +130,7 @@ struct Line {
 const NEW: Line = Line { free_at: 0, node: 0, version: 0 };
 
 impl Line {
-    /// When a write that is asked for now is done.
+    /// When a write that is asked for at this moment is done.
     fn write(&mut self, now: u64, node: usize, prices: &Prices) -> u64 {
         let cost = if self.node == node { prices.near } else { prices.far };
         (self.node, self.version) = (node, self.version + 1);
