@@ -14,12 +14,12 @@
 //! head beyond `HEAD_MAX` bytes is refused and its connection closed; a slice serves connections
 //! within its budget. Who does not read is not read either.
 
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::io::Write as _;
 
-use floodwall_base::{Instant, Units, limits};
-use floodwall_tcp::{ConnectionId, ListenerId, RecvError, SendError, Settings, State};
+use floodwall_base::{Instant, Units};
+use floodwall_tcp::{ConnectionId, RecvError, SendError, Settings, State};
 
+use crate::door::Door;
 use crate::host::Application;
 use crate::sockets::{Sockets, StartError};
 
@@ -86,11 +86,10 @@ pub struct StreamService {
     kind: StreamKind,
     port: u16,
     name: String,
-    open: Option<(ListenerId, u32)>,
+    door: Door,
     talks: Vec<Talk>,
     input: Box<[u8]>,
     output: Box<[u8]>,
-    more: bool,
 }
 
 impl StreamService {
@@ -106,11 +105,10 @@ impl StreamService {
             kind,
             port,
             name: format!("{word}:{port}"),
-            open: None,
+            door: Door::default(),
             talks: Vec::new(),
             input: vec![0; PIECE].into(),
             output: vec![0; PIECE].into(),
-            more: false,
         }
     }
 
@@ -373,27 +371,15 @@ impl Application for StreamService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port);
-        let owner = sockets.tcp_owner()?;
         let settings = Settings { nodelay: true, ..Settings::default() };
-        let listener = sockets.tcp_listen(any, &settings, limits::TCP_BACKLOG_MAX, owner)?;
-        self.open = Some((listener, owner));
-        Ok(())
+        self.door.open(sockets, self.port, &settings)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {
-        let Some((listener, owner)) = self.open else { return Units(0) };
         let mut spent = 0;
-        self.more = true;
-        while spent < budget.0 {
-            let next = match sockets.tcp_accept(listener) {
-                Ok(Some(id)) => Some(id),
-                _ => sockets.tcp_event(owner).map(|(id, _)| id),
-            };
-            let Some(id) = next else {
-                self.more = false;
-                break;
-            };
+        while spent < budget.0
+            && let Some(id) = self.door.next(sockets)
+        {
             self.serve(sockets, id);
             spent += 1;
         }
@@ -401,7 +387,7 @@ impl Application for StreamService {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.more.then_some(Instant::ORIGIN)
+        self.door.deadline()
     }
 }
 

@@ -17,6 +17,7 @@ mod cut;
 mod cx;
 mod deliver;
 mod dhcp;
+mod door;
 mod echo;
 mod effort;
 mod errors;

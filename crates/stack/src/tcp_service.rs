@@ -3,11 +3,10 @@
 //! An application on the stack's own core. It keeps no bytes of its own: what cannot be sent yet
 //! stays unread, so that a peer that does not read is not read either.
 
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use floodwall_base::{Instant, Units};
+use floodwall_tcp::{ConnectionId, RecvError, SendError, Settings};
 
-use floodwall_base::{Instant, Units, limits};
-use floodwall_tcp::{ConnectionId, ListenerId, RecvError, SendError, Settings};
-
+use crate::door::Door;
 use crate::host::Application;
 use crate::services::ServiceKind;
 use crate::sockets::{Sockets, StartError};
@@ -20,9 +19,8 @@ pub struct TcpService {
     kind: ServiceKind,
     port: u16,
     name: String,
-    open: Option<(ListenerId, u32)>,
+    door: Door,
     buffer: Box<[u8]>,
-    more: bool,
 }
 
 impl TcpService {
@@ -32,7 +30,7 @@ impl TcpService {
     pub fn new(kind: ServiceKind, port: u16) -> Self {
         let word = if kind == ServiceKind::Discard { "tcp-discard" } else { "tcp-echo" };
         let name = format!("{word}:{port}");
-        Self { kind, port, name, open: None, buffer: vec![0; PIECE].into(), more: false }
+        Self { kind, port, name, door: Door::default(), buffer: vec![0; PIECE].into() }
     }
 
     /// Serves a connection as far as it goes now.
@@ -77,27 +75,14 @@ impl Application for TcpService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port);
-        let owner = sockets.tcp_owner()?;
-        let settings = Settings::default();
-        let listener = sockets.tcp_listen(any, &settings, limits::TCP_BACKLOG_MAX, owner)?;
-        self.open = Some((listener, owner));
-        Ok(())
+        self.door.open(sockets, self.port, &Settings::default())
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {
-        let Some((listener, owner)) = self.open else { return Units(0) };
         let mut spent = 0;
-        self.more = true;
-        while spent < budget.0 {
-            let next = match sockets.tcp_accept(listener) {
-                Ok(Some(id)) => Some(id),
-                _ => sockets.tcp_event(owner).map(|(id, _)| id),
-            };
-            let Some(id) = next else {
-                self.more = false;
-                break;
-            };
+        while spent < budget.0
+            && let Some(id) = self.door.next(sockets)
+        {
             self.serve(sockets, id);
             spent += 1;
         }
@@ -105,6 +90,6 @@ impl Application for TcpService {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.more.then_some(Instant::ORIGIN)
+        self.door.deadline()
     }
 }

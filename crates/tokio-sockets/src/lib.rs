@@ -33,6 +33,7 @@ mod builder;
 mod driver;
 mod error;
 mod network;
+mod readiness;
 mod tcp;
 mod udp;
 

@@ -19,16 +19,15 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::task::{Context, Poll, ready};
 
 use floodwall_base::Family;
 use floodwall_stack::remote::{Direction, UdpHandle};
 use floodwall_udp::{Received, SocketSettings};
 use tokio::io::{Interest, Ready};
-use tokio::task::coop;
 
 use crate::addrs::{self, ToSocketAddrs};
 use crate::network::Network;
+use crate::readiness;
 
 pub use batch::Datagram;
 
@@ -170,30 +169,9 @@ impl UdpSocket {
     /// # Errors
     /// Never: what is wrong is told by the call that follows.
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-        let mut read = pin!(self.handle.ready(Direction::Read));
-        let mut write = pin!(self.handle.ready(Direction::Write));
-        poll_fn(|cx| {
-            let progress = ready!(coop::poll_proceed(cx));
-            let mut found = Ready::EMPTY;
-            if interest.is_readable() {
-                self.name_group(Direction::Read);
-                if read.as_mut().poll(cx)?.is_ready() {
-                    found |= Ready::READABLE;
-                }
-            }
-            if interest.is_writable() {
-                self.name_group(Direction::Write);
-                if write.as_mut().poll(cx)?.is_ready() {
-                    found |= Ready::WRITABLE;
-                }
-            }
-            if found.is_empty() {
-                return Poll::Pending;
-            }
-            progress.made_progress();
-            Poll::Ready(Ok(found))
-        })
-        .await
+        let of = |direction| self.handle.ready(direction);
+        let name = |direction| self.name_group(direction);
+        readiness::ready(interest, of(Direction::Read), of(Direction::Write), name).await
     }
 
     /// Waits until there is a datagram, or an error, to be read.
@@ -337,7 +315,8 @@ impl UdpSocket {
         attempt: &mut impl FnMut(&UdpHandle) -> io::Result<R>,
     ) -> io::Result<R> {
         loop {
-            if let Some(done) = poll_fn(|cx| self.once(cx, attempt)).await {
+            let tried = poll_fn(|cx| readiness::attempt(cx, || attempt(&self.handle))).await;
+            if let Some(done) = tried {
                 return done;
             }
             let mut ready = pin!(self.handle.ready(direction));
@@ -346,23 +325,6 @@ impl UdpSocket {
                 ready.as_mut().poll(cx)
             })
             .await?;
-        }
-    }
-
-    /// One attempt for one unit of the task's budget; `None` where it would block, and then the
-    /// unit is given back.
-    fn once<R>(
-        &self,
-        cx: &mut Context<'_>,
-        attempt: &mut impl FnMut(&UdpHandle) -> io::Result<R>,
-    ) -> Poll<Option<io::Result<R>>> {
-        let progress = ready!(coop::poll_proceed(cx));
-        match attempt(&self.handle) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Ready(None),
-            done => {
-                progress.made_progress();
-                Poll::Ready(Some(done))
-            }
         }
     }
 

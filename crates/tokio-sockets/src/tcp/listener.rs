@@ -6,15 +6,15 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use floodwall_stack::remote::{ListenHandle, TcpHandle};
 use floodwall_tcp::Settings;
-use tokio::task::coop;
 
 use super::stream::TcpStream;
 use crate::addrs::{self, ToSocketAddrs};
 use crate::network::Network;
+use crate::readiness;
 
 /// What tokio listens with.
 const BACKLOG: usize = 1024;
@@ -93,18 +93,9 @@ impl TcpListener {
     /// `BrokenPipe` (the network has ended).
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
-            let taken = poll_fn(|cx| {
-                let progress = ready!(coop::poll_proceed(cx));
-                let taken = self.handle.try_accept();
-                if !matches!(&taken, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-                    progress.made_progress();
-                }
-                Poll::Ready(taken)
-            })
-            .await;
-            match taken {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                taken => return taken.map(|handle| self.accepted(handle)),
+            let tried = poll_fn(|cx| readiness::attempt(cx, || self.handle.try_accept())).await;
+            if let Some(taken) = tried {
+                return taken.map(|handle| self.accepted(handle));
             }
             let mut ready = pin!(self.handle.ready());
             poll_fn(|cx| {
@@ -117,11 +108,11 @@ impl TcpListener {
 
     /// Polls [`TcpListener::accept`]. Of several tasks that poll, the last one is woken.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        let progress = ready!(coop::poll_proceed(cx));
-        self.handle.set_group(self.network.group());
-        let taken = ready!(self.handle.poll_accept(cx));
-        progress.made_progress();
-        Poll::Ready(taken.map(|handle| self.accepted(handle)))
+        let taken = readiness::paid(cx, |cx| {
+            self.handle.set_group(self.network.group());
+            self.handle.poll_accept(cx)
+        });
+        taken.map_ok(|handle| self.accepted(handle))
     }
 
     /// The time to live (hop limit) of what is sent, as long as nobody sets another.

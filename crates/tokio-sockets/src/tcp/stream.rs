@@ -6,10 +6,10 @@
 //! wait, because streams move between runtimes.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use std::time::Duration;
 use floodwall_stack::remote::{Direction, TcpHandle};
 use floodwall_tcp::Settings;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
-use tokio::task::coop;
 
 use super::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf, split, split_owned};
 use crate::addrs::{self, ToSocketAddrs};
 use crate::network::Network;
+use crate::readiness;
 
 /// The hop limit that is told where none was set.
 pub(super) const TTL: u32 = 64;
@@ -171,30 +171,9 @@ impl TcpStream {
     /// # Errors
     /// Never: what is wrong is told by the call that follows.
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-        let mut read = pin!(self.handle.ready(Direction::Read));
-        let mut write = pin!(self.handle.ready(Direction::Write));
-        poll_fn(|cx| {
-            let progress = ready!(coop::poll_proceed(cx));
-            let mut found = Ready::EMPTY;
-            if interest.is_readable() {
-                self.name_group(Direction::Read);
-                if read.as_mut().poll(cx)?.is_ready() {
-                    found |= Ready::READABLE;
-                }
-            }
-            if interest.is_writable() {
-                self.name_group(Direction::Write);
-                if write.as_mut().poll(cx)?.is_ready() {
-                    found |= Ready::WRITABLE;
-                }
-            }
-            if found.is_empty() {
-                return Poll::Pending;
-            }
-            progress.made_progress();
-            Poll::Ready(Ok(found))
-        })
-        .await
+        let of = |direction| self.handle.ready(direction);
+        let name = |direction| self.name_group(direction);
+        readiness::ready(interest, of(Direction::Read), of(Direction::Write), name).await
     }
 
     /// Waits until there is something to be read: bytes, the peer's end, or an error.
@@ -321,13 +300,12 @@ impl TcpStream {
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        mut poll: impl FnMut(&TcpHandle, &mut Context<'_>) -> Poll<io::Result<R>>,
+        poll: impl FnOnce(&TcpHandle, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
-        let progress = ready!(coop::poll_proceed(cx));
-        self.name_group(direction);
-        let done = ready!(poll(&self.handle, cx));
-        progress.made_progress();
-        Poll::Ready(done)
+        readiness::paid(cx, |cx| {
+            self.name_group(direction);
+            poll(&self.handle, cx)
+        })
     }
 
     pub(super) fn poll_read_shared(

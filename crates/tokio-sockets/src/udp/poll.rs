@@ -10,9 +10,9 @@ use std::task::{Context, Poll, ready};
 use floodwall_stack::remote::{Direction, UdpHandle};
 use floodwall_udp::Received;
 use tokio::io::{Interest, ReadBuf};
-use tokio::task::coop;
 
 use super::UdpSocket;
+use crate::readiness;
 
 impl UdpSocket {
     /// Sends one datagram to the connected peer, now or not at all.
@@ -153,13 +153,12 @@ impl UdpSocket {
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        mut poll: impl FnMut(&UdpHandle, &mut Context<'_>) -> Poll<io::Result<R>>,
+        poll: impl FnOnce(&UdpHandle, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
-        let progress = ready!(coop::poll_proceed(cx));
-        self.name_group(direction);
-        let done = ready!(poll(&self.handle, cx));
-        progress.made_progress();
-        Poll::Ready(done)
+        readiness::paid(cx, |cx| {
+            self.name_group(direction);
+            poll(&self.handle, cx)
+        })
     }
 
     fn poll_ready(&self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
