@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Family, Instant, Prefix};
-use floodwall_fib::{Fib, Put, Route};
+use floodwall_fib::{Fib, Put, Route, TableId};
 use floodwall_testkit::Seeded;
 use floodwall_tests::Shards;
 use floodwall_tests::craft::{FAMILIES, PEER, addr, mac, udp};
@@ -48,7 +48,7 @@ fn change(shards: &mut Shards, family: Family, n: usize) {
         if n.is_multiple_of(2) {
             fib.put(Route::via(to, RIGHT, via), Put::Append, now).unwrap();
         } else {
-            assert_eq!(fib.remove(now, |route| route.prefix == to), 1);
+            assert_eq!(fib.remove_to(TableId::MAIN, to, now, |_| true), 1);
         }
     }
     let (now, via) = (shards.now, right(family, PEER));

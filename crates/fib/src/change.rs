@@ -188,50 +188,6 @@ impl<A: Family> Fib<A> {
         Ok(route)
     }
 
-    /// Removes every route that `which` names; returns how many. Visits all in one call: for
-    /// small tables and for tests.
-    pub fn remove(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
-        let mut gone = 0;
-        for at in 0..self.records.end() {
-            if self.route_at(at).is_some_and(|route| which(&route)) {
-                self.complete(now);
-                gone += usize::from(self.remove_at(at, now).is_ok());
-            }
-        }
-        gone
-    }
-
-    /// As [`Fib::remove`], of the routes that somebody on a link told: advertised ones and those
-    /// of leases. Visits these alone, however many others there are, and what lies below them.
-    pub fn remove_told(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
-        let meant = |at: &u32| self.route_at(*at).is_some_and(|route| which(&route));
-        let all: Vec<u32> = self.told.iter().filter(meant).collect();
-        let gone = all.into_iter().filter(|at| {
-            self.complete(now);
-            self.remove_at(*at, now).is_ok()
-        });
-        gone.count()
-    }
-
-    /// As [`Fib::remove`], of the routes to exactly one prefix: visits these.
-    pub fn remove_to(
-        &mut self,
-        table: TableId,
-        prefix: Prefix<A>,
-        now: Instant,
-        mut which: impl FnMut(&Route<A>) -> bool,
-    ) -> usize {
-        let mut gone = 0;
-        while let Some(at) = self.first(table, prefix, &mut which) {
-            self.complete(now);
-            if self.remove_at(at, now).is_err() {
-                break;
-            }
-            gone += 1;
-        }
-        gone
-    }
-
     /// What is wrong with a route, before anything is taken for it.
     pub(crate) fn check(&self, route: &Route<A>, now: Instant) -> Result<(), RouteError> {
         let led = route.gateway.is_some() || route.next_hop.is_some();
@@ -437,6 +393,7 @@ impl<A: Family> Fib<A> {
         if is_told(record.protocol) {
             self.told.remove(at);
         }
+        self.leaving.remove(at);
         if record.lifetime != NONE {
             self.expiry.cancel(record.lifetime);
             self.unlinked.push(Old::Lifetime(record.lifetime));
@@ -521,10 +478,11 @@ impl<A: Family> Fib<A> {
         }
     }
 
-    /// The numbers of a prefix's routes, best first.
+    /// The numbers of a prefix's routes, best first, without those on their way out.
     pub(crate) fn of_prefix(&self, table: TableId, prefix: Prefix<A>) -> Vec<u32> {
         let table = self.table_of(table).and_then(|at| self.tables.get(usize::from(at)));
-        table.map(|table| table.routes(prefix, &self.records).collect()).unwrap_or_default()
+        let all = table.map(|table| table.routes(prefix, &self.records));
+        all.into_iter().flatten().filter(|at| !self.leaving.contains(*at)).collect()
     }
 
     fn first(
@@ -535,7 +493,7 @@ impl<A: Family> Fib<A> {
     ) -> Option<u32> {
         let table = self.tables.get(usize::from(self.table_of(table)?))?;
         let mut all = table.routes(prefix, &self.records);
-        all.find(|at| self.route_at(*at).is_some_and(|route| which(&route)))
+        all.find(|at| self.present_at(*at).is_some_and(|route| which(&route)))
     }
 
     /// A route as it is shown.

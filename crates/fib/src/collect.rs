@@ -26,8 +26,11 @@ impl<A: Family> Fib<A> {
     /// Removes routes that are over, `most` of them at most; returns how many it visited, each of
     /// which was due. The rest is for the next call: see [`Fib::deadline`].
     pub fn collect(&mut self, now: Instant, most: usize) -> usize {
+        let before = self.units;
         for visited in 0..most {
-            if self.ready(now).is_err() {
+            // What lies below those that have gone is work, too.
+            let is_enough = self.units - before > self.step as u64;
+            if is_enough || self.ready(now).is_err() {
                 return visited;
             }
             let Some(lifetime) = self.expiry.pop_due(now) else {
@@ -60,7 +63,7 @@ impl<A: Family> Fib<A> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match (self.sweep, self.owing) {
-            (None, None) => self.expiry.deadline(),
+            (None, None) if self.leaving.len() == 0 => self.expiry.deadline(),
             _ => Some(Instant::ORIGIN),
         }
     }
@@ -89,23 +92,34 @@ impl<A: Family> Fib<A> {
     }
 
     /// Goes on with what a change left to be done: of a route, the part of the trie and the routes
-    /// with an end that lie below it; of a link, its routes. Visits `most` of them at most; returns
-    /// how many it visited.
+    /// with an end that lie below it; of many that go, the next ones; of a link, its routes. Visits
+    /// `most` of them at most; returns how many it visited.
     pub fn sweep(&mut self, now: Instant, most: usize) -> usize {
-        let below = self.go_on(most.saturating_mul(UNITS), now).div_ceil(UNITS);
-        let Some(from) = self.sweep.filter(|_| self.owing.is_none()) else { return below };
-        let end = self.records.end();
-        let upto = end.min(from.saturating_add((most - below.min(most)) as u32));
-        for at in from..upto {
-            let Some(record) = self.records.at(at) else { continue };
-            let (table, prefix) = (record.table, record.prefix);
-            if self.ready(now).and_then(|()| self.refresh(table, prefix, now)).is_err() {
-                self.sweep = Some(at);
-                return below + (at - from) as usize + 1;
+        let units = most.saturating_mul(UNITS);
+        let below = self.go_on(units, now);
+        let below = (below + self.leave(units - below, now)).div_ceil(UNITS).min(most);
+        let waits = self.owing.is_some() || self.leaving.len() > 0;
+        let Some(from) = self.sweep.filter(|_| !waits) else { return below };
+        let (end, before, mut visited) = (self.records.end(), self.units, 0);
+        let mut at = from;
+        while at < end && below + visited < most {
+            let done = self
+                .records
+                .at(at)
+                .map(|record| (record.table, record.prefix))
+                .map_or(Ok(()), |(table, prefix)| {
+                    self.ready(now).and_then(|()| self.refresh(table, prefix, now))
+                });
+            at += u32::from(done.is_ok());
+            visited += 1;
+            let owed = (self.units - before) as usize / UNITS;
+            if done.is_err() || below + visited + owed >= most {
+                visited = (visited + owed).min(most - below);
+                break;
             }
         }
-        self.sweep = (upto < end).then_some(upto);
+        self.sweep = (at < end).then_some(at);
         self.changed();
-        below + (upto - from) as usize
+        below + visited
     }
 }

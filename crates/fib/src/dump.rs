@@ -11,7 +11,7 @@ use crate::route::{Route, TableId};
 
 /// Where a dump has got to; it may be kept across changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Dump(u32);
+pub struct Dump(pub(crate) u32);
 
 impl Dump {
     /// The next route, expired ones that nobody has collected included. Free records are passed
@@ -20,7 +20,7 @@ impl Dump {
         while self.0 < fib.records.end() {
             let at = self.0;
             self.0 += 1;
-            if let Some(route) = fib.route_at(at) {
+            if let Some(route) = fib.present_at(at) {
                 return Some(route);
             }
         }

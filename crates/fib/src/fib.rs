@@ -43,7 +43,8 @@ use crate::hops::Hops;
 use crate::index::{Index, leads_into_dead};
 use crate::keyed::Keyed;
 use crate::lifetimes::Lifetimes;
-use crate::lpm::{Capacity, Family};
+use crate::lpm::Family;
+use crate::marks::Marks;
 use crate::next_hop::Found;
 use crate::query::Query;
 use crate::reader::{FibReader, Plan, Shared, Shown, Step};
@@ -51,7 +52,6 @@ use crate::records::Records;
 use crate::route::TableId;
 use crate::rule::{PRIORITIES, Rule, RuleAction};
 use crate::table::{Parts, Table};
-use crate::told::Told;
 
 /// Memory that readers may still look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +85,9 @@ pub struct Fib<A: Family> {
     pub(crate) by_router: HashMap<(IfIndex, A), usize, Keyed>,
     pub(crate) learnt: usize,
     /// Records of what somebody on a link told.
-    pub(crate) told: Told,
+    pub(crate) told: Marks,
+    /// Records of routes on their way out: see `leave.rs`.
+    pub(crate) leaving: Marks,
     /// The record that was taken last.
     pub(crate) newest: u32,
     /// From when on it is known what ends when: see [`Fib::collect`].
@@ -105,6 +107,8 @@ pub struct Fib<A: Family> {
     pub(crate) owing: Option<u16>,
     /// How much of that one call does.
     pub(crate) step: usize,
+    /// What was done of it since the beginning, and what routes took that went.
+    pub(crate) units: u64,
     pub(crate) generation: u32,
     pub(crate) revision: u32,
 }
@@ -142,7 +146,8 @@ impl<A: Family> Fib<A> {
             by_iface: HashMap::with_hasher(keyed),
             by_router: HashMap::with_hasher(keyed),
             learnt: 0,
-            told: Told::new(config.routes_max + config.learnt_max),
+            told: Marks::new(config.routes_max + config.learnt_max),
+            leaving: Marks::new(config.routes_max + config.learnt_max),
             newest: 0,
             ends_known_from: Instant::ORIGIN,
             unlinked: Vec::with_capacity(limits::ROUTES_LISTED_MAX),
@@ -154,6 +159,7 @@ impl<A: Family> Fib<A> {
             sweep: None,
             owing: None,
             step: limits::ROUTE_STEP_UNITS,
+            units: 0,
             generation: 0,
             revision: 0,
             config,
@@ -193,13 +199,13 @@ impl<A: Family> Fib<A> {
     /// How many routes there are, expired ones that nobody has collected included.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.records.len()
+        self.records.len() - self.leaving.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.records.len() == 0
+        self.len() == 0
     }
 
     /// How many of them have an end.
@@ -344,9 +350,9 @@ impl<A: Family> Fib<A> {
 
     /// Makes room for one prefix more in a table.
     pub(crate) fn make_room(&mut self, table: u16, now: Instant) -> Result<(), RouteError> {
-        let capacity = Capacity::for_prefixes(self.config.routes_max + self.config.learnt_max);
+        let prefixes = self.config.routes_max + self.config.learnt_max;
         let domain = self.domain.clone();
-        if self.with_table(table, now, |table, parts| table.make_room(&domain, capacity, parts))? {
+        if self.with_table(table, now, |table, parts| table.make_room(&domain, prefixes, parts))? {
             self.dirty = true;
         }
         Ok(())
@@ -358,11 +364,11 @@ impl<A: Family> Fib<A> {
         table: u16,
         now: Instant,
     ) -> Result<Option<Index<A>>, RouteError> {
-        let capacity = Capacity::for_prefixes(self.config.routes_max + self.config.learnt_max);
+        let prefixes = self.config.routes_max + self.config.learnt_max;
         let domain = self.domain.clone();
         let list = self.with_table(table, now, |table, parts| match table.index.is_large() {
             true => Ok(None),
-            false => table.grow(&domain, capacity, parts).map(Some),
+            false => table.grow(&domain, prefixes, parts).map(Some),
         })?;
         self.dirty |= list.is_some();
         Ok(list)
@@ -377,9 +383,11 @@ impl<A: Family> Fib<A> {
         if self.owing.is_some() { Err(RouteError::Pending) } else { Ok(()) }
     }
 
-    /// Completes what the last change left below its prefix, however much that is: for whoever has
-    /// the time, as the operator's batches have. Else [`Fib::sweep`] does it in steps.
+    /// Completes what the last changes left below their prefixes, however much that is: for whoever
+    /// has the time, as the operator's batches have. Else [`Fib::sweep`] does it in steps.
     pub fn complete(&mut self, now: Instant) {
+        self.go_on(usize::MAX, now);
+        self.leave(usize::MAX, now);
         self.go_on(usize::MAX, now);
     }
 
@@ -390,7 +398,9 @@ impl<A: Family> Fib<A> {
         if self.owing.is_none() {
             self.changed();
         }
-        took.unwrap_or(0)
+        let took = took.unwrap_or(0);
+        self.units += took as u64;
+        took
     }
 
     /// Does something with a table; what that leaves to be done is taken one step further.
@@ -400,13 +410,13 @@ impl<A: Family> Fib<A> {
         now: Instant,
         act: impl FnOnce(&mut Table<A>, &mut Parts<'_, A>) -> Result<T, RouteError>,
     ) -> Result<T, RouteError> {
-        let Self { tables, records, shared, hops, down, dirty, owing, step, .. } = self;
+        let Self { tables, records, shared, hops, down, dirty, owing, step, units, .. } = self;
         let Some(table) = tables.get_mut(usize::from(at)) else { return Ok(T::default()) };
         let mut parts = Parts { records, lifetimes: &shared.lifetimes, hops, down: *down, now };
         let done = act(table, &mut parts);
         *dirty |= !table.index.is_large();
         if owing.is_none() && table.owes() {
-            table.go_on(*step, &parts);
+            *units += table.go_on(*step, &parts) as u64;
         }
         if owing.is_none_or(|owing| owing == at) {
             *owing = table.owes().then_some(at);

@@ -20,13 +20,16 @@ mod error;
 pub mod exceptions;
 pub mod expiry;
 mod fib;
+mod heads;
 mod hop_writer;
 mod hops;
 mod index;
 mod keyed;
+mod leave;
 mod lifetimes;
 mod load;
 pub mod lpm;
+mod marks;
 mod next_hop;
 mod objects;
 mod query;
@@ -37,7 +40,6 @@ mod rule;
 mod table;
 #[cfg(test)]
 mod tests;
-mod told;
 
 pub use change::{Put, Selector};
 pub use config::FibConfig;

@@ -123,11 +123,10 @@ impl<A: Family> Fib<A> {
         if alike > limits::ROUTES_LISTED_MAX {
             list = self.outgrow(at, now)?;
         }
-        if let Some(table) = self.tables.get_mut(usize::from(at)) {
-            table.reserve(alike);
-            if let Index::Large(lpm) = &mut table.index {
-                lpm.begin_load(list.is_some());
-            }
+        if let Some(table) = self.tables.get_mut(usize::from(at))
+            && let Index::Large(lpm) = &mut table.index
+        {
+            lpm.begin_load(list.is_some());
         }
         Ok(list)
     }

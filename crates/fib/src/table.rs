@@ -15,13 +15,14 @@
 //! Reachable by routers of the link through the caps of [`crate::Fib`]. Worst work of a change: the
 //! routes of one prefix; of what lies below as much as the caller gives.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
 
 use floodwall_base::{Instant, Prefix, limits};
 use floodwall_sync::qsbr::Domain;
 
 use crate::error::RouteError;
+use crate::heads::Heads;
 use crate::hop_writer::HopWriter;
 use crate::index::Index;
 use crate::keyed::Keyed;
@@ -62,7 +63,7 @@ pub(crate) struct Parts<'a, A: Family> {
 pub(crate) struct Table<A: Family> {
     pub(crate) id: TableId,
     pub(crate) index: Index<A>,
-    heads: HashMap<Prefix<A>, Head, Keyed>,
+    heads: Heads<A>,
     /// Prefixes of each length.
     lengths: Box<[u32; LENGTHS]>,
     open: BTreeSet<Prefix<A>>,
@@ -88,7 +89,7 @@ impl<A: Family> Table<A> {
         Self {
             id,
             index: Index::Listed(Vec::with_capacity(limits::ROUTES_LISTED_MAX)),
-            heads: HashMap::with_capacity_and_hasher(limits::ROUTES_LISTED_MAX, keyed),
+            heads: Heads::new(keyed),
             lengths: Box::new([0; LENGTHS]),
             open: BTreeSet::new(),
             uncovering: None,
@@ -114,17 +115,17 @@ impl<A: Family> Table<A> {
         })
     }
 
-    /// Makes room for one prefix more.
+    /// Makes room for one prefix more, of `prefixes` at most.
     pub(crate) fn make_room(
         &mut self,
         domain: &Domain,
-        capacity: Capacity,
+        prefixes: usize,
         parts: &mut Parts<'_, A>,
     ) -> Result<bool, RouteError> {
         if !self.index.is_outgrown() {
             return Ok(false);
         }
-        self.grow(domain, capacity, parts)?;
+        self.grow(domain, prefixes, parts)?;
         Ok(true)
     }
 
@@ -132,11 +133,13 @@ impl<A: Family> Table<A> {
     pub(crate) fn grow(
         &mut self,
         domain: &Domain,
-        capacity: Capacity,
+        prefixes: usize,
         parts: &mut Parts<'_, A>,
     ) -> Result<Index<A>, RouteError> {
+        let capacity = Capacity::for_prefixes(prefixes);
         let grown = self.index.grown(domain, capacity, parts.lifetimes, parts.now)?;
         let list = core::mem::replace(&mut self.index, grown);
+        self.heads.spread(prefixes);
         // Nothing gets another value: what is open learns its cover.
         self.refresh_all(parts)?;
         Ok(list)
@@ -153,7 +156,7 @@ impl<A: Family> Table<A> {
     }
 
     fn refresh_all(&mut self, parts: &mut Parts<'_, A>) -> Result<(), RouteError> {
-        let all: Vec<_> = self.heads.keys().copied().collect();
+        let all: Vec<_> = self.heads.prefixes().collect();
         all.into_iter().try_for_each(|prefix| {
             self.refresh(prefix, parts)?;
             self.go_on(usize::MAX, parts);
@@ -174,11 +177,6 @@ impl<A: Family> Table<A> {
             took += UNCOVER;
         }
         took.min(units)
-    }
-
-    /// Makes room for so many prefixes more among the writer's own.
-    pub(crate) fn reserve(&mut self, prefixes: usize) {
-        self.heads.reserve(prefixes);
     }
 
     /// Links and shows the only route of a prefix: one that goes through `hop` for ever. False
@@ -382,18 +380,19 @@ impl<A: Family> Table<A> {
         true
     }
 
+    /// Prefixes that may move in one call.
+    #[cfg(test)]
+    pub(crate) fn fullest_map(&self) -> usize {
+        self.heads.fullest()
+    }
+
     /// About what the writer takes for prefixes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.heads.capacity() * (size_of::<(Prefix<A>, Head)>() + 1)
-            + self.open.len() * size_of::<Prefix<A>>() * 2
+        self.heads.bytes() + self.open.len() * size_of::<Prefix<A>>() * 2
     }
 }
 
-fn cover_of<A: Family>(
-    heads: &HashMap<Prefix<A>, Head, Keyed>,
-    lengths: &[u32; LENGTHS],
-    prefix: Prefix<A>,
-) -> (u32, u8) {
+fn cover_of<A: Family>(heads: &Heads<A>, lengths: &[u32; LENGTHS], prefix: Prefix<A>) -> (u32, u8) {
     let shorter = (0..prefix.len()).rev();
     let used = shorter.filter(|len| lengths.get(usize::from(*len)).is_some_and(|n| *n > 0));
     let mut found = used.filter_map(|len| {

@@ -4,6 +4,7 @@ mod evolution;
 mod many;
 mod oracle;
 mod verbs;
+mod work;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -11,7 +12,7 @@ use core::time::Duration;
 use floodwall_base::{Address, HashKey, IfIndex, Instant, Prefix};
 
 use crate::lpm::Family;
-use crate::{Fib, FibConfig, Route};
+use crate::{Dump, Fib, FibConfig, Route};
 
 /// The moment at which tests begin.
 pub(crate) const START: Instant = Instant::from_nanos(1_000_000_000_000);
@@ -38,6 +39,18 @@ pub(crate) fn route<A: Address>(text: &str, iface: u16) -> Route<A> {
 
 pub(crate) fn fib<A: Family>() -> Fib<A> {
     Fib::alone(FibConfig::default(), HashKey::new(1, 2), START)
+}
+
+/// Removes every route, in steps; returns how many went.
+pub(crate) fn remove_all<A: Family>(fib: &mut Fib<A>, now: Instant) -> usize {
+    let (mut dump, mut gone) = (Dump::default(), 0);
+    while let Some(some) = fib.remove_some(&mut dump, 100, now, |_| true) {
+        gone += some;
+    }
+    while fib.sweep(now, 100) > 0 {
+        fib.publish(now);
+    }
+    gone
 }
 
 /// Runs a test in both families.

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, HashKey, IfIndex, Instant, Prefix, PublicRandom};
 use floodwall_fib::lpm::Family;
-use floodwall_fib::{Fib, FibConfig, Route, Selector};
+use floodwall_fib::{Dump, Fib, FibConfig, Route, Selector};
 use floodwall_sync::qsbr::Domain;
 use ip_network_table_deps_treebitmap::IpLookupTable;
 use ip_network_table_deps_treebitmap::address::Address as RivalAddress;
@@ -97,7 +97,12 @@ fn internet<A: Family + RivalAddress>(routes_of_all: usize) {
         n % 3 != 0
     });
     agrees(&mut fib, &domain, &routes, (count / 10, &mut random));
-    assert_eq!(fib.remove(NOW, |_| true), routes.len());
+    let (mut dump, mut gone) = (Dump::default(), 0);
+    while let Some(some) = fib.remove_some(&mut dump, 1000, NOW, |_| true) {
+        gone += some;
+    }
+    assert_eq!(gone, routes.len());
+    while fib.sweep(NOW, 1000) > 0 {}
     assert_eq!((fib.is_empty(), fib.next_hops().count()), (true, 0));
 }
 

@@ -23,6 +23,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
 
     /// Shows one word of a node anew.
     pub(super) fn paint(&mut self, id: Id, q: usize, now: Instant) -> Result<(), UpdateError> {
+        self.words += 1;
         match id {
             Id::Direct(block) => self.paint_direct(block, q),
             Id::Line(_) if self.loading => {}
@@ -114,6 +115,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         }
         let heir = Run { value, child: 0, inherited: true };
         let Some(slot) = A::Slots::plain(heir, &self.living) else { return };
+        self.words += WORDS as u64;
         for q in 0..WORDS {
             let Some(node) = self.lines.get(line) else { return };
             match node.held.get(q).copied().unwrap_or_default() {

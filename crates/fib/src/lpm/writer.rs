@@ -79,6 +79,8 @@ pub struct LpmWriter<A: Family, P: Policy = Paced> {
     prefixes: usize,
     /// Whether words are left unpainted until all prefixes are there.
     pub(super) loading: bool,
+    /// Words that were looked at for what they show.
+    pub(super) words: u64,
 }
 
 impl<A: Family> LpmWriter<A> {
@@ -108,6 +110,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
             owed: None,
             prefixes: 0,
             loading: false,
+            words: 0,
         }
     }
 
@@ -127,6 +130,14 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.prefixes == 0
+    }
+
+    /// How many words, of 32 positions each, changes have looked at for what they show: the work of
+    /// the writer, whatever the machine. At most eight of the prefix's own node and of each node
+    /// that is made, one where a chain begins, and of [`LpmWriter::step`] eight for sixteen units.
+    #[must_use]
+    pub const fn words(&self) -> u64 {
+        self.words
     }
 
     /// What waited and was freed.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Found, NextHop, NextHopId, RouteError, RouteKind, RouteProtocol, Rule, RuleAction, Selector,
-    TableId,
+    Dump, Found, NextHop, NextHopId, RouteError, RouteKind, RouteProtocol, Rule, RuleAction,
+    Selector, TableId,
 };
 use floodwall_sync::qsbr::Domain;
 
@@ -15,6 +15,8 @@ both! {
     a_lifetime_counts_to_the_nanosecond_however_it_is_moved => moved;
     what_a_next_hop_leaves_is_swept_in_steps => swept;
     a_link_that_goes_visits_what_was_told_and_not_the_operators_routes => told;
+    routes_that_go_together_are_gone_at_once_and_taken_out_in_steps => together;
+    what_a_router_takes_back_over_much_below_it_goes_in_steps => taken_back;
 }
 
 fn nth<A: Address>(n: u32) -> Route<A> {
@@ -103,7 +105,7 @@ fn loads<A: Family>() {
         }
         for fib in [&mut added, &mut loaded] {
             fib.collect(after(30), usize::MAX);
-            fib.remove(after(30), |_| true);
+            remove_all(fib, after(30));
             fib.publish(after(30));
             assert_eq!((fib.len(), fib.expiring(), fib.next_hops().count()), (0, 0, 0));
         }
@@ -310,3 +312,75 @@ fn told<A: Family>() {
     assert_eq!(fib.remove_told(START, |_| true), 2);
     assert_eq!((fib.len(), fib.told.iter().count()), (2000, 0));
 }
+
+/// Many routes of a router, a link and the operator: gone for whoever asks, whatever is left to do.
+fn together<A: Family>() {
+    let mut fib = large::<A>(3000);
+    let way = |n: u32, iface| Route { iface: IfIndex(iface), ..nth::<A>(n) };
+    (0..2000).for_each(|n| fib.add(way(n, 1 + (n % 2) as u16), START).unwrap());
+    fib.add(Route { prefix: Prefix::all(), ..way(0, 3) }, START).unwrap();
+    let (mut dump, mut gone, mut before) = (Dump::default(), 0, fib.units);
+    while let Some(some) = fib.remove_some(&mut dump, 200, START, |route| route.iface == IfIndex(2))
+    {
+        let took = core::mem::replace(&mut before, fib.units).abs_diff(fib.units);
+        assert!(some <= 200 && took <= (STEP + 64), "{took}");
+        gone += some;
+    }
+    assert_eq!((gone, fib.len(), fib.dump().count()), (1000, 1001, 1001));
+    assert!(fib.leaving.len() > 100, "{} are left for later", fib.leaving.len());
+    let last = way(1999, 2);
+    assert_eq!(fib.routes_to(TableId::MAIN, last.prefix).count(), 0);
+    assert!(fib.delete(&Selector::to(last.prefix), START).is_err(), "it has gone");
+    // What comes again meanwhile stays.
+    fib.add(last, START).unwrap();
+    let mut steps = 0;
+    while fib.deadline().is_some() {
+        assert!(fib.sweep(START, 64) <= 64);
+        let took = core::mem::replace(&mut before, fib.units).abs_diff(fib.units);
+        assert!(took <= 64 * 16 + 64 + STEP, "{took}");
+        steps += 1;
+    }
+    assert!(steps > 5, "{steps}");
+    assert_eq!((fib.len(), fib.leaving.len(), fib.records.len()), (1002, 0, 1002));
+    for n in 0..2000 {
+        let way = if n == 1999 { 2 } else { 1 + n % 2 * 2 };
+        assert_eq!(iface(fib.lookup(inside(n), START)), way as u16, "{n}");
+    }
+}
+
+/// A router takes back what covers more than one step uncovers; its link goes; a lease ends.
+fn taken_back<A: Family>() {
+    let mut fib = large::<A>(6000);
+    (0..3000).for_each(|n| {
+        fib.add(Route { expires: Some(after(9)), ..nth(n) }, START).unwrap();
+    });
+    let protocol = RouteProtocol::RouterAdvertisement;
+    let all = |text| Route { protocol, ..route::<A>(text, 61) };
+    let short = ["8.0.0.0/5", "0.0.0.0/1", "0.0.0.0/0"].map(all);
+    let [mut lasting, mut of_one] = [0_usize; 2];
+    for by_prefix in [true, false] {
+        for route in short {
+            fib.set(route, START).unwrap();
+            fib.complete(START);
+        }
+        let before = fib.units;
+        let gone = match by_prefix {
+            true => fib.remove_to(TableId::MAIN, short[0].prefix, START, |_| true),
+            false => fib.remove_told(START, |route| route.iface == IfIndex(61)),
+        };
+        assert_eq!(gone, if by_prefix { 1 } else { 3 });
+        let took = fib.units - before;
+        assert!(took <= STEP + 64 + STEP, "{took} units in one call");
+        while fib.deadline() == Some(Instant::ORIGIN) {
+            assert!(fib.sweep(START, 100) <= 100);
+            *(if by_prefix { &mut of_one } else { &mut lasting }) += 1;
+        }
+        assert_eq!(fib.len(), if by_prefix { 3002 } else { 3000 });
+    }
+    assert!(of_one >= 20 && lasting >= 2 * of_one, "{of_one} {lasting}");
+    let covered = iface(fib.lookup(inside(7), after(9)));
+    assert_eq!(covered, 0, "nothing is behind what has ended");
+}
+
+/// What one call does of what is left below, in units.
+const STEP: u64 = floodwall_base::limits::ROUTE_STEP_UNITS as u64;

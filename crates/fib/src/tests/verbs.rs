@@ -110,7 +110,7 @@ fn shared<A: Family>() {
             .unwrap();
     }
     assert_eq!(fib.next_hops().map(|hop| hop.users).collect::<Vec<_>>(), [200, 200]);
-    assert_eq!(fib.remove(START, |_| true), 400);
+    assert_eq!(remove_all(&mut fib, START), 400);
     assert_eq!(fib.next_hops().map(|hop| hop.users).collect::<Vec<_>>(), [0]);
     fib.delete_next_hop(id).unwrap();
     assert_eq!(fib.next_hops().count(), 0);

@@ -1,25 +1,27 @@
-//! `Told`: which records somebody on a link has told, as one bit each.
+//! `Marks`: a set of records, as one bit each.
 //!
-//! Called by `change.rs` when a record comes and goes, and when a link goes down. Invariants: all
-//! memory is taken at construction, for these records come and go with strangers' packets; a block
-//! of 4,096 records of which none is marked costs one look. Cost: a bit and its summary.
+//! Called by `change.rs` and `leave.rs`: which records somebody on a link has told, and which are
+//! on their way out. Invariants: all memory is taken at construction, for these records come and
+//! go with strangers' packets; a block of 4,096 records of which none is marked costs one look.
+//! Cost: a bit and its summary.
 
 /// Records in a word, and words under a word of the summary.
 const WORD: usize = 64;
 
 /// See the file's head.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Marks {
     marks: Box<[u64]>,
     /// One bit for each word above that is not zero.
     summary: Box<[u64]>,
+    len: usize,
 }
 
-impl Told {
+impl Marks {
     /// None of `records` is marked.
     pub(crate) fn new(records: usize) -> Self {
         let words = records.div_ceil(WORD);
-        Self { marks: vec![0; words].into(), summary: vec![0; words.div_ceil(WORD)].into() }
+        Self { marks: vec![0; words].into(), summary: vec![0; words.div_ceil(WORD)].into(), len: 0 }
     }
 
     pub(crate) fn insert(&mut self, record: u32) {
@@ -30,15 +32,27 @@ impl Told {
         self.set(record as usize, false);
     }
 
-    fn set(&mut self, record: usize, is_told: bool) {
+    fn set(&mut self, record: usize, is_marked: bool) {
         let (word, bit) = (record / WORD, 1_u64 << (record % WORD));
         let Some(marks) = self.marks.get_mut(word) else { return };
-        *marks = if is_told { *marks | bit } else { *marks & !bit };
+        let before = *marks;
+        *marks = if is_marked { before | bit } else { before & !bit };
+        self.len = self.len + usize::from(*marks > before) - usize::from(*marks < before);
         let any = *marks != 0;
         let bit = 1_u64 << (word % WORD);
         if let Some(summary) = self.summary.get_mut(word / WORD) {
             *summary = if any { *summary | bit } else { *summary & !bit };
         }
+    }
+
+    /// How many are marked.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn contains(&self, record: u32) -> bool {
+        let (word, bit) = (record as usize / WORD, record as usize % WORD);
+        self.len > 0 && self.marks.get(word).is_some_and(|marks| marks >> bit & 1 != 0)
     }
 
     /// All that are marked, in the order of their numbers.
@@ -64,18 +78,21 @@ mod tests {
 
     #[test]
     fn what_was_marked_is_found_in_order_and_nothing_else() {
-        let mut told = Told::new(20_000);
+        let mut marks = Marks::new(20_000);
         for record in [0, 63, 64, 4095, 4096, 19_999] {
-            told.insert(record);
-            told.insert(record);
+            marks.insert(record);
+            marks.insert(record);
         }
-        told.insert(7);
-        told.remove(7);
-        told.remove(64);
-        told.remove(100);
-        assert_eq!(told.iter().collect::<Vec<_>>(), [0, 63, 4095, 4096, 19_999]);
+        marks.insert(7);
+        marks.remove(7);
+        marks.remove(64);
+        marks.remove(100);
+        assert_eq!(marks.iter().collect::<Vec<_>>(), [0, 63, 4095, 4096, 19_999]);
+        assert_eq!(marks.len(), 5);
+        assert!([0, 63, 4095, 4096, 19_999].into_iter().all(|record| marks.contains(record)));
+        assert!([1, 7, 64, 100, 30_000].into_iter().all(|record| !marks.contains(record)));
         // Beyond the end there is no record.
-        told.insert(30_000);
-        assert_eq!(told.iter().count(), 5);
+        marks.insert(30_000);
+        assert_eq!((marks.iter().count(), marks.len()), (5, 5));
     }
 }

@@ -1,0 +1,95 @@
+//! Many routes that go at once: of a link, of a lease, of a router, or by the operator's word.
+//!
+//! Called by `stack`. What goes is marked in the call and is from then on no route any more: no
+//! verb finds it, no dump shows it. Taken out of the tables it is in steps, for each removal may
+//! leave work below its prefix: the call does about `ROUTE_STEP_UNITS` of it, [`Fib::sweep`] the
+//! rest, which is due at once. Until then packets may still go that way, as they did a moment
+//! before; of a link that went they do not, whose routes look-ups pass over. Invariant: what is on
+//! its way out is in a table and counts against its bounds until it is taken out.
+
+use floodwall_base::{Instant, Prefix};
+
+use crate::dump::Dump;
+use crate::fib::Fib;
+use crate::lpm::Family;
+use crate::route::{Route, TableId};
+
+/// What taking out one route costs, in the trie's units, beside what lies below its prefix.
+const REMOVAL: usize = 64;
+
+impl<A: Family> Fib<A> {
+    /// Looks at the next `most` records from `dump` on and removes the routes that `which` names;
+    /// returns how many those are, or `None` where there was nothing left to look at.
+    pub fn remove_some(
+        &mut self,
+        dump: &mut Dump,
+        most: usize,
+        now: Instant,
+        mut which: impl FnMut(&Route<A>) -> bool,
+    ) -> Option<usize> {
+        let end = self.records.end();
+        let upto = end.min(dump.0.saturating_add(u32::try_from(most).unwrap_or(u32::MAX)));
+        if dump.0 >= upto {
+            return None;
+        }
+        let mut gone = 0;
+        for at in core::mem::replace(&mut dump.0, upto)..upto {
+            if self.present_at(at).is_some_and(|route| which(&route)) {
+                self.leaving.insert(at);
+                gone += 1;
+            }
+        }
+        self.leave(self.step, now);
+        Some(gone)
+    }
+
+    /// Removes those that `which` names of the routes that somebody on a link told: advertised ones
+    /// and those of leases; returns how many. Looks at these alone, however many others there are:
+    /// at most `ROUTES_LEARNT_INTERFACE_MAX` and the routes of a lease for each interface.
+    pub fn remove_told(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
+        let meant = |at: &u32| self.present_at(*at).is_some_and(|route| which(&route));
+        let all: Vec<u32> = self.told.iter().filter(meant).collect();
+        all.iter().for_each(|at| self.leaving.insert(*at));
+        self.leave(self.step, now);
+        all.len()
+    }
+
+    /// Removes those that `which` names of the routes to exactly one prefix; returns how many.
+    /// Looks at these: at most `ROUTES_PREFIX_MAX`.
+    pub fn remove_to(
+        &mut self,
+        table: TableId,
+        prefix: Prefix<A>,
+        now: Instant,
+        mut which: impl FnMut(&Route<A>) -> bool,
+    ) -> usize {
+        let all = self.of_prefix(table, prefix).into_iter();
+        let all = all.filter(|at| self.route_at(*at).is_some_and(|route| which(&route)));
+        let all: Vec<u32> = all.collect();
+        all.iter().for_each(|at| self.leaving.insert(*at));
+        self.leave(self.step, now);
+        all.len()
+    }
+
+    /// Takes out what is on its way out, in the trie's units: stops after the removal with which as
+    /// many are spent, or where too much waits for readers. Returns how many it took.
+    pub(crate) fn leave(&mut self, units: usize, now: Instant) -> usize {
+        let before = self.units;
+        let spent = |this: &Self| (this.units - before) as usize;
+        while spent(self) < units {
+            self.go_on(units - spent(self), now);
+            let next = self.leaving.iter().next().filter(|_| self.owing.is_none());
+            let Some(at) = next.filter(|_| spent(self) < units) else { break };
+            if self.remove_at(at, now).is_err() {
+                break;
+            }
+            self.units += REMOVAL as u64;
+        }
+        spent(self)
+    }
+
+    /// As [`Fib::route_at`], unless the route is on its way out.
+    pub(crate) fn present_at(&self, at: u32) -> Option<Route<A>> {
+        self.route_at(at).filter(|_| !self.leaving.contains(at))
+    }
+}
