@@ -144,10 +144,7 @@ impl Instance {
 
     /// Memory that it holds, in KiB.
     pub(crate) fn resident(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.process.id());
-        let status = std::fs::read_to_string(path).expect("it is alive");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        resident(self.process.id())
     }
 
     /// Ends it, and it ends well; its last `stat`, and what it said.
@@ -160,6 +157,14 @@ impl Instance {
         assert!(last.ends_with("every packet has one fate"), "{}", said.complaint);
         (stat, said.complaint)
     }
+}
+
+/// Memory that a process holds, in KiB.
+pub(crate) fn resident(process: u32) -> u64 {
+    let path = format!("/proc/{process}/status");
+    let status = std::fs::read_to_string(path).expect("it is alive");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Packets that have arrived, whether they held anything or not.

@@ -10,31 +10,35 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::binary::floodwall;
-use crate::command::{Process, ip, run, shown_by_ip};
+use crate::command::{Process, Said, ip, run, shown_by_ip};
 use crate::instance::{Folder, assert_lawful};
 use crate::link::Kind;
 use crate::namespace::{inside, set, skip, until};
 use crate::site::{ETH, Host};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// What the right link carries.
 const NARROW: u32 = 1300;
 
 /// One side: its bridge, its host, our interface.
-struct Side {
+pub(crate) struct Side {
     name: &'static str,
     mtu: u32,
 }
 
-const SIDES: [Side; 2] = [Side { name: "l", mtu: 1500 }, Side { name: "r", mtu: NARROW }];
+pub(crate) const SIDES: [Side; 2] =
+    [Side { name: "l", mtu: 1500 }, Side { name: "r", mtu: NARROW }];
 
 impl Side {
     /// What `floodwall run` calls our interface.
     fn device(&self, kind: Kind) -> String {
-        match kind {
-            Kind::Packet => format!("packet:g{}", self.name),
-            _ => format!("tap:f{}", self.name),
-        }
+        let word = if kind == Kind::Packet { "packet" } else { "tap" };
+        format!("{word}:{}", self.interface(kind))
+    }
+
+    /// Our interface, as the kernel calls it.
+    pub(crate) fn interface(&self, kind: Kind) -> String {
+        format!("{}{}", if kind == Kind::Packet { 'g' } else { 'f' }, self.name)
     }
 
     /// Makes the bridge, plugs a host in, and where it is a packet socket, our cable.
@@ -61,24 +65,24 @@ impl Side {
 }
 
 /// The router, and a host on each side of it.
-struct Scene {
+pub(crate) struct Scene {
     process: Process,
     binary: &'static str,
     socket: String,
-    hosts: [Host; 2],
-    _folder: Folder,
+    pub(crate) hosts: [Host; 2],
+    kind: Kind,
+    folder: Folder,
 }
 
 impl Scene {
     /// Lays both links and starts the router with `left` beside the left interface's settings;
     /// `None`, and said so, where this machine cannot.
-    fn new(kind: Kind, left: &str) -> Option<Self> {
-        let (binary, folder) = (floodwall()?.to_str()?, Folder::new());
+    pub(crate) fn new(kind: Kind, left: &str) -> Option<Self> {
+        let folder = Folder::new();
         for conf in ["all", "default"] {
             set(&format!("net/ipv6/conf/{conf}/disable_ipv6"), "1");
         }
         let hosts = SIDES.map(|side| side.lay(kind));
-        let (socket, file) = (folder.file("control"), folder.file("router.toml"));
         let [l, r] = SIDES.map(|side| (side.device(kind), side.mtu));
         let text = format!(
             "forwarding = true\n\
@@ -88,10 +92,17 @@ impl Scene {
              address = [\"10.77.2.1/24\", \"fd77:2::1/64\"]\n",
             l.0, l.1, r.0, r.1
         );
-        std::fs::write(&file, text).unwrap();
+        std::fs::write(folder.file("router.toml"), text).unwrap();
+        Self::start(kind, folder, hosts)
+    }
+
+    /// Starts a router with the folder's configuration between these hosts.
+    fn start(kind: Kind, folder: Folder, hosts: [Host; 2]) -> Option<Self> {
+        let binary = floodwall()?.to_str()?;
+        let (socket, file) = (folder.file("control"), folder.file("router.toml"));
         let words = format!("run --config {file} --socket {socket}");
         let process = Process::start(binary, &words, b"")?;
-        let mut scene = Self { process, binary, socket, hosts, _folder: folder };
+        let mut scene = Self { process, binary, socket, hosts, kind, folder };
         let stands = until(PATIENCE, || scene.look().is_some() || scene.process.has_ended());
         assert!(stands, "it never answers");
         if scene.process.has_ended() {
@@ -99,18 +110,46 @@ impl Scene {
             return None;
         }
         if kind == Kind::Tap {
-            SIDES.iter().for_each(|side| side.plug(&format!("f{}", side.name)));
+            SIDES.iter().for_each(|side| side.plug(&side.interface(kind)));
         }
         Some(scene)
     }
 
-    fn look(&self) -> Option<Value> {
+    /// The next run of it, on the same interfaces between the same hosts: behind one that was asked
+    /// to end, or that was killed.
+    pub(crate) fn again(self, is_killed: bool) -> Option<Self> {
+        let Self { process, hosts, kind, folder, .. } = self;
+        if is_killed {
+            process.kill();
+            // What it would have taken away.
+            let _ = std::fs::remove_file(folder.file("control"));
+        } else {
+            ended_well(process.end());
+        }
+        if kind == Kind::Tap {
+            let gone =
+                |side: &Side| shown_by_ip(&format!("link show dev {}", side.interface(kind)));
+            assert!(until(PATIENCE, || SIDES.iter().all(|side| gone(side).is_empty())));
+        }
+        Self::start(kind, folder, hosts)
+    }
+
+    /// Memory that it holds, in KiB.
+    pub(crate) fn resident(&self) -> u64 {
+        crate::instance::resident(self.process.id())
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.has_ended()
+    }
+
+    pub(crate) fn look(&self) -> Option<Value> {
         let said = run(self.binary, &format!("stat --json --socket {}", self.socket), b"")?;
         said.status.success().then(|| serde_json::from_str(&said.text).unwrap())
     }
 
     /// Gives both hosts their addresses and us as their router.
-    fn configure(&self) {
+    pub(crate) fn configure(&self) {
         for (n, host) in [1, 2].into_iter().zip(&self.hosts) {
             host.inside(|| {
                 assert!(ip(&format!("addr add 10.77.{n}.2/24 dev {ETH}")));
@@ -122,14 +161,17 @@ impl Scene {
     }
 
     /// Ends the router, which says that every packet had one fate. The hosts stay.
-    fn end(self) -> [Host; 2] {
+    pub(crate) fn end(self) -> [Host; 2] {
         let stat = self.look().expect("it answers");
         assert_lawful(&stat);
-        let said = self.process.end();
-        assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
-        assert!(said.complaint.contains("every packet has one fate"), "{}", said.complaint);
+        ended_well(self.process.end());
         self.hosts
     }
+}
+
+fn ended_well(said: Said) {
+    assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
+    assert!(said.complaint.contains("every packet has one fate"), "{}", said.complaint);
 }
 
 /// What one of the kernel's commands says on a host; empty where it is missing.
@@ -158,6 +200,7 @@ fn between_two_hosts(kind: Kind) {
             assert!(left.inside(|| run("ping", &fits, b"")).is_none_or(|s| s.status.success()));
             stream(left, right, to);
             page(left, right, to);
+            iperf(left, right, to);
         }
         // From the right nothing is too big for the left; what may be cut is.
         let cut = "-n -q -c 2 -i 0.1 -w 3 -M dont -s 1400 10.77.2.2";
@@ -183,6 +226,32 @@ fn stream(from: &Host, to: &Host, addr: &str) {
     let client = from.inside(|| run("nc", &format!("-N -w 5 {addr} {port}"), &payload));
     assert!(client.is_some_and(|said| said.status.success()), "{addr}");
     assert_eq!(server.wait(PATIENCE).text.len(), payload.len(), "{addr}");
+}
+
+/// What `iperf3` sends arrives: a second of a stream, but what was under way when its sender had
+/// enough (which its receiver does not count), and each of its datagrams.
+fn iperf(from: &Host, to: &Host, addr: &str) {
+    for (words, port) in [("-t 1", 5204), ("-u -n 1M -b 20M -l 1200", 5205)] {
+        let listen = format!("-s -1 -p {port} -B {addr} --forceflush");
+        let Some(server) = to.inside(|| Process::start("iperf3", &listen, b"")) else { return };
+        let is_there = |text: &str| text.contains(&format!(":{port}"));
+        let listens =
+            || to.inside(|| run("ss", "-ltn", b"")).is_none_or(|said| is_there(&said.text));
+        assert!(until(PATIENCE, listens));
+        let client = format!("-c {addr} -p {port} {words} -J");
+        let said = from.inside(|| run("iperf3", &client, b"")).expect("the server is there");
+        assert!(said.status.success(), "{addr} {words}: {} {}", said.text, said.complaint);
+        let report: Value = serde_json::from_str(&said.text).unwrap();
+        let end = &report["end"];
+        if port == 5204 {
+            let received = end["sum_received"]["bytes"].as_u64();
+            assert!(received >= Some(1 << 20), "{addr}: {end:#}");
+        } else {
+            assert_eq!(end["sum"]["lost_packets"].as_u64(), Some(0), "{addr}: {end:#}");
+            assert!(end["sum"]["packets"].as_u64() > Some(800), "{addr}: {end:#}");
+        }
+        server.wait(PATIENCE);
+    }
 }
 
 /// A page that `curl` on one host fetches from the other.

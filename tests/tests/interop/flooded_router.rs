@@ -1,0 +1,442 @@
+//! A router of the kernel's and one of ours in the same place, while somebody sends to random
+//! destinations behind it, or on its own link: who goes on being served.
+//!
+//! Each router stands in a namespace of its own between two hosts of the kernel's, on two virtual
+//! cables. From the left host a thousand flows ask an echo service on the right one; the flood
+//! comes from the left host, too. Flood and client share the first core, router and what the kernel
+//! does for it the second, so that nobody has a core more than the other. Both hosts know the
+//! router's link address for good: what is judged is the router's knowledge, not theirs. Reading:
+//! RFC 6583. Not here: a router without a flood (`router.rs`), devices that go away (`router/`).
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use floodwall_base::{IpCidr, Randomness, Units};
+use floodwall_device::{AfPacket, AfPacketConfig, Device};
+use floodwall_dispatch::{Clock, pin_to_core};
+use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
+use floodwall_pktgen::{AddrRange, Blast, Content, Pace, Peer, Plan, StationConfig, Stream};
+use serde_json::Value;
+
+use crate::binary::floodwall;
+use crate::client::Echo;
+use crate::command::{Process, ip, run, shown_by_ip};
+use crate::instance::{Folder, assert_lawful};
+use crate::namespace::{inside, is_deep, pause, set, skip, tell, until};
+use crate::site::{ETH, Host};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The flows: each client socket asks at each port of the service.
+const CLIENTS: usize = 50;
+const PORTS: u16 = 20;
+const FIRST_PORT: u16 = 7200;
+/// Questions a second, and how long an answer may take (`baselines.md`, section 9).
+const ASKED: u64 = 1000;
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+/// Where flood and client run, and where the router does.
+const OUTSIDE: usize = 0;
+const INSIDE: usize = 1;
+/// What is promised at any rate at which the kernel loses a third.
+const KEPT_MIN: f64 = 0.99;
+const KERNEL_LOSES: f64 = 2.0 / 3.0;
+/// Our link addresses: others than the host's, which it keeps (AF_XDP takes only what is ours).
+const STATIONS: [&str; 2] = ["02:00:00:00:77:01", "02:00:00:00:77:02"];
+
+/// Who forwards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Router {
+    Kernel,
+    /// `floodwall run` on devices of this word.
+    Ours(&'static str),
+}
+
+impl Router {
+    fn name(self) -> String {
+        match self {
+            Self::Kernel => "kernel".to_owned(),
+            Self::Ours(device) => format!("floodwall ({device})"),
+        }
+    }
+}
+
+/// Where strangers send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flood {
+    /// To random destinations behind the right host.
+    Routed,
+    /// To random destinations of the right link, a /16 or a /64.
+    OnLink,
+}
+
+impl Flood {
+    const ALL: [Self; 2] = [Self::Routed, Self::OnLink];
+
+    fn destinations(self, four: bool) -> &'static str {
+        match (self, four) {
+            (Self::Routed, true) => "10.80.0.0/12",
+            (Self::Routed, false) => "fd80::/16",
+            (Self::OnLink, true) => "10.78.0.0/16",
+            (Self::OnLink, false) => "fd78::/64",
+        }
+    }
+}
+
+/// The sides of a family: the client, and the service.
+fn ends(four: bool) -> [IpAddr; 2] {
+    let ends = if four { ["10.77.1.2", "10.78.0.2"] } else { ["fd77:1::2", "fd78::2"] };
+    ends.map(|end| end.parse().unwrap())
+}
+
+/// See the file's head.
+struct Stand {
+    who: Router,
+    /// The router's link addresses, left and right.
+    stations: [String; 2],
+    _middle: Host,
+    left: Host,
+    _right: Host,
+    ours: Option<(Process, String, Folder)>,
+    _service: Vec<Echo>,
+}
+
+impl Stand {
+    /// Lays the cables and starts the router; `None`, and said so, where this machine cannot.
+    fn new(who: Router) -> Option<Self> {
+        let middle = Host::alone();
+        let (left, right) = middle.inside(|| {
+            for conf in ["all", "default"] {
+                set(&format!("net/ipv6/conf/{conf}/accept_dad"), "0");
+                if who != Router::Kernel {
+                    set(&format!("net/ipv6/conf/{conf}/disable_ipv6"), "1");
+                }
+            }
+            assert!(ip("link set lo up"));
+            let hosts = (Host::at("gl", "el", 1500), Host::at("gr", "er", 1500));
+            assert!(ip("link set gl up") && ip("link set gr up"));
+            hosts
+        });
+        let ours = match who {
+            Router::Kernel => {
+                middle.inside(forward_by_kernel);
+                None
+            }
+            Router::Ours(device) => Some(middle.inside(|| start(device))?),
+        };
+        let stations = match who {
+            Router::Kernel => middle.inside(|| ["gl", "gr"].map(station)),
+            Router::Ours(_) => STATIONS.map(str::to_owned),
+        };
+        for ((n, host), station) in [(1, &left), (2, &right)].into_iter().zip(&stations) {
+            host.inside(|| configure(n, station));
+        }
+        let service = right.inside(|| {
+            let sockets = [true, false].into_iter().flat_map(|four| {
+                let [_, service] = ends(four);
+                (FIRST_PORT..FIRST_PORT + PORTS)
+                    .map(move |port| UdpSocket::bind((service, port)).unwrap())
+            });
+            sockets.map(Echo::start).collect()
+        });
+        let (_middle, _right) = (middle, right);
+        let stand = Self { who, stations, _middle, left, _right, ours, _service: service };
+        let ready = || {
+            [true, false].into_iter().all(|four| stand.left.is_answered(&ends(four)[1].to_string()))
+        };
+        assert!(until(PATIENCE, ready), "{who:?}: it forwards");
+        Some(stand)
+    }
+
+    fn look(&self) -> Option<Value> {
+        let (_, socket, _) = self.ours.as_ref()?;
+        let words = format!("stat --json --socket {socket}");
+        let said = run(floodwall()?.to_str()?, &words, b"")?;
+        said.status.success().then(|| serde_json::from_str(&said.text).unwrap())
+    }
+
+    /// A thousand flows for `length`, with a flood of so many packets a second beside; 0 for none.
+    fn trial(&self, flood: Flood, four: bool, rate: u64, length: Duration) -> Trial {
+        let [peer, _] = &self.stations;
+        thread::scope(|scope| {
+            let flooder = (rate > 0).then(|| {
+                scope.spawn(|| self.left.inside(|| send(flood, four, (rate, peer), length + LEAD)))
+            });
+            pause(LEAD);
+            let (asked, answered) = self.left.inside(|| ask(four, length));
+            let sent = flooder.map_or(0, |flooder| flooder.join().unwrap());
+            let offered = sent as f64 / (length + LEAD).as_secs_f64();
+            Trial { offered, kept: answered as f64 / asked.max(1) as f64 }
+        })
+    }
+
+    /// Ends our router, which says that every packet had one fate.
+    fn end(self) {
+        if let Some(stat) = self.look() {
+            assert_lawful(&stat);
+        }
+        if let Some((process, ..)) = self.ours {
+            let said = process.end();
+            assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
+            assert!(said.complaint.contains("every packet has one fate"), "{}", said.complaint);
+        }
+    }
+}
+
+/// How long a flood lasts before questions begin.
+const LEAD: Duration = Duration::from_millis(300);
+
+/// What came out.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    /// Packets of the flood a second.
+    offered: f64,
+    /// The part of the questions that was answered.
+    kept: f64,
+}
+
+/// The link address of an interface of the calling thread's namespace.
+fn station(name: &str) -> String {
+    let shown = shown_by_ip(&format!("-o link show dev {name}"));
+    let mut words = shown.split_whitespace().skip_while(|word| *word != "link/ether").skip(1);
+    words.next().expect("an Ethernet interface").to_owned()
+}
+
+/// Lets the kernel forward in the calling thread's namespace, on the router's core.
+fn forward_by_kernel() {
+    for (name, addrs) in
+        [("gl", ["10.77.1.1/24", "fd77:1::1/64"]), ("gr", ["10.78.0.1/16", "fd78::1/64"])]
+    {
+        for addr in addrs {
+            assert!(ip(&format!("addr add {addr} dev {name}")), "{addr}");
+        }
+        steer(name);
+    }
+    for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        set(&format!("net/{switch}"), "1");
+    }
+    assert!(ip("route add 10.80.0.0/12 via 10.78.0.2") && ip("-6 route add fd80::/16 via fd78::2"));
+}
+
+/// Lets the router's core do what arrives there: else the sender's would.
+fn steer(name: &str) {
+    let mask = 1 << INSIDE;
+    let script = format!(
+        "mount --make-rprivate / && mount -t sysfs sysfs /sys && \
+         echo {mask:x} > /sys/class/net/{name}/queues/rx-0/rps_cpus"
+    );
+    let said = std::process::Command::new("unshare").args(["-m", "sh", "-c", &script]).output();
+    if !said.is_ok_and(|said| said.status.success()) {
+        tell(&format!("{name} could not be steered to core {INSIDE}: the sender's core forwards"));
+    }
+}
+
+/// Starts ours in the calling thread's namespace.
+fn start(device: &str) -> Option<(Process, String, Folder)> {
+    let (binary, folder) = (floodwall()?.to_str()?, Folder::new());
+    let (socket, file) = (folder.file("control"), folder.file("router.toml"));
+    let cpu = if cores() > INSIDE { format!("cpu = {INSIDE}\n") } else { String::new() };
+    let [l, r] = STATIONS;
+    let text = format!(
+        "{cpu}forwarding = true\n\
+         [[interface]]\ndevice = \"{device}:gl\"\nmac = \"{l}\"\naddress = [\"10.77.1.1/24\", \"fd77:1::1/64\"]\n\
+         [[interface]]\ndevice = \"{device}:gr\"\nmac = \"{r}\"\naddress = [\"10.78.0.1/16\", \"fd78::1/64\"]\n\
+         route = [\"10.80.0.0/12 via 10.78.0.2\", \"fd80::/16 via fd78::2\"]\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut process =
+        Process::start(binary, &format!("run --config {file} --socket {socket}"), b"")?;
+    let words = format!("stat --json --socket {socket}");
+    let answers = || run(binary, &words, b"").is_some_and(|said| said.status.success());
+    assert!(until(PATIENCE, || answers() || process.has_ended()), "it never answers");
+    if process.has_ended() {
+        skip(&format!("the router does not start: {}", process.end().complaint));
+        return None;
+    }
+    Some((process, socket, folder))
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The addresses of a host, and the router for good.
+fn configure(n: u8, station: &str) {
+    let (own, routers) = match n {
+        1 => (["10.77.1.2/24", "fd77:1::2/64"], ["10.77.1.1", "fd77:1::1"]),
+        _ => (["10.78.0.2/16", "fd78::2/64"], ["10.78.0.1", "fd78::1"]),
+    };
+    for (own, router) in own.into_iter().zip(routers) {
+        let nodad = if own.contains(':') { "nodad" } else { "" };
+        assert!(ip(&format!("addr add {own} dev {ETH} {nodad}")), "{own}");
+        assert!(ip(&format!("neigh replace {router} lladdr {station} dev {ETH} nud permanent")));
+        assert!(ip(&format!("route add default via {router}")));
+    }
+}
+
+/// The flood, from the calling thread's namespace; how many packets left.
+fn send(flood: Flood, four: bool, (rate, peer): (u64, &str), length: Duration) -> u64 {
+    let _ = pin_to_core(OUTSIDE);
+    let [client, _] = ends(four);
+    let from: AddrRange = IpCidr::new(client, if four { 32 } else { 128 }).unwrap().into();
+    let to: AddrRange = flood.destinations(four).parse().unwrap();
+    let stream = Stream::new(Content::Udp, from, to, Pace::per_second(rate));
+    let station = StationConfig {
+        mac: station(ETH).parse().unwrap(),
+        peer: Peer::Link(peer.parse().unwrap()),
+        ..StationConfig::default()
+    };
+    let mut blast = Blast::new(Plan { station, streams: vec![stream] }).unwrap();
+    let mut device = AfPacket::open(ETH, &AfPacketConfig::default()).unwrap();
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let (clock, mut random) = (Clock::new(), Randomness::from_number(rate));
+    let (mut arrived, mut departing) = (Burst::new(), PacketList::new());
+    let end = clock.now() + length;
+    while clock.now() < end {
+        // What comes back is the kernel's, too.
+        while device.receive(&pool, &mut arrived).unwrap() > 0 {
+            arrived.drain().for_each(drop);
+        }
+        if departing.is_empty() {
+            let now = clock.now();
+            let (random, budget) = (&mut random, Units(64));
+            let (arrived, departing) = (&mut arrived, &mut departing);
+            let round = Round { now, pool: &pool, random, arrived, departing, budget, peers: None };
+            let mut round = round;
+            blast.work(&mut round);
+        }
+        device.transmit(&mut departing).unwrap();
+        let due = blast.deadline().map_or(Duration::ZERO, |due| due.saturating_since(clock.now()));
+        if due > Duration::from_micros(100) {
+            pause(due.min(Duration::from_millis(1)));
+        }
+    }
+    device.stats().tx_packets
+}
+
+/// Questions in a thousand flows; how many, and how many were answered in time.
+fn ask(four: bool, length: Duration) -> (u64, u64) {
+    let _ = pin_to_core(OUTSIDE);
+    let [client, service] = ends(four);
+    let sockets: Vec<_> = (0..CLIENTS).map(|_| UdpSocket::bind((client, 0)).unwrap()).collect();
+    sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+    let count = length.as_millis() as u64 * ASKED / 1000;
+    let clock = Clock::new();
+    let (begun, mut asked) = (clock.now(), Vec::with_capacity(count as usize));
+    let mut answered = vec![false; count as usize];
+    let end = begun + length + ANSWER_WITHIN;
+    while clock.now() < end {
+        let due = ((clock.now() - begun).as_nanos() as u64 * ASKED / 1_000_000_000 + 1).min(count);
+        while (asked.len() as u64) < due {
+            let seq = asked.len();
+            let port = FIRST_PORT + (seq / CLIENTS % usize::from(PORTS)) as u16;
+            asked.push(clock.now());
+            // What the kernel refuses to send is a question without an answer.
+            let to = SocketAddr::new(service, port);
+            let _ = sockets[seq % CLIENTS].send_to(&(seq as u64).to_be_bytes(), to);
+        }
+        for socket in &sockets {
+            let mut room = [0; 16];
+            while let Ok(8) = socket.recv(&mut room) {
+                let seq = u64::from_be_bytes(room[..8].try_into().unwrap()) as usize;
+                answered[seq] |= clock.now() - asked[seq] < ANSWER_WITHIN;
+            }
+        }
+        pause(Duration::from_micros(500));
+    }
+    (count, answered.iter().filter(|answered| **answered).count() as u64)
+}
+
+/// Trials of one flood: the kernel's and ours, in turn; the middle ones.
+fn compare(
+    stands: &[Stand],
+    flood: Flood,
+    four: bool,
+    rate: u64,
+    (turns, length): (usize, Duration),
+) -> Vec<Trial> {
+    let mut trials: Vec<Vec<Trial>> = stands.iter().map(|_| Vec::new()).collect();
+    for _ in 0..turns {
+        for (stand, trials) in stands.iter().zip(&mut trials) {
+            trials.push(stand.trial(flood, four, rate, length));
+        }
+    }
+    let middle = |mut trials: Vec<Trial>| {
+        trials.sort_by(|a, b| a.kept.total_cmp(&b.kept));
+        trials[trials.len() / 2]
+    };
+    let middles: Vec<_> = trials.into_iter().map(middle).collect();
+    let columns = stands.iter().zip(&middles).map(|(stand, Trial { offered, kept })| {
+        format!("{} {:.1} % of {ASKED}/s (flood {:.0}/s)", stand.who.name(), kept * 100.0, offered)
+    });
+    let family = if four { "IPv4" } else { "IPv6" };
+    tell(&format!(
+        "{flood:?}, {family}, planned {rate}/s: {}",
+        columns.collect::<Vec<_>>().join("; ")
+    ));
+    middles
+}
+
+fn stands(routers: &[Router]) -> Option<Vec<Stand>> {
+    routers.iter().map(|who| Stand::new(*who)).collect()
+}
+
+/// What any machine sends and any build takes.
+const SHORT_RATE: u64 = 10_000;
+
+fn short(flood: Flood) {
+    inside(move || {
+        let Some(stands) = stands(&[Router::Kernel, Router::Ours("packet")]) else { return };
+        for four in [true, false] {
+            let length = Duration::from_secs(1);
+            let trials = compare(&stands, flood, four, SHORT_RATE, (1, length));
+            let [_, ours] = trials[..] else { unreachable!("two stands") };
+            assert!(ours.offered > SHORT_RATE as f64 / 2.0, "{flood:?}: a flood was there");
+            assert!(ours.kept >= KEPT_MIN, "{flood:?}: {:.3} answered", ours.kept);
+        }
+        stands.into_iter().for_each(Stand::end);
+    });
+}
+
+#[test]
+fn a_thousand_flows_pass_beside_random_destinations_behind_the_router() {
+    short(Flood::Routed);
+}
+
+#[test]
+fn a_thousand_flows_pass_beside_random_destinations_on_its_link() {
+    short(Flood::OnLink);
+}
+
+/// Floods of growing rate, until the kernel in the same place answers less than two thirds: there
+/// ours answers what is promised. Long, and for an optimised build: `FLOODWALL_DEEP=1 cargo test
+/// --release -p floodwall-tests --test interop -- where_the_kernel_loses_a_third --nocapture`.
+#[test]
+fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {
+    inside(|| {
+        if !is_deep() {
+            return skip("it lasts minutes; FLOODWALL_DEEP=1 runs it");
+        }
+        let Some(stands) = stands(&[Router::Kernel, Router::Ours("packet")]) else { return };
+        let mut missed = Vec::new();
+        for flood in Flood::ALL {
+            for four in [true, false] {
+                for rate in RATES {
+                    let trials = compare(&stands, flood, four, rate, (3, Duration::from_secs(2)));
+                    if trials[0].kept > KERNEL_LOSES {
+                        continue;
+                    }
+                    let ours = trials[1].kept;
+                    if ours < KEPT_MIN {
+                        missed.push(format!("{flood:?}, IPv4 {four}, {rate}/s: {ours:.3}"));
+                    }
+                    break;
+                }
+            }
+        }
+        stands.into_iter().for_each(Stand::end);
+        assert!(missed.is_empty(), "{missed:#?}");
+    });
+}
+
+/// Packets a second, planned.
+const RATES: [u64; 4] = [100_000, 200_000, 400_000, 1_000_000];
