@@ -439,4 +439,4 @@ fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {
 }
 
 /// Packets a second, planned.
-const RATES: [u64; 4] = [100_000, 200_000, 400_000, 1_000_000];
+const RATES: [u64; 6] = [100_000, 200_000, 400_000, 500_000, 600_000, 1_000_000];
