@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use crate::source::{self, Source};
@@ -58,6 +59,8 @@ const PROVENANCE: &[(&str, &str)] = &[
 const DROP_REASONS: &str = "crates/base/src/drop_reason.rs";
 const LIMITS: &str = "crates/base/src/limits.rs";
 const THREATS: &str = "docs/threats.md";
+/// Pages whose tables say which test shows a case: in the column that is headed `test`.
+const TABLES_OF_TESTS: &[&str] = &["docs/threats.md", "docs/design"];
 
 /// What a run found: complaints fail it, notes do not.
 pub(crate) struct Report {
@@ -80,6 +83,8 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     }
     reasons_have_tests(&sources, UNTESTED_ALLOWED, &mut report);
     limits_are_threats(&sources, &threats, UNNAMED_LIMITS_ALLOWED, &mut report);
+    let pages = pages(root).map_err(|error| format!("cannot read: {error}"))?;
+    named_tests_exist(&sources, &pages, &mut report.complaints);
     Ok(report)
 }
 
@@ -297,6 +302,64 @@ fn limits_are_threats(sources: &[Source], threats: &str, allowed: &[&str], repor
         }
     }
     ratchet(allowed, &limits, &named, "UNNAMED_LIMITS_ALLOWED", report);
+}
+
+/// The pages of [`TABLES_OF_TESTS`], by name.
+fn pages(root: &Path) -> io::Result<Vec<(String, String)>> {
+    let mut pages = Vec::new();
+    for place in TABLES_OF_TESTS {
+        let path = root.join(place);
+        if !path.is_dir() {
+            pages.push(((*place).to_owned(), fs::read_to_string(path)?));
+            continue;
+        }
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            pages.push((format!("{place}/{name}"), fs::read_to_string(entry.path())?));
+        }
+    }
+    pages.sort_unstable();
+    Ok(pages)
+}
+
+/// A case that a table says a test shows is shown: the test is there.
+fn named_tests_exist(sources: &[Source], pages: &[(String, String)], out: &mut Vec<String>) {
+    let mut known = BTreeSet::new();
+    for source in sources {
+        let lines = source.code.lines().enumerate();
+        let tests = lines.filter(|(number, _)| source.is_test_line(*number));
+        known.extend(tests.flat_map(|(_, line)| source::words(line)));
+    }
+    for (page, text) in pages {
+        let mut is_table_of_tests = false;
+        for (number, line) in text.lines().enumerate() {
+            let last = line.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+            is_table_of_tests = match line.starts_with('|') {
+                true => is_table_of_tests || last.trim() == "test",
+                false => false,
+            };
+            let quoted = if is_table_of_tests { last } else { "" };
+            for name in quoted.split('`').skip(1).step_by(2).filter_map(test_name) {
+                if !known.contains(name) {
+                    out.push(format!(
+                        "{page}:{}: no test is called {name}. Write it, or name the one that \
+                         shows the case.",
+                        number + 1
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// The name of a test that a quoted word is: a sentence of three words at least. Files, modules and
+/// endings (`_ipv6`) are none.
+fn test_name(quoted: &str) -> Option<&str> {
+    let name = quoted.rsplit("::").next().unwrap_or_default();
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let is_name = name.chars().all(is_word) && name.matches('_').count() >= 2;
+    (is_name && !name.starts_with('_')).then_some(name)
 }
 
 /// What may leave a list of exceptions, and what should never have been on it.

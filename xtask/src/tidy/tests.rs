@@ -147,6 +147,19 @@ fn a_bound_that_the_threats_do_not_name_is_reported() {
 }
 
 #[test]
+fn a_test_that_a_table_names_and_nobody_wrote_is_reported() {
+    let test = "//! A.\n#[cfg(test)]\nmod tests {\n    fn what_is_there_is_shown() {}\n}\n";
+    let sources = [Source::new(FILE, test.to_owned())];
+    let table = "| case | test |\n|---|---|\n| a | `x::what_is_there_is_shown`, `_ipv6` |\n\
+                 | b | `tests/a.rs`: `what_is_gone_is_shown` |\n\n`what_is_no_table_counts_not`\n\
+                 | row | case |\n|---|---|\n| a | `what_is_no_test_counts_not` |\n";
+    let mut found = Vec::new();
+    named_tests_exist(&sources, &[("docs/a.md".to_owned(), table.to_owned())], &mut found);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("docs/a.md:4:") && found[0].contains("what_is_gone_is_shown"));
+}
+
+#[test]
 fn the_workspace_is_tidy() {
     let report = check(&crate::root()).unwrap();
     assert!(report.complaints.is_empty(), "{}", report.complaints.join("\n"));
