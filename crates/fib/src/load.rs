@@ -6,7 +6,7 @@
 //! map. Sorted input is the fastest. Invariant: afterwards the table is as if each route had been
 //! added by [`Fib::add`]. Not here: reading lists and their errors' line numbers (`cli`).
 
-use floodwall_base::{Instant, limits};
+use floodwall_base::{Address, Instant, limits};
 use thiserror::Error;
 
 use crate::error::RouteError;
@@ -30,8 +30,24 @@ pub struct LoadError {
     pub left: usize,
 }
 
-/// The way of the last route: the next one often has the same.
-struct Last<A: Family>(Option<(NextHop<A>, u32)>);
+/// Ways of routes before, with their objects: the next route often has one of them. Each way has
+/// one place, where the last of those that share it stands.
+struct Recent<A: Family>(Vec<Option<(NextHop<A>, u32)>>);
+
+impl<A: Family> Recent<A> {
+    const PLACES: usize = 1024;
+
+    fn new() -> Self {
+        Self(vec![None; Self::PLACES])
+    }
+
+    fn place(&mut self, way: &NextHop<A>) -> Option<&mut Option<(NextHop<A>, u32)>> {
+        let gateway = way.gateway.map_or(0, Address::to_bits_aligned);
+        let both = (gateway >> 64) as u64 ^ gateway as u64 ^ u64::from(way.iface.0);
+        let place = both.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+        self.0.get_mut(place as usize)
+    }
+}
 
 impl<A: Family> Fib<A> {
     /// Adds all of `routes` as [`Fib::add`] does, or none of them. About 0.3 us a route of a full
@@ -47,9 +63,9 @@ impl<A: Family> Fib<A> {
         let refused = |at| move |error| LoadError { at, error, left: 0 };
         let table = self.table_at(first.table).map_err(refused(0))?;
         let list = self.begin_load(table, routes, now).map_err(refused(0))?;
-        let (mut done, mut last) = (Vec::with_capacity(routes.len()), Last(None));
+        let (mut done, mut recent) = (Vec::with_capacity(routes.len()), Recent::new());
         let mut loaded = routes.iter().enumerate().try_for_each(|(at, route)| {
-            done.push(self.load_any(route, &mut last, now).map_err(refused(at))?);
+            done.push(self.load_any(route, &mut recent, now).map_err(refused(at))?);
             Ok(())
         });
         if loaded.is_ok() {
@@ -145,10 +161,10 @@ impl<A: Family> Fib<A> {
     fn load_any(
         &mut self,
         route: &Route<A>,
-        last: &mut Last<A>,
+        recent: &mut Recent<A>,
         now: Instant,
     ) -> Result<u32, RouteError> {
-        match self.load_one(route, last, now)? {
+        match self.load_one(route, recent, now)? {
             Some(record) => Ok(record),
             None => {
                 self.complete(now);
@@ -162,7 +178,7 @@ impl<A: Family> Fib<A> {
     fn load_one(
         &mut self,
         route: &Route<A>,
-        last: &mut Last<A>,
+        recent: &mut Recent<A>,
         now: Instant,
     ) -> Result<Option<u32>, RouteError> {
         let Some(at) = self.table_of(route.table) else { return Ok(None) };
@@ -170,7 +186,7 @@ impl<A: Family> Fib<A> {
         if !is_large || route.expires.is_some() || route.protocol.is_learnt() {
             return Ok(None);
         }
-        let hop = self.hop_again(route, last)?;
+        let hop = self.hop_again(route, recent)?;
         if !self.hops.is_usable(hop, self.down) {
             self.release_hop(hop);
             return Ok(None);
@@ -187,20 +203,21 @@ impl<A: Family> Fib<A> {
     }
 
     /// The object that a route goes through, counted on.
-    fn hop_again(&mut self, route: &Route<A>, last: &mut Last<A>) -> Result<u32, RouteError> {
+    fn hop_again(&mut self, route: &Route<A>, recent: &mut Recent<A>) -> Result<u32, RouteError> {
         if route.next_hop.is_some() {
             return self.hop_of(route);
         }
         let Route { kind, iface, gateway, src_addr, .. } = *route;
         let way = NextHop { kind, iface, gateway, src_addr };
-        match last.0 {
+        let Some(place) = recent.place(&way) else { return self.hop_of(route) };
+        match *place {
             Some((known, hop)) if known == way => {
                 self.hops.hold(hop);
                 Ok(hop)
             }
             _ => {
                 let hop = self.hop_of(route)?;
-                *last = Last(Some((way, hop)));
+                *place = Some((way, hop));
                 Ok(hop)
             }
         }

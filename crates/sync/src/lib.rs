@@ -16,6 +16,7 @@
 //! | [`qsbr`], [`RcuCell`] | one writer replaces what all workers read, and frees it later |
 //! | [`Per`] | nobody: one value each, on lines of its own |
 //! | [`prefetch()`] | nobody: a line is asked for before it is read |
+//! | [`zeroed()`] | nobody: an array of atomics takes its memory when it is touched |
 //! | [`lock`] | nobody on the packets' path: `std`'s locks, visible to sanitizers |
 //! | [`BitInstructions`] | nobody: work is compiled for them too |
 //!
@@ -64,6 +65,7 @@ pub mod take_all;
 mod wake_group;
 mod waker;
 mod weaken;
+mod zeroed;
 
 pub use alarm::Alarm;
 pub use bit_instructions::BitInstructions;
@@ -76,3 +78,4 @@ pub use prefetch::prefetch;
 pub use rcu_cell::{RcuCell, Retired};
 pub use wake_group::WakeGroup;
 pub use waker::WakerCell;
+pub use zeroed::{CacheLine, Zero, zeroed};

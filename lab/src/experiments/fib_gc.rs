@@ -65,7 +65,12 @@ struct Collection {
     /// Of ours: the longest that an addition and a deletion took between its steps, and what
     /// another thread's look-ups took meanwhile, the median and the longest.
     beside: [u128; 4],
+    /// Of ours: the median of steps that find nothing due.
+    idle_nanos: u128,
 }
+
+/// Steps that find nothing due, of which the median is told.
+const IDLE_STEPS: usize = 1001;
 
 /// What is done beside a collection of ours.
 const BESIDE: [&str; 4] =
@@ -102,6 +107,7 @@ impl Experiment for FibGc {
             "times of this machine; ours removes what it visits, frees and publishes".into();
         let columns = [
             "P / T / E / X",
+            "step with nothing due, median",
             "longest step",
             "longest addition",
             "deletion",
@@ -135,6 +141,7 @@ impl Experiment for FibGc {
                 if variant == "floodwall" {
                     let pairs = BESIDE.iter().zip(collection.beside);
                     pairs.for_each(|(what, nanos)| set(what, nanos as f64));
+                    set("idle-step-median-nanos", collection.idle_nanos as f64);
                 }
             }
             drawn.push((*row, all.map(|(_, collection)| collection)));
@@ -147,7 +154,8 @@ impl Experiment for FibGc {
             visits.row(cells(&|c| c.visited.to_string()));
             times.row(cells(&|c| c.nanos.to_string()));
             let [.., (_, ours)] = &all;
-            let waits = [ours.longest_step_nanos].into_iter().chain(ours.beside);
+            let steps = [ours.idle_nanos, ours.longest_step_nanos];
+            let waits = steps.into_iter().chain(ours.beside);
             beside.row([title].into_iter().chain(waits.map(|nanos| nanos.to_string())));
         }
         measured.tables = vec![visits, times, beside];
@@ -239,7 +247,7 @@ fn kernel(collector: Collector, row: &Row) -> Collection {
     }
     let now = (START + NOW).as_nanos();
     let ((visited, removed), nanos) = timed(|| table.collect(now));
-    Collection { visited, removed, nanos, longest_step_nanos: nanos, beside: [0; 4] }
+    Collection { visited, removed, nanos, longest_step_nanos: nanos, ..Collection::default() }
 }
 
 fn ours(row: &Row, step: usize) -> Result<Collection, LabError> {
@@ -294,9 +302,23 @@ fn collect(fib: &mut Fib<Ipv6Addr>, step: usize) -> Result<Collection, RouteErro
         collection.longest_step_nanos = collection.longest_step_nanos.max(nanos);
         beside(fib, now, &mut collection.beside)?;
         if visited < step {
-            return Ok(collection);
+            break;
         }
     }
+    let mut idle: Vec<u128> = (0..IDLE_STEPS)
+        .map(|_| {
+            let (visited, nanos) = timed(|| {
+                let visited = fib.collect(now, step);
+                fib.publish(now);
+                visited
+            });
+            collection.visited += visited;
+            nanos
+        })
+        .collect();
+    idle.sort_unstable();
+    collection.idle_nanos = idle.get(IDLE_STEPS / 2).copied().unwrap_or(0);
+    Ok(collection)
 }
 
 /// Looks up the first routes in turn until it is told to stop: the median and the longest time.

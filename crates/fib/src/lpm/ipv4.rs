@@ -12,7 +12,7 @@ use floodwall_sync::shim::atomic::Ordering::Relaxed;
 use super::ENTRY;
 use super::slots::{ESCAPE, MARK, Narrow};
 use super::table::{Family, Table, or};
-use super::word::Word;
+use super::word::{LineWords as _, Word};
 
 /// Keys in flight at a time: enough to hide a memory access behind the others, few enough for
 /// their state to stay in the first cache level.

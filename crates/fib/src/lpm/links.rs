@@ -10,7 +10,7 @@ use super::capacity::UpdateError;
 use super::heap::STRIDE;
 use super::node::{Id, Node, heap_index, level, position};
 use super::table::{Family, TOP};
-use super::word::{POSITIONS, WORDS, Word};
+use super::word::{LineWords as _, POSITIONS, WORDS, Word};
 use super::writer::LpmWriter;
 
 /// Nodes from the top to the end of an address.

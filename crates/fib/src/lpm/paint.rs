@@ -12,7 +12,7 @@ use super::node::{Held, Id, Node};
 use super::runs::{Run, Runs};
 use super::slots::{Slots, shown};
 use super::table::Family;
-use super::word::{POSITIONS, WORDS, Word};
+use super::word::{LineWords as _, POSITIONS, WORDS, Word};
 use super::writer::{Gone, LpmWriter};
 
 impl<A: Family, P: Policy> LpmWriter<A, P> {

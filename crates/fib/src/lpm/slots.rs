@@ -8,11 +8,11 @@
 //! once, before the word that leads to it is published, and not touched again until its grace
 //! period is over; only what runs inherit from above is stored over in place, one slot at a time.
 
-use floodwall_sync::prefetch;
 use floodwall_sync::shim::atomic::{
     AtomicU16, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
+use floodwall_sync::{prefetch, zeroed};
 
 use super::ENTRY;
 use super::runs::{Run, Runs};
@@ -127,7 +127,7 @@ impl Slots for Narrow {
     const BYTES: usize = 2;
 
     fn new(capacity: usize) -> Self {
-        Self((0..capacity).map(|_| AtomicU16::new(0)).collect())
+        Self(zeroed(capacity))
     }
 
     fn plain(run: Run, living: &Living) -> Option<u32> {
@@ -264,7 +264,7 @@ impl Slots for Wide {
     const BYTES: usize = 4;
 
     fn new(capacity: usize) -> Self {
-        Self((0..capacity).map(|_| AtomicU32::new(0)).collect())
+        Self(zeroed(capacity))
     }
 
     fn plain(run: Run, living: &Living) -> Option<u32> {

@@ -9,10 +9,10 @@ use floodwall_sync::shim::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use floodwall_sync::{BitInstructions, prefetch};
+use floodwall_sync::{BitInstructions, Zero as _, prefetch, zeroed};
 
 use super::slots::Slots;
-use super::word::{Line, Word};
+use super::word::{Line, LineWords as _, Word};
 
 /// Entries of a direct block: one for each value of its byte.
 pub(super) const DIRECT: usize = 256;
@@ -51,16 +51,12 @@ pub struct Table<A: Family> {
     bits: Option<BitInstructions>,
 }
 
-fn empty_direct() -> Direct {
-    core::array::from_fn(|_| AtomicU64::new(0))
-}
-
 impl<A: Family> Table<A> {
     pub(super) fn new(lines: usize, slots: usize, directs: usize) -> Self {
         Self {
-            top: Box::new(empty_direct()),
-            directs: (0..directs).map(|_| empty_direct()).collect(),
-            lines: (0..lines).map(|_| Line::new()).collect(),
+            top: Box::new(Direct::zero()),
+            directs: zeroed(directs),
+            lines: zeroed(lines),
             slots: A::Slots::new(slots),
             default: AtomicU32::new(0),
             soonest: AtomicU64::new(u64::MAX),

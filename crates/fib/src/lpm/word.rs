@@ -5,6 +5,7 @@
 //! a position is one popcount away, and storing one word changes all 32 positions at once. Bit 0
 //! is always clear. Not here: what a slot holds (`slots.rs`).
 
+use floodwall_sync::CacheLine;
 use floodwall_sync::shim::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -15,32 +16,35 @@ pub(super) const WORDS: usize = 8;
 /// Positions of a word.
 pub(super) const POSITIONS: usize = 32;
 
-/// A node as readers see it: one cache line.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct Line([AtomicU64; WORDS]);
+/// A node as readers see it: one cache line of words.
+pub(super) type Line = CacheLine<[AtomicU64; WORDS]>;
 
-impl Line {
-    pub(super) fn new() -> Self {
-        Self(core::array::from_fn(|_| AtomicU64::new(0)))
-    }
-
+/// What is done with a line.
+pub(super) trait LineWords {
     /// The word for the positions whose upper three bits are `q`.
+    fn word(&self, q: usize) -> Word;
+    /// Shows another word to readers; what it refers to must have been written before.
+    fn publish(&self, q: usize, word: Word);
+    /// What the writer stored last.
+    fn own(&self, q: usize) -> Word;
+}
+
+impl LineWords for Line {
     #[inline(always)]
-    pub(super) fn word(&self, q: usize) -> Word {
+    fn word(&self, q: usize) -> Word {
         // The mask is for the compiler: no index is beyond.
         Word(self.0.get(q & (WORDS - 1)).map_or(0, |word| word.load(Acquire)))
     }
 
-    /// Shows another word to readers; what it refers to must have been written before.
-    pub(super) fn publish(&self, q: usize, word: Word) {
+    #[inline(always)]
+    fn publish(&self, q: usize, word: Word) {
         if let Some(slot) = self.0.get(q) {
             slot.store(word.0, Release);
         }
     }
 
-    /// What the writer stored last.
-    pub(super) fn own(&self, q: usize) -> Word {
+    #[inline(always)]
+    fn own(&self, q: usize) -> Word {
         Word(self.0.get(q).map_or(0, |word| word.load(Relaxed)))
     }
 }
