@@ -161,6 +161,7 @@ counters! {
     TcpExtTCPReqQFullDoCookies = "SYNs answered by a cookie for want of room.",
     TcpExtTCPReqQFullDrop = "SYNs refused for want of room, where cookies are off.",
     TcpExtTCPSynRetrans = "Answers to SYNs that were sent again.",
+    TcpExtTCPAbortOnMemory = "TCP connections that stood still, ended because memory was short.",
     TcpExtTCPTimeouts = "Retransmission timers of TCP that rang.",
     TcpExtTCPChallengeACK = "Challenge acknowledgments sent (RFC 5961).",
     TcpExtIPReversePathFilter = "Packets whose source's way back leads elsewhere.",

@@ -286,6 +286,9 @@ pub const TCP_BACKLOG_MAX: usize = 4096;
 pub const TCP_RECEIVE_BYTES: usize = 262_144;
 /// True bytes that may wait to be acknowledged of one TCP connection.
 pub const TCP_SEND_BYTES: usize = 262_144;
+/// True bytes that the TCP connections of a shard may hold together: half of the frames that a
+/// shard has by default, so that packets go on arriving whatever peers leave unread.
+pub const TCP_MEMORY: usize = 8 * 1024 * 1024;
 /// How long TIME-WAIT lasts: Linux's `TCP_TIMEWAIT_LEN`.
 pub const TCP_TIME_WAIT: Duration = Duration::from_secs(60);
 /// How long a SYN is sent again (RFC 9293 section 3.8.3: three minutes at least).

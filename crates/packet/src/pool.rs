@@ -268,6 +268,12 @@ impl Region {
         (self.memory, self.frames * self.frame_bytes, self.frame_bytes)
     }
 
+    /// True bytes of all its frames of [`Class::Frame`].
+    #[must_use]
+    pub const fn frames_true_bytes(&self) -> u64 {
+        self.frames as u64 * (self.frame_bytes + size_of::<Descriptor>()) as u64
+    }
+
     /// Bytes taken at the start, descriptors included.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -495,6 +501,12 @@ impl Pool {
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.home().failures.load(Ordering::Relaxed)
+    }
+
+    /// True bytes of all this worker's frames of [`Class::Frame`], free or not.
+    #[must_use]
+    pub fn frames_true_bytes(&self) -> u64 {
+        self.region.frames_true_bytes() / self.region.homes.len().max(1) as u64
     }
 
     /// The memory behind.

@@ -36,6 +36,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) counters: &'a mut Counters,
     pub(crate) runs: &'a mut Runs,
     pub(crate) records: &'a mut Records,
+    /// All connections together hold what they may (`memory.rs`).
+    pub(crate) full: bool,
 }
 
 /// Bounds of the retransmission timeout.
@@ -337,6 +339,11 @@ impl Connection {
         self.state == State::Closed && self.released && !self.due.has(Due::RST)
     }
 
+    /// True bytes that it holds, those included that programs were handed.
+    pub(crate) const fn held(&self) -> u32 {
+        self.rcv.held().saturating_add(self.ahead.held()).saturating_add(self.snd.held())
+    }
+
     /// Whether something may be to leave.
     pub(crate) fn wants_output(&self, records: &Records) -> bool {
         self.due != Due::default() || self.has_news(records)
@@ -392,7 +399,8 @@ impl Connection {
             return Err(SendError::Closed);
         }
         let chunk = self.mss() as usize;
-        let taken = self.snd.write(bytes, chunk.max(128), self.send_limit, cx.pool);
+        let limit = self.send_limit.min(self.rcv.allowed);
+        let taken = self.snd.write(bytes, chunk.max(128), limit, cx.pool);
         if taken == 0 && !bytes.is_empty() {
             return Err(SendError::WouldBlock);
         }

@@ -17,6 +17,7 @@ mod id;
 mod input;
 mod listener;
 mod marks;
+mod memory;
 mod output;
 mod port;
 mod queue;

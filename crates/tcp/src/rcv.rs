@@ -7,7 +7,8 @@
 //! (`reassembly.rs`).
 //!
 //! # Under flood
-//! A peer fills it up to the offered window; what lies in the window and in order is never refused.
+//! A peer fills it up to the offered window; what lies in the window and in order is refused only
+//! where all connections together are full and this one holds more than its floor (`memory.rs`).
 //! Above `limit` true bytes each segment that fills less than half of its memory is copied into
 //! full frames, so that three times `limit` is the bound whatever the segments' sizes are. What
 //! comes before its turn may hold four times `limit`, and is refused beyond: the peer sends it
@@ -15,6 +16,7 @@
 
 use floodwall_base::{Instant, Seq};
 
+use crate::memory::FLOOR;
 use crate::queue::ByteQueue;
 
 /// True bytes of a frame and its descriptor, with room to spare.
@@ -47,6 +49,8 @@ pub(crate) struct Rcv {
     pub(crate) answered: Instant,
     /// True bytes that a program on another thread was handed and has not done with.
     pub(crate) lent: u32,
+    /// True bytes that the memory of all connections lets it hold (`memory.rs`).
+    pub(crate) allowed: u32,
     pub(crate) queue: ByteQueue,
 }
 
@@ -65,6 +69,7 @@ impl Rcv {
             shut: false,
             answered: Instant::ORIGIN,
             lent: 0,
+            allowed: u32::MAX,
             queue: ByteQueue::new(),
         }
     }
@@ -96,21 +101,32 @@ impl Rcv {
     }
 
     /// True bytes that wait to be read, here or with a program.
-    const fn held(&self) -> u32 {
+    pub(crate) const fn held(&self) -> u32 {
         self.queue.held().saturating_add(self.lent)
+    }
+
+    /// True bytes that may wait at this moment.
+    const fn bound(&self) -> u32 {
+        if self.limit < self.allowed { self.limit } else { self.allowed }
+    }
+
+    /// Whether a segment is refused although its place was promised: all connections together are
+    /// full (`full`), and this one holds more than its floor.
+    pub(crate) const fn is_refused(&self, other_held: u32, full: bool) -> bool {
+        full && self.held().saturating_add(other_held) > FLOOR
     }
 
     /// How much may be offered now, in bytes from `nxt` on, counted in true bytes.
     fn space(&self, other_held: u32) -> u32 {
         // No more than the field can name: else each read would be worth telling.
         let nameable = u32::from(u16::MAX) << self.shift;
-        self.limit.saturating_sub(self.held().saturating_add(other_held)).min(nameable)
+        self.bound().saturating_sub(self.held().saturating_add(other_held)).min(nameable)
     }
 
     /// Whether the window would grow by so much that the peer should know: by two segments or half
     /// of all (RFC 9293 section 3.8.6.2.2).
     pub(crate) fn owes_update(&self, other_held: u32) -> bool {
-        let step = (self.limit / 2).min(2 * u32::from(self.mss));
+        let step = (self.bound() / 2).min(2 * u32::from(self.mss));
         self.space(other_held) >= self.window().saturating_add(step)
     }
 
@@ -118,7 +134,7 @@ impl Rcv {
     pub(crate) fn offer(&mut self, scaled: bool, other_held: u32) -> u16 {
         let shift = if scaled { self.shift } else { 0 };
         let (old, space) = (self.window(), self.space(other_held));
-        let step = (self.limit / 2).min(u32::from(self.mss));
+        let step = (self.bound() / 2).min(u32::from(self.mss));
         let wanted = if space >= old.saturating_add(step) { space } else { old };
         // Rounded up: what was offered is never taken back.
         let field = u16::try_from(wanted.div_ceil(1 << shift)).unwrap_or(u16::MAX);
@@ -135,13 +151,13 @@ impl Rcv {
 
     /// Whether true bytes have to be saved: more is held than the window counts with.
     pub(crate) const fn is_crowded(&self, other_held: u32) -> bool {
-        self.held().saturating_add(other_held) > self.limit
+        self.held().saturating_add(other_held) > self.bound()
     }
 
     /// True bytes that may wait before their turn: what is promised arrives in segments of which
     /// each fills a quarter of its memory at least, or is put behind the one before.
     pub(crate) const fn room_ahead(&self) -> u32 {
-        let room = self.limit.saturating_mul(4).saturating_sub(self.held());
+        let room = self.bound().saturating_mul(4).saturating_sub(self.held());
         // One frame at least, however small the window is.
         if room < FRAME_HELD { FRAME_HELD } else { room }
     }

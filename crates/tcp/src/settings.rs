@@ -91,6 +91,9 @@ pub struct TcpConfig {
     pub ephemeral: RangeInclusive<u16>,
     /// Records of connections in TIME-WAIT at a time.
     pub time_waits_max: usize,
+    /// True bytes that all connections may hold together: sent and not acknowledged, received and
+    /// not read. Half of the pool's frames at most, so that packets go on arriving.
+    pub memory_bytes: u64,
     /// How long TIME-WAIT lasts: twice the longest life of a segment.
     pub time_wait: Duration,
 }
@@ -103,6 +106,7 @@ impl Default for TcpConfig {
             backlog_max: limits::TCP_BACKLOG_MAX,
             ephemeral: 32_768..=60_999,
             time_waits_max: limits::TCP_TIME_WAITS,
+            memory_bytes: limits::TCP_MEMORY as u64,
             time_wait: limits::TCP_TIME_WAIT,
         }
     }

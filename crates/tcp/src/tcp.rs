@@ -16,18 +16,20 @@ use core::net::IpAddr;
 
 use floodwall_base::limits::{TCP_RECORDS, TCP_RUNS, WORK_UNITS};
 use floodwall_base::{
-    Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, Randomness, Steering, TimerWheel,
-    Units, WorkerId,
+    Counter, Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, Randomness, Steering,
+    TimerWheel, Units, WorkerId,
 };
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_syncache::{AcceptSlot, CacheSettings, Epoch, HalfOpen, Moment, Secret, SynCache};
 
 use crate::connection::{Connection, Cx};
 use crate::demux::Demux;
+use crate::error::ConnectionError;
 use crate::events::Events;
 use crate::id::{ConnectionId, Gone};
 use crate::isn::IsnSecret;
 use crate::listener::Listeners;
+use crate::memory::Memory;
 use crate::reassembly::Runs;
 use crate::records::Records;
 use crate::settings::TcpConfig;
@@ -56,9 +58,14 @@ impl Lend<'_> {
         Moment::new(self.now, self.epoch)
     }
 
-    pub(crate) fn cx<'b>(&'b mut self, runs: &'b mut Runs, records: &'b mut Records) -> Cx<'b> {
+    pub(crate) fn cx<'b>(
+        &'b mut self,
+        runs: &'b mut Runs,
+        records: &'b mut Records,
+        full: bool,
+    ) -> Cx<'b> {
         let Self { now, pool, random, counters, .. } = self;
-        Cx { now: *now, pool, random, counters, runs, records }
+        Cx { now: *now, pool, random, counters, runs, records, full }
     }
 }
 
@@ -118,6 +125,9 @@ pub struct Tcp<H = SynCache> {
     pub(crate) isn: IsnSecret,
     runs: Runs,
     records: Records,
+    memory: Memory,
+    /// Some connection holds more than when that was looked at last.
+    grew: bool,
     pub(crate) clock: HashKey,
     pub(crate) steering: Option<(Steering, WorkerId)>,
 }
@@ -158,6 +168,8 @@ impl<H: HalfOpen> Tcp<H> {
             isn: IsnSecret::new(random.secret.hash_key()),
             runs: Runs::new(TCP_RUNS),
             records: Records::new(TCP_RECORDS),
+            memory: Memory::new(config.memory_bytes, max),
+            grew: false,
             clock: random.secret.hash_key(),
             steering: None,
             config,
@@ -223,7 +235,10 @@ impl<H: HalfOpen> Tcp<H> {
         lend: &'b mut Lend<'_>,
     ) -> Option<(&'b mut Connection, Cx<'b>)> {
         let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
-        Some((connection, lend.cx(&mut self.runs, &mut self.records)))
+        self.memory.fit(lend.pool);
+        connection.rcv.allowed = self.memory.allowance();
+        let full = self.memory.is_full();
+        Some((connection, lend.cx(&mut self.runs, &mut self.records, full)))
     }
 
     /// A connection and the records of what it sent.
@@ -280,9 +295,11 @@ impl<H: HalfOpen> Tcp<H> {
     pub(crate) fn settle(&mut self, index: u32, now: Instant) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
+        self.grew |= self.memory.note(index, connection.held(), now);
         if connection.state() == State::Closed {
             connection.ahead.clear(&mut self.runs);
             connection.recovery.clear(&mut self.records);
+            self.memory.note(index, connection.held(), now);
         }
         if connection.is_over() {
             return self.vacate(index);
@@ -330,6 +347,8 @@ impl<H: HalfOpen> Tcp<H> {
         self.wheel.cancel(index);
         self.dirty.unlink(index);
         self.ready.unlink(index);
+        // No time is asked where nothing is held any more.
+        self.memory.note(index, 0, Instant::ORIGIN);
         if let Some(place) = self.places.get_mut(index as usize) {
             place.connection = None;
             if let Some((_, slot)) = place.slot.take() {
@@ -344,6 +363,7 @@ impl<H: HalfOpen> Tcp<H> {
     /// The next segment that is to leave, each connection in its turn; `None` where there is none.
     /// To be asked until then after every call that may change a connection.
     pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
+        self.relieve(lend);
         while let Some(index) = self.dirty.first(DIRTY) {
             self.dirty.unlink(index);
             let Some((connection, mut cx)) = self.lent(index, lend) else { continue };
@@ -360,6 +380,31 @@ impl<H: HalfOpen> Tcp<H> {
             return packet.map(of);
         }
         None
+    }
+
+    /// Where some connection holds more than before and memory is short, one that stands still
+    /// ends.
+    fn relieve(&mut self, lend: &mut Lend<'_>) {
+        if !core::mem::take(&mut self.grew) {
+            return;
+        }
+        let Some(index) = self.memory.victim(lend.now) else { return };
+        if let Some(connection) = self.at_mut(index) {
+            connection.abort(ConnectionError::Aborted);
+            lend.counters.count(Counter::TcpExtTCPAbortOnMemory);
+        }
+        self.settle(index, lend.now);
+    }
+
+    /// Lets all connections hold no more than so many true bytes together.
+    pub fn limit_memory(&mut self, bytes: u64) {
+        self.memory.limit(bytes);
+    }
+
+    /// True bytes that all connections hold.
+    #[must_use]
+    pub const fn memory_held(&self) -> u64 {
+        self.memory.held()
     }
 
     /// Its owner is not told of it any more.

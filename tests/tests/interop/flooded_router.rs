@@ -238,8 +238,10 @@ fn start(device: &str) -> Option<(Process, String, Folder)> {
     let [l, r] = STATIONS;
     let text = format!(
         "{cpu}forwarding = true\n\
-         [[interface]]\ndevice = \"{device}:gl\"\nmac = \"{l}\"\naddress = [\"10.77.1.1/24\", \"fd77:1::1/64\"]\n\
-         [[interface]]\ndevice = \"{device}:gr\"\nmac = \"{r}\"\naddress = [\"10.78.0.1/16\", \"fd78::1/64\"]\n\
+         [[interface]]\ndevice = \"{device}:gl\"\nmac = \"{l}\"\n\
+         address = [\"10.77.1.1/24\", \"fd77:1::1/64\"]\n\
+         [[interface]]\ndevice = \"{device}:gr\"\nmac = \"{r}\"\n\
+         address = [\"10.78.0.1/16\", \"fd78::1/64\"]\n\
          route = [\"10.80.0.0/12 via 10.78.0.2\", \"fd80::/16 via fd78::2\"]\n"
     );
     std::fs::write(&file, text).unwrap();

@@ -36,6 +36,7 @@ mod routes;
 mod running;
 mod several;
 mod site;
+mod slow_readers;
 mod tcp;
 
 /// One test a scenario and kind of device.
@@ -111,6 +112,16 @@ mod tcp_over {
     #[test]
     fn tun_what_goes_one_way_arrives() {
         over(Tun, tcp::one_way);
+    }
+
+    #[test]
+    fn tap_clients_that_read_nothing_leave_memory_to_others() {
+        over(Tap, crate::slow_readers::scenario);
+    }
+
+    #[test]
+    fn a_packet_socket_clients_that_read_nothing_leave_memory_to_others() {
+        over(Packet, crate::slow_readers::scenario);
     }
 
     #[test]

@@ -16,10 +16,10 @@ use crate::command::{Process, ip, run};
 use crate::link::{Ends, Kind, NAME, ends};
 use crate::namespace::{inside, is_deep, pause, skip, until};
 
-const ECHO: u16 = 7;
+pub(crate) const ECHO: u16 = 7;
 const DISCARD: u16 = 9;
-const CHARGEN: u16 = 19;
-const HTTP: u16 = 80;
+pub(crate) const CHARGEN: u16 = 19;
+pub(crate) const HTTP: u16 = 80;
 const BULK: u16 = 5001;
 const PATIENCE: Duration = Duration::from_secs(30);
 

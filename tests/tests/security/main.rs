@@ -18,6 +18,7 @@ mod ports;
 mod redirects;
 mod routers;
 mod tcp;
+mod tcp_memory;
 mod transit;
 mod udp;
 

@@ -43,6 +43,10 @@ impl Stack {
     /// Serves programs on other threads: this stack is the worker that the shard was made for.
     pub fn serve(&mut self, mut shard: RemoteShard) {
         shard.prepare(self.paths.len());
+        if let Some(tcp) = &mut self.tcp {
+            // Who does not acknowledge must leave memory to send from to the others.
+            tcp.set.limit_memory(shard.send_share());
+        }
         let owner = self.tcp.as_mut().map(|tcp| tcp.next_owner());
         shard.tcp.prepare(self.tcp.as_ref().map_or(0, |tcp| tcp.set.places_max()), owner);
         if self.is_follower() {

@@ -141,6 +141,11 @@ impl RemoteShard {
         self.slot_of.resize(sockets_max, NONE);
     }
 
+    /// True bytes that this worker's programs send from.
+    pub(crate) fn send_share(&self) -> u64 {
+        self.shared.share
+    }
+
     /// Wakes another worker, for whom something waits.
     pub(crate) fn call(&self, worker: usize) {
         self.shared.alarm(worker);

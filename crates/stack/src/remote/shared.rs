@@ -43,6 +43,8 @@ pub(super) struct Shared {
     /// Slots that every shard has forgotten.
     pub(super) freed: CachePadded<Doorbell>,
     lanes: Box<[CachePadded<Lane>]>,
+    /// True bytes of the lanes' frames, for each worker.
+    pub(super) share: u64,
     requests: SyncSender<Request>,
     /// The control shard has been told that requests wait.
     pub(super) asked: AtomicBool,
@@ -207,6 +209,7 @@ impl Remote {
             references: 0,
             accounts: 0,
         })?;
+        let share = region.frames_true_bytes() / workers as u64;
         let lanes: Result<Vec<Lane>, PoolError> = (0..lanes).map(|_| region.lane()).collect();
         let (requests, asked) = sync_channel(limits::REMOTE_REQUESTS_MAX);
         let sockets_max = config.sockets_max.clamp(1, limits::UDP_SOCKETS_MAX);
@@ -220,6 +223,7 @@ impl Remote {
             dry: CachePadded::new(Doorbell::new()),
             freed: CachePadded::new(Doorbell::new()),
             lanes: lanes?.into_iter().map(CachePadded::new).collect(),
+            share,
             requests,
             asked: AtomicBool::new(false),
             asked_link: AtomicU32::new(0),

@@ -43,11 +43,16 @@ impl Connection {
             self.abort(ConnectionError::Reset);
             return Outcome::Taken;
         }
+        if segment.len > 0 && self.rcv.is_refused(self.ahead.held(), cx.full) {
+            // It comes again; the window that is told meanwhile is what there is.
+            self.due.add(Due::ACK);
+            return Outcome::Dropped(DropReason::TcpReceiveFull);
+        }
         if segment.seq != self.rcv.nxt {
             return self.out_of_order(cx, segment, payload);
         }
         if segment.len > 0 {
-            // What the window promised is never refused.
+            // What the window promised is never refused for this connection's own sake.
             if self.ahead.is_empty() {
                 self.take_in_order(cx.pool, payload);
             } else {

@@ -12,6 +12,9 @@ use crate::{
     ConnectionId, Ends, Input, Lend, ListenerId, RecvError, Settings, Tcp, TcpConfig, Verdict,
 };
 
+/// Frames of a host: half of them may be held by its connections.
+pub(super) const FRAMES: usize = 8192;
+
 /// What the cable does to a segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weather {
@@ -58,7 +61,8 @@ pub(super) struct Cable {
 
 impl Host {
     pub(super) fn new(seed: u64, number: u8, config: TcpConfig, now: Instant) -> Self {
-        let pool = PoolConfig { frames: 4096, small: 4096, references: 8192, ..Default::default() };
+        let pool =
+            PoolConfig { frames: FRAMES, small: 4096, references: 8192, ..Default::default() };
         let mut random = Randomness::from_number(seed);
         let tcp = Tcp::new(config, Moment::simulated(now), &mut random);
         let v6 = format!("fd00::{number}").parse().unwrap();

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use floodwall_base::PublicRandom;
 
-use super::cable::{Cable, Host, Weather, small};
+use super::cable::{Cable, FRAMES, Host, Weather, small};
 use crate::{ConnectionId, RecvError, SendError, Settings};
 
 /// One end's application: writes its stream, reads the other's, closes.
@@ -119,7 +119,7 @@ fn world(seed: u64) -> (u64, u64, u64) {
     for (host, it) in cable.hosts.iter().enumerate() {
         assert!(it.tcp.is_empty(), "seed {seed}: a connection is left at host {host}");
         let free = it.pool.available();
-        assert_eq!((free.frames, free.small, free.references), (4096, 4096, 8192), "seed {seed}");
+        assert_eq!((free.frames, free.small, free.references), (FRAMES, 4096, 8192), "seed {seed}");
     }
     (cable.sent[0], cable.sent[1], cable.now.as_nanos())
 }

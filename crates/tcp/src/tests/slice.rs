@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::cable::Cable;
+use super::cable::{Cable, FRAMES};
 use crate::{RecvError, Settings, State};
 
 /// Reads all that there is; true at the peer's end.
@@ -69,7 +69,7 @@ fn streams_cross_both_ways_and_connections_close_in_order_in_both_families() {
         assert!(cable.hosts[0].tcp.is_empty(), "TIME-WAIT is over");
         for host in &cable.hosts {
             let free = host.pool.available();
-            assert_eq!((free.frames, free.small, free.references), (4096, 4096, 8192));
+            assert_eq!((free.frames, free.small, free.references), (FRAMES, 4096, 8192));
         }
     }
 }

@@ -6,6 +6,7 @@ use floodwall_base::{Counter, DropReason};
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
 
+use crate::tests::cable::FRAMES;
 use crate::tests::peer::{A, F, Peer, R, S, put};
 use crate::{ConnectionError, RecvError, Settings, State};
 
@@ -286,7 +287,7 @@ fn fill(size: usize, hole: u32) {
         }
     }
     assert_eq!(peer.host.tcp.readable(id), Ok(WINDOW as usize), "{size}");
-    let frames = 4096 - peer.host.pool.available().frames;
+    let frames = FRAMES - peer.host.pool.available().frames;
     // What came ahead may hold four times the window, what is in order three times.
     let times = if hole == 0 { 3 } else { 4 };
     assert!(frames as u32 <= times * WINDOW / 2048 + 2, "{size}, {hole}: {frames} frames");

@@ -1,0 +1,202 @@
+//! `Memory`: what the connections of a shard hold together, how much each may hold, and who goes.
+//!
+//! Told by `tcp.rs` after every change of a connection. Invariants: `held` is the sum of what each
+//! connection holds in true bytes, both halves and what programs were handed; who holds something
+//! is on a list, in the order in which they last gave something back: a peer acknowledged a whole
+//! chunk, or a program read one. Not here: what one connection may hold at most (`Settings`).
+//!
+//! A half of a connection may hold half of what is free (a dynamic threshold: Choudhury and Hahne,
+//! IEEE/ACM Transactions on Networking 6, 1998), so that something stays free for whoever comes
+//! next, and [`FLOOR`] always. Windows that were promised before may exceed that; what they
+//! let in beyond the limit is refused, and sent again by its peer.
+//!
+//! # Under flood
+//! Reachable by anyone whose handshake is proven, by sending what is not read or by not
+//! acknowledging what is sent. Bound: `TCP_MEMORY` true bytes, and [`FLOOR`] for each connection.
+//! Worst work: two list operations for a segment, and one connection ended for each that grows.
+//! Who goes, once less than a quarter is free: of those that hold more than [`FLOOR`], then of all,
+//! the one that has given nothing back for longest, and not for [`PATIENCE`]; the less is free the
+//! shorter that is, down to [`PATIENCE_MIN`]. Honest traffic loses window, and a connection whose
+//! own peer or program stood still for so long. Counter: `TcpExtTCPAbortOnMemory`; segments:
+//! `TcpReceiveFull`.
+
+use core::time::Duration;
+
+use floodwall_base::{IndexLists, Instant};
+use floodwall_packet::Pool;
+
+/// True bytes that each half of a connection may hold in any case: two frames.
+pub(crate) const FLOOR: u32 = 2 * (2048 + 128);
+/// The part of what is free that a half of a connection may hold.
+const PART: u64 = 2;
+/// Memory is short when less than this part of it is free.
+const SHORT_PART: u64 = 4;
+/// How long a connection may stand still when memory begins to be short: the first retransmission
+/// timeout (RFC 6298 section 2.1).
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same when nothing is free: the shortest timeout.
+const PATIENCE_MIN: Duration = Duration::from_millis(200);
+/// The list of those that hold more than [`FLOOR`], and that of the others.
+const LARGE: u32 = 0;
+const SMALL: u32 = 1;
+
+/// What one connection holds.
+#[derive(Clone, Copy, Default, Debug)]
+struct Holder {
+    held: u32,
+    /// When it last gave something back, or began to hold something.
+    since: Instant,
+}
+
+/// See the file's head.
+pub(crate) struct Memory {
+    limit: u64,
+    /// The pool has been looked at.
+    fitted: bool,
+    held: u64,
+    holders: Box<[Holder]>,
+    lists: IndexLists,
+}
+
+impl Memory {
+    /// For so many connections; takes its tables now.
+    pub(crate) fn new(limit: u64, connections: usize) -> Self {
+        let holders = vec![Holder::default(); connections].into();
+        Self { limit, fitted: false, held: 0, holders, lists: IndexLists::new(connections, 2) }
+    }
+
+    /// At most `limit`.
+    pub(crate) fn limit(&mut self, limit: u64) {
+        self.limit = self.limit.min(limit);
+    }
+
+    /// At most half of the pool's frames, so that packets go on arriving.
+    #[inline]
+    pub(crate) fn fit(&mut self, pool: &Pool) {
+        if !self.fitted {
+            self.fitted = true;
+            self.limit(pool.frames_true_bytes() / 2);
+        }
+    }
+
+    /// True bytes that all connections hold.
+    pub(crate) const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// The connection at `index` holds so much now; whether that is more than before.
+    pub(crate) fn note(&mut self, index: u32, held: u32, now: Instant) -> bool {
+        let Some(holder) = self.holders.get_mut(index as usize) else { return false };
+        let before = core::mem::replace(&mut holder.held, held);
+        if held == before {
+            return false;
+        }
+        self.held = (self.held + u64::from(held)).saturating_sub(u64::from(before));
+        let moved = held < before || before == 0;
+        if moved {
+            holder.since = now;
+        }
+        if held == 0 {
+            self.lists.unlink(index);
+        } else if moved || list_of(held) != list_of(before) {
+            self.lists.push_back(list_of(held), index);
+        }
+        held > before
+    }
+
+    /// True bytes that each half of a connection may hold at this moment.
+    pub(crate) fn allowance(&self) -> u32 {
+        let part = self.limit.saturating_sub(self.held) / PART;
+        u32::try_from(part).unwrap_or(u32::MAX).max(FLOOR)
+    }
+
+    /// Whether nothing is free.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.held >= self.limit
+    }
+
+    /// Who has to go, if anybody has.
+    pub(crate) fn victim(&self, now: Instant) -> Option<u32> {
+        let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_PART);
+        if free >= short {
+            return None;
+        }
+        let left = PATIENCE.as_millis() as u64 * free / short.max(1);
+        let patience = Duration::from_millis(left).max(PATIENCE_MIN);
+        [LARGE, SMALL].into_iter().filter_map(|list| self.lists.first(list)).find(|index| {
+            self.holders
+                .get(*index as usize)
+                .is_some_and(|holder| now.saturating_since(holder.since) >= patience)
+        })
+    }
+}
+
+const fn list_of(held: u32) -> u32 {
+    if held > FLOOR { LARGE } else { SMALL }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEGABYTE: u64 = 1 << 20;
+
+    const fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn what_each_may_hold_falls_with_what_is_free_and_never_below_the_floor() {
+        let mut memory = Memory::new(MEGABYTE, 1000);
+        assert_eq!(u64::from(memory.allowance()), MEGABYTE / 2);
+        for index in 0..200 {
+            let part = memory.allowance();
+            assert!(memory.note(index, part, at(0)));
+            assert!(memory.allowance() <= part && memory.allowance() >= FLOOR);
+        }
+        assert_eq!(memory.allowance(), FLOOR);
+        // Geometric steps, then floors.
+        assert!(memory.held() < MEGABYTE + 200 * u64::from(FLOOR), "{}", memory.held());
+        (0..200).for_each(|index| assert!(!memory.note(index, 0, at(1))));
+        assert_eq!((memory.held(), memory.victim(at(9999))), (0, None));
+    }
+
+    #[test]
+    fn nobody_goes_while_a_quarter_is_free() {
+        let mut memory = Memory::new(MEGABYTE, 10);
+        memory.note(0, (MEGABYTE * 3 / 4) as u32, at(0));
+        assert_eq!(memory.victim(at(100_000)), None);
+        memory.note(1, 5000, at(0));
+        assert_eq!(memory.victim(at(100_000)), Some(0));
+    }
+
+    #[test]
+    fn who_gave_nothing_back_for_longest_goes_and_patience_shrinks_with_what_is_free() {
+        let mut memory = Memory::new(MEGABYTE, 10);
+        memory.note(3, 500_000, at(0));
+        memory.note(4, 400_000, at(10));
+        assert_eq!((memory.victim(at(400)), memory.victim(at(700))), (None, Some(3)));
+        // It gives something back.
+        memory.note(3, 490_000, at(600));
+        assert_eq!(memory.victim(at(700)), Some(4));
+        // More is no progress.
+        memory.note(4, 410_000, at(650));
+        memory.note(3, 700_000, at(660));
+        assert!(memory.is_full());
+        assert_eq!(memory.victim(at(700)), Some(4));
+        assert_eq!((memory.victim(at(209)), memory.victim(at(210))), (None, Some(4)));
+    }
+
+    #[test]
+    fn small_holders_go_last() {
+        let mut memory = Memory::new(MEGABYTE, 10);
+        memory.note(0, FLOOR, at(0));
+        memory.note(1, 900_000, at(5));
+        assert_eq!(memory.victim(at(2000)), Some(1));
+        memory.note(1, 0, at(2000));
+        for index in 2..10 {
+            memory.note(index, 120_000, at(1900));
+        }
+        assert_eq!(memory.victim(at(2000)), Some(0), "the large ones have all just moved");
+    }
+}
