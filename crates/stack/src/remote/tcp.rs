@@ -4,9 +4,8 @@
 //! that a program may hold. A connection lives on one worker, whose slots these are; so nothing is
 //! repeated on other shards but listeners, of which each shard has one behind the same handle.
 //! Invariants: one copy of a byte between a program's memory and the wire in each direction, made
-//! by the program's thread (`write.rs`, `stream.rs`: the worker moves chunks and copies none); what is
-//! handed to a program and not read closes the peer's window; a slot is free when its program has
-//! let go.
+//! by the program's thread (`write.rs`, `stream.rs`; the worker moves chunks); what is handed to a
+//! program and not read closes the peer's window; a slot is free when its program has let go.
 //!
 //! # Under flood
 //! Strangers fill accept queues with proven connections: bounded by the listener's backlog and by
