@@ -1,13 +1,13 @@
 //! The shards of one host: what followers do by themselves, what they hand over, what they see of
 //! what the control shard learns. One thread, every interleaving of rounds chosen by the test.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family, IfIndex, IpCidr, MacAddr, WorkerId};
-use floodwall_packet::{Engine, Handoff, HandoffKind, HandoffList};
+use floodwall_packet::{Burst, Engine, Handoff, HandoffKind, HandoffList, Round, Triage};
 use floodwall_stack::services::{ServiceKind, UdpService};
-use floodwall_stack::{AddAddress, Application};
+use floodwall_stack::{AddAddress, Application, Host};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer, mac};
 use floodwall_tests::{Sent, Shards, ethernet_config};
 use floodwall_udp::SocketSettings;
@@ -410,4 +410,65 @@ fn a_host_ends_with_packets_between_its_workers_and_another_starts_on_the_same_m
     again.arrive(&frames);
     assert_eq!(answers(&again.departed()).len(), 40);
     again.assert_conserved();
+}
+
+/// What a program's socket does: it sends by one worker and hears by all.
+#[test]
+fn whom_one_worker_answers_is_a_friend_of_the_worker_that_hears_it() {
+    const PORT: u16 = 53;
+    for (family, workers) in [(Family::V4, 2), (Family::V6, 2), (Family::V4, 4), (Family::V6, 4)] {
+        let mut shards = host(workers);
+        let (sends, hears) = (0, workers - 1);
+        let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT);
+        let open = |host: &mut Host, round: &mut Round<'_>| {
+            let settings = SocketSettings::new(Family::V6);
+            host.stack_mut().sockets(round).udp_bind(any, settings).expect("a socket")
+        };
+        let sender = shards.act(sends, |host, round, _| open(host, round));
+        shards.act(hears, |host, round, _| open(host, round));
+        let to = SocketAddr::new(addr(family, HOST), PORT);
+        let asks = |from: SocketAddr| from_peer(&craft::udp(from, to, b"question"));
+        let mut owned = (2000..)
+            .map(|port| SocketAddr::new(addr(family, PEER), port))
+            .filter(|from| shards.owner(&asks(*from)) == WorkerId(hears));
+        let (peer, other) = (owned.next().expect("a flow"), owned.next().expect("another"));
+        let class = |shards: &mut Shards, from: SocketAddr| {
+            let frame = asks(from);
+            shards.turn(hears, &[]);
+            shards.act(hears, |host, round, _| {
+                let mut packet = round.pool.packet_from(&frame).expect("room");
+                packet.set_iface(IfIndex(1));
+                let (mut burst, mut classes) = (Burst::new(), [Triage::Refusable]);
+                burst.push(packet).expect("an empty burst");
+                // It hears at the beginning of each call.
+                host.work(round);
+                host.classify(&burst, &mut classes);
+                drop(burst.drain());
+                classes[0]
+            })
+        };
+        let answers = |shards: &mut Shards| {
+            shards.now += Duration::from_millis(200);
+            let sent = shards.act(sends, |host, round, _| {
+                host.stack_mut().sockets(round).udp_send(sender, Some(peer), b"answer")
+            });
+            sent.expect("a way to the peer");
+        };
+        answers(&mut shards);
+        assert_eq!(class(&mut shards, peer), Triage::Stranger, "anyone can be answered once");
+        answers(&mut shards);
+        assert_eq!(class(&mut shards, peer), Triage::Friend);
+        assert_eq!(class(&mut shards, other), Triage::Stranger);
+        // As long as it is answered, however long that is.
+        for _ in 0..200 {
+            answers(&mut shards);
+            shards.now += Duration::from_millis(300);
+            shards.turn(hears, &[]);
+        }
+        assert_eq!(class(&mut shards, peer), Triage::Friend, "after 100 s");
+        shards.now += Duration::from_secs(31);
+        shards.run_for(Duration::from_millis(100), Duration::from_millis(50));
+        assert_eq!(class(&mut shards, peer), Triage::Stranger, "nobody has answered it for long");
+        shards.assert_conserved();
+    }
 }

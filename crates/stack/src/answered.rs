@@ -3,7 +3,8 @@
 //!
 //! Written where a socket that is not connected sends along a path that it looks up (a socket that
 //! sends to one peer again and again does that every 100 ms), read by triage, and by sockets that
-//! fill up: their last eighth is for such peers (`udp/fair.rs`). A peer is an address
+//! fill up: their last eighth is for such peers (`udp/fair.rs`). Where the flow is another shard's,
+//! that one is told of a friend (`shards/notes.rs`). A peer is an address
 //! and port with our port, and for link-local addresses the link. It is a friend once we have sent
 //! to it *again*, later than the first time: so it came back after our first answer, or we wanted
 //! it on our own account twice.
@@ -20,13 +21,14 @@
 //! prefix, or in a full set, lose the preference and nothing else. No packet dies of it, so there
 //! is no counter.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::limits::{ANSWERED_PEERS, ANSWERED_PREFIX_MAX, BURST_MAX};
 use floodwall_base::{Instant, SecretRandom};
 use floodwall_sync::prefetch;
 use floodwall_udp::{SocketId, Whose};
+use floodwall_wire::IpProtocol;
 
 use crate::shard::Stack;
 use crate::tables::Tables;
@@ -43,6 +45,10 @@ const WAYS: usize = 8;
 const SETS_OF_A_PREFIX: u32 = (ANSWERED_PREFIX_MAX / WAYS) as u32;
 /// Time is kept in steps of 2^16 ns, 66 us, which wrap after three days.
 const TICK_BITS: u32 = 16;
+/// Other shards are told of a friend once in 2^16 of these, 4.3 s: often within its silence.
+const TELL_BITS: u32 = 16;
+/// No other shard was told of it.
+const UNTOLD: u16 = 0;
 
 /// Who a datagram was from or goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,11 +80,14 @@ struct Set {
     /// 0 is a free place.
     prints: [u64; WAYS],
     sent_at: [u32; WAYS],
+    /// When the shard of the flow was told of it, where that is another.
+    told: [u16; WAYS],
     /// Bits of those that were answered again.
     friends: u8,
 }
 
-const EMPTY: Set = Set { prints: [0; WAYS], sent_at: [0; WAYS], friends: 0 };
+const EMPTY: Set = Set { prints: [0; WAYS], sent_at: [0; WAYS], told: [UNTOLD; WAYS], friends: 0 };
+const _: () = assert!(size_of::<Set>() == 128, "two cache lines");
 
 /// See the file's head.
 pub(crate) struct Answered {
@@ -156,24 +165,48 @@ impl Answered {
         self.is_friend(self.place(peer))
     }
 
-    /// We send to this peer.
-    pub(crate) fn note(&mut self, peer: &Peer, now: Instant) {
+    /// We send to this peer. Whether it is a friend of whom the owner of its flow was not told
+    /// lately.
+    pub(crate) fn note(&mut self, peer: &Peer, now: Instant) -> bool {
+        self.enter(peer, now, false)
+    }
+
+    /// Another shard sends to this peer, again.
+    pub(crate) fn hear(&mut self, peer: &Peer, now: Instant) {
+        self.enter(peer, now, true);
+    }
+
+    fn enter(&mut self, peer: &Peer, now: Instant, is_friend: bool) -> bool {
         let (place, now) = (self.place(peer), ticks(now));
         let mask = self.sets.len() - 1;
-        let Some(set) = self.sets.get_mut(place.set as usize & mask) else { return };
+        let Some(set) = self.sets.get_mut(place.set as usize & mask) else { return false };
         let known = set.prints.iter().position(|print| *print == place.print);
-        let Some(way) = known.or_else(|| set.room(now)) else { return };
-        let (Some(print), Some(sent_at)) = (set.prints.get_mut(way), set.sent_at.get_mut(way))
-        else {
-            return;
-        };
+        let Some(way) = known.or_else(|| set.room(now)) else { return false };
+        let places = (set.prints.get_mut(way), set.sent_at.get_mut(way), set.told.get_mut(way));
+        let (Some(print), Some(sent_at), Some(told)) = places else { return false };
         let bit = 1 << way;
         if known.is_none() || !is_fresh(*sent_at, now) {
             set.friends &= !bit;
+            *told = UNTOLD;
         } else if *sent_at != now {
             set.friends |= bit;
         }
+        if is_friend {
+            set.friends |= bit;
+        }
         (*print, *sent_at) = (place.print, now);
+        set.friends & bit != 0 && *told != telling(now)
+    }
+
+    /// The owner of this peer's flow has been told of it.
+    pub(crate) fn told(&mut self, peer: &Peer, now: Instant) {
+        let place = self.place(peer);
+        let mask = self.sets.len() - 1;
+        let Some(set) = self.sets.get_mut(place.set as usize & mask) else { return };
+        let way = set.prints.iter().position(|print| *print == place.print);
+        if let Some(told) = way.and_then(|way| set.told.get_mut(way)) {
+            *told = telling(ticks(now));
+        }
     }
 
     /// Whether we sent to this peer lately, be it once.
@@ -222,6 +255,11 @@ const fn pair(key_a: u64, a: u32, key_b: u64, b: u32) -> u64 {
     key_a.wrapping_add(a as u64).wrapping_mul(key_b.wrapping_add(b as u64))
 }
 
+/// The step of telling that a tick lies in; never [`UNTOLD`].
+const fn telling(tick: u32) -> u16 {
+    (tick >> TELL_BITS) as u16 | 1 << 15
+}
+
 const fn ticks(now: Instant) -> u32 {
     (now.as_nanos() >> TICK_BITS) as u32
 }
@@ -236,12 +274,12 @@ const fn is_fresh(sent_at: u32, now: u32) -> bool {
 }
 
 impl Stack {
-    /// A socket sends to `to` on a path that was looked up just now. Peers of connected sockets are
-    /// friends without this.
+    /// A socket sends to `to` from an address of ours on a path that was looked up just now. Peers
+    /// of connected sockets are friends without this.
     pub(crate) fn note_answered<A: Tables>(
         &mut self,
         id: SocketId,
-        to: &SocketAddr,
+        (to, from): (&SocketAddr, IpAddr),
         path: Path<A>,
         now: Instant,
     ) {
@@ -252,7 +290,14 @@ impl Stack {
         let Ok(Some(local)) = self.udp.local_addr(id) else { return };
         // As their next datagram will be seen.
         let whose = Whose::new((to.ip(), to.port()), (local.ip(), local.port()), iface);
-        self.answered.note(&peer_of(&whose, iface), now);
+        let peer = peer_of(&whose, iface);
+        if self.answered.note(&peer, now) && self.steering.workers() > 1 {
+            let from = SocketAddr::new(from, local.port());
+            let owner = self.steering.flow(from, *to, IpProtocol::UDP.0);
+            if owner != self.worker {
+                self.tell_friend(owner, &peer, now);
+            }
+        }
     }
 }
 
@@ -322,7 +367,7 @@ mod tests {
             let mut table = table();
             let friends: Vec<Peer> = (0..200).map(|n| v4(0x0a00_0000 + n * 997, 9)).collect();
             for now in [at(0), at(1)] {
-                friends.iter().for_each(|friend| table.note(friend, now));
+                friends.iter().for_each(|friend| _ = table.note(friend, now));
             }
             let friends: Vec<Peer> =
                 friends.into_iter().filter(|f| is_friend(&mut table, f, at(2))).collect();
@@ -350,7 +395,7 @@ mod tests {
         {
             let mut table = table();
             for now in [at(0), at(1)] {
-                (0..20_000).for_each(|n| table.note(&of_one_prefix(n), now));
+                (0..20_000).for_each(|n| _ = table.note(&of_one_prefix(n), now));
             }
             // Each was answered twice, but most had to go before the second time came.
             let (used, friendly) = table.count();
@@ -373,7 +418,7 @@ mod tests {
             for key in 0..200 {
                 let mut table = Answered::new(&mut Randomness::from_number(key).secret);
                 for now in [at(0), at(1)] {
-                    (0..800).for_each(|n| table.note(&peer_of(n), now));
+                    (0..800).for_each(|n| _ = table.note(&peer_of(n), now));
                 }
                 let friends = (0..800).filter(|n| is_friend(&mut table, &peer_of(*n), at(2)));
                 // 800 balls into 512 sets: chance alone fills one with nine for a key in thirty.
@@ -381,6 +426,48 @@ mod tests {
                 assert!(friends >= 797, "{friends} under key {key}");
             }
         }
+    }
+
+    #[test]
+    fn of_a_friend_and_nobody_else_its_owner_is_told_once_in_a_while_as_long_as_it_is_answered() {
+        for peer in [v4(0x0a00_0001, 99), v6(0x2001_0db8 << 32, 7, 99)] {
+            let mut table = table();
+            assert!(!table.note(&peer, at(0)), "anyone can be answered once");
+            assert!(table.note(&peer, at(1)));
+            assert!(table.note(&peer, at(2)), "there was no room to tell");
+            table.told(&peer, at(2));
+            let told: Vec<u64> = (3..20_000)
+                .filter(|ms| {
+                    let due = table.note(&peer, at(*ms));
+                    if due {
+                        table.told(&peer, at(*ms));
+                    }
+                    due
+                })
+                .collect();
+            assert!((3..=6).contains(&told.len()), "in 20 s, of 20,000 answers: {told:?}");
+            assert!(!table.note(&peer, at(60_000)), "it was silent: a stranger again");
+            assert!(table.note(&peer, at(60_001)));
+        }
+    }
+
+    #[test]
+    fn who_is_heard_of_is_a_friend_at_once_and_displaces_none() {
+        for peer in [v4(0x0a00_0001, 99), v6(0x2001_0db8 << 32, 7, 99)] {
+            let mut table = table();
+            table.hear(&peer, at(0));
+            assert!(is_friend(&mut table, &peer, at(1)));
+            assert!(!is_friend(&mut table, &peer, at(31_000)), "what is heard grows old too");
+        }
+        let mut table = table();
+        let crowd = |n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16);
+        (0..20_000).for_each(|n| table.hear(&crowd(n), at(0)));
+        let (used, friendly) = table.count();
+        assert!(used <= ANSWERED_PREFIX_MAX && friendly == used, "{used} {friendly}");
+        let first: Vec<Peer> =
+            (0..20_000).map(crowd).filter(|p| is_friend(&mut table, p, at(1))).collect();
+        (20_000..40_000).for_each(|n| table.hear(&crowd(n), at(1)));
+        assert!(first.iter().all(|p| is_friend(&mut table, p, at(2))));
     }
 
     #[test]

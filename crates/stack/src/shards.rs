@@ -12,6 +12,7 @@
 //!      │  ◄────── handed over: packets without a neighbour, ──────── followers
 //!      │          control frames, wholes for another owner (handover.rs)
 //!      └───────── repeated in one order: socket commands (commands.rs) ► followers
+//!   any  ◄────── told: friends that a socket has answered (notes.rs) ──► any other
 //! ```
 //!
 //! Made by [`Seats`], a place for each shard, before the workers' threads start; a follower that
@@ -37,6 +38,7 @@ mod control;
 mod follower;
 mod handover;
 mod neighbor_sets;
+mod notes;
 mod places;
 mod snapshot;
 
@@ -52,6 +54,7 @@ use floodwall_sync::{snapshot as latch, spsc};
 pub(crate) use self::control::Control;
 pub(crate) use self::follower::{Follower, Seen};
 use self::neighbor_sets::NeighborSets;
+use self::notes::Notes;
 pub(crate) use self::places::Place;
 pub use self::places::{NoSeat, Seats};
 use self::snapshot::Snapshot;
@@ -159,9 +162,10 @@ fn first_seats(
     steering: Steering,
     random: &mut SecretRandom,
 ) -> Vec<Seat> {
-    if steering.workers() == 1 {
+    let mut notes = Notes::among(steering.workers()).into_iter();
+    let Some(own) = notes.next().filter(|_| steering.workers() > 1) else {
         return vec![Seat::alone(steering)];
-    }
+    };
     let interfaces = config.interfaces.len();
     let places = config.neighbors_max.saturating_mul(interfaces);
     let published = Arc::new(Published {
@@ -172,15 +176,15 @@ fn first_seats(
     let (status, reader) = latch::cell([0; STATUS_WORDS]);
     let fibs = Box::new(Fibs::shared(domain, config, random));
     let (mut logs, mut followers) = (Vec::new(), Vec::new());
-    for worker in 1..steering.workers() {
+    for (worker, notes) in (1..).zip(notes) {
         let (log, repeats) = spsc::ring(limits::SOCKET_COMMANDS_WAITING);
         logs.push(log);
         let follower =
-            Follower::new(Arc::clone(&published), fibs.readers(), reader.clone(), repeats);
+            Follower::new(Arc::clone(&published), fibs.readers(), reader.clone(), repeats, notes);
         let role = Role::Follower(Box::new(follower));
         followers.push(Seat::first(WorkerId(worker), steering, role));
     }
-    let control = Control::new(domain, published, status, logs);
+    let control = Control::new(domain, published, status, logs, own);
     let role = Role::Control(Box::new(control));
     let first = Seat::first(WorkerId::CONTROL, steering, role);
     let mut all = vec![Seat { fibs: Some(fibs), ..first }];

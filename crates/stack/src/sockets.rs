@@ -470,7 +470,7 @@ impl<'a> Sockets<'a> {
         match dst_addr.is_group() {
             true => stack.output_to_group(cx, id, outgoing, path),
             false => {
-                stack.note_answered(id, &to, path, cx.now);
+                stack.note_answered(id, (&to, src_addr.to_ip()), path, cx.now);
                 stack.output_on(cx, outgoing, path, Some((query, flow)));
             }
         }

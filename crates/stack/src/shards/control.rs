@@ -20,6 +20,7 @@ use floodwall_sync::snapshot::SnapshotWriter;
 use floodwall_sync::spsc::Producer;
 
 use super::neighbor_sets::NeighborWriter;
+use super::notes::Notes;
 use super::snapshot::{Snapshot, copy_interfaces};
 use super::{
     GENERATION, NEIGHBORS, NEIGHBORS_WITHHELD, Published, ROUTES, Role, SNAPSHOT_WITHHELD,
@@ -86,6 +87,7 @@ pub(crate) struct Control {
     next_reclaim: Option<Instant>,
     /// One for each follower.
     pub(super) logs: Vec<Producer<Command>>,
+    pub(super) notes: Notes,
 }
 
 impl Control {
@@ -94,6 +96,7 @@ impl Control {
         published: Arc<Published>,
         status: SnapshotWriter<STATUS_WORDS>,
         logs: Vec<Producer<Command>>,
+        notes: Notes,
     ) -> Self {
         let items = limits::SNAPSHOTS_WAITING;
         let bytes = Snapshot::bytes(limits::INTERFACES_MAX);
@@ -119,6 +122,7 @@ impl Control {
             neighbors_withheld: false,
             next_reclaim: None,
             logs,
+            notes,
         }
     }
 

@@ -24,6 +24,7 @@ use floodwall_sync::snapshot::SnapshotReader;
 use floodwall_sync::spsc::Consumer;
 
 use super::neighbor_sets::{Found, NeighborSets};
+use super::notes::Notes;
 use super::{
     GENERATION, NEIGHBORS_WITHHELD, Published, Role, SNAPSHOT_WITHHELD, STATUS_WORDS, WITHHELD,
 };
@@ -49,6 +50,7 @@ pub(crate) struct Follower {
     withheld: u64,
     pub(crate) dhcp_asks: bool,
     pub(super) log: Consumer<Command>,
+    pub(super) notes: Notes,
     /// By way of a published set: the stamp that the control shard was shown last, and when.
     noted_v4: Box<[(u32, Instant)]>,
     noted_v6: Box<[(u32, Instant)]>,
@@ -60,6 +62,7 @@ impl Follower {
         routes: FibReaders,
         status: SnapshotReader<STATUS_WORDS>,
         log: Consumer<Command>,
+        notes: Notes,
     ) -> Self {
         let noted_v4 = vec![(0, Instant::ORIGIN); published.v4.ways()].into();
         let noted_v6 = vec![(0, Instant::ORIGIN); published.v6.ways()].into();
@@ -73,6 +76,7 @@ impl Follower {
             withheld: 0,
             dhcp_asks: false,
             log,
+            notes,
             noted_v4,
             noted_v6,
         }
@@ -128,9 +132,11 @@ impl Seen for Ipv6Addr {
 }
 
 impl Stack {
-    /// Takes over what the control shard has shown and told since the last call; nothing where
-    /// this is no follower. Costs a look at three words where nothing is new.
+    /// Takes over what the other shards have told since the last call, and of a follower's control
+    /// shard what it has shown. Costs a look at three words, and at one of each other shard, where
+    /// nothing is new; nothing where there are no others.
     pub(crate) fn catch_up(&mut self, cx: &mut Cx<'_>) {
+        self.hear_notes(cx.now);
         if !self.is_follower() {
             return;
         }
