@@ -485,7 +485,7 @@ impl<A: Family> Fib<A> {
         all.into_iter().flatten().filter(|at| !self.leaving.contains(*at)).collect()
     }
 
-    fn first(
+    pub(crate) fn first(
         &self,
         table: TableId,
         prefix: Prefix<A>,

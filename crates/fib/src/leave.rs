@@ -55,7 +55,7 @@ impl<A: Family> Fib<A> {
     }
 
     /// Removes those that `which` names of the routes to exactly one prefix; returns how many.
-    /// Looks at these: at most `ROUTES_PREFIX_MAX`.
+    /// Looks at these, at most `ROUTES_PREFIX_MAX`, once for each that is removed.
     pub fn remove_to(
         &mut self,
         table: TableId,
@@ -63,12 +63,14 @@ impl<A: Family> Fib<A> {
         now: Instant,
         mut which: impl FnMut(&Route<A>) -> bool,
     ) -> usize {
-        let all = self.of_prefix(table, prefix).into_iter();
-        let all = all.filter(|at| self.route_at(*at).is_some_and(|route| which(&route)));
-        let all: Vec<u32> = all.collect();
-        all.iter().for_each(|at| self.leaving.insert(*at));
+        // Routers reach this: nothing is collected on the way.
+        let mut removed = 0;
+        while let Some(at) = self.first(table, prefix, &mut which) {
+            self.leaving.insert(at);
+            removed += 1;
+        }
         self.leave(self.step, now);
-        all.len()
+        removed
     }
 
     /// Takes out what is on its way out, in the trie's units: stops after the removal with which as
