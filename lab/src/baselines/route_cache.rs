@@ -70,8 +70,10 @@ pub struct RouteCache<P: Policy> {
     sizes: Sizes,
     chains: Vec<Vec<Entry>>,
     linked: usize,
-    /// Unlinked entries: when each was.
-    limbo: Limbo<u64, P>,
+    /// Unlinked entries: when each was, and behind how many passes.
+    limbo: Limbo<(u64, u64), P>,
+    /// Passes that freed what they might, so far.
+    passes: u64,
     waiting: usize,
     retired: u64,
     last_collection: Option<Instant>,
@@ -89,6 +91,7 @@ impl<P: Policy> RouteCache<P> {
             chains: vec![Vec::new(); sizes.buckets.max(1)],
             linked: 0,
             limbo: domain.limbo(Caps { items: sizes.entries_max, bytes }),
+            passes: 0,
             waiting: 0,
             retired: 0,
             last_collection: None,
@@ -157,7 +160,7 @@ impl<P: Policy> RouteCache<P> {
     fn unlinked(&mut self, now: Instant) {
         self.linked -= 1;
         if let Ok(slot) = self.limbo.reserve(self.sizes.entry_bytes) {
-            slot.retire(now.as_nanos(), now);
+            slot.retire((now.as_nanos(), self.passes), now);
             self.waiting += 1;
             self.retired += 1;
         }
@@ -215,9 +218,12 @@ impl<P: Policy> RouteCache<P> {
         }
     }
 
-    /// Frees what may be freed in one pass: each entry's time of unlinking goes to `freed`.
-    pub fn reclaim(&mut self, now: Instant, mut freed: impl FnMut(u64)) -> usize {
-        let count = self.limbo.reclaim(|| now, &mut freed);
+    /// Frees what may be freed in one pass: to `freed` goes when each entry was unlinked, and how
+    /// many passes ago, this one included.
+    pub fn reclaim(&mut self, now: Instant, mut freed: impl FnMut(u64, u64)) -> usize {
+        self.passes += 1;
+        let passes = self.passes;
+        let count = self.limbo.reclaim(|| now, &mut |(at, pass)| freed(at, passes - pass));
         self.waiting -= count;
         count
     }
@@ -260,13 +266,13 @@ mod tests {
             overflows += u64::from(cache.packet(u128::from(n) << 96, at(n)).0 == Found::Overflow);
             assert!(cache.entries() <= Sizes::V4.entries_max);
             reader.pass(Moment::RoundEnd, at(n));
-            cache.reclaim(at(n), |_| {});
+            cache.reclaim(at(n), |_, _| {});
         }
         assert!(overflows > 10_000, "{overflows}");
         assert!(cache.waiting() > 30_000, "{}", cache.waiting());
         reader.pass(Moment::Idle, at(60_000));
         let mut freed = 0;
-        while cache.reclaim(at(60_001), |_| freed += 1) > 0 {}
+        while cache.reclaim(at(60_001), |_, _| freed += 1) > 0 {}
         assert_eq!((freed, cache.waiting()), (cache.retired(), 0));
         assert_eq!(cache.packet(1, at(60_002)).0, Found::New);
     }

@@ -129,7 +129,6 @@ struct Run {
     family: Family,
     flowlen: u32,
     variant: Variant,
-    costs: Costs,
     traffic: Traffic,
     seen: Seen,
 }
@@ -269,8 +268,8 @@ impl Machine<'_> {
                 self.policy::<Ipv6Addr, _>(variant, flowlen, &traffic, Virtual::default())
             }
         }?;
-        let (part, costs) = (self.part, self.costs);
-        Ok(Run { part, rate, family, flowlen, variant, costs, traffic, seen })
+        let part = self.part;
+        Ok(Run { part, rate, family, flowlen, variant, traffic, seen })
     }
 }
 

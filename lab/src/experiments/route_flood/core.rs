@@ -42,14 +42,6 @@ pub(super) struct Costs {
     pub(super) ring: u64,
 }
 
-impl Costs {
-    /// A whole handler whose every packet has a new destination.
-    pub(super) const fn handler(&self) -> u64 {
-        let packet = self.packet_nanos + self.route_nanos + self.entry_nanos;
-        self.handler_nanos + self.handler_packets * (packet + 10 * self.visit_nanos)
-    }
-}
-
 /// When how much is offered.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
@@ -113,8 +105,9 @@ pub(super) struct Seen {
     pub(super) waiting_max: u64,
     /// Entries at the most, linked or waiting.
     pub(super) entries_max: u64,
-    /// The longest grace period.
+    /// The longest grace period, and the most passes that an entry waited for, of those freed.
     pub(super) grace_max: u64,
+    pub(super) passes_max: u64,
     /// How long floods lasted, and what the program had of that.
     pub(super) flood_nanos: u64,
     pub(super) app_in_flood: u64,
@@ -255,14 +248,17 @@ impl<A: lpm::Family, P: Policy, C: Clock> Core<'_, A, P, C> {
     /// Frees what may be freed in one pass, and notes how long what waits has waited.
     fn reclaim(&mut self) {
         let Ways::Cached(cache) = &mut self.ways else { return };
-        let (now, mut longest) = (self.clock.now(), 0);
+        let (now, mut longest, mut most) = (self.clock.now(), 0, 0);
         let waited = cache.waiting() as u64;
-        let freed = cache.reclaim(at(now), |then| longest = longest.max(now - then));
+        let freed = cache.reclaim(at(now), |then, passes| {
+            (longest, most) = (longest.max(now - then), most.max(passes));
+        });
         let age = cache.oldest(at(now)).map_or(0, |age| age.as_nanos() as u64);
         let seen = &mut self.seen;
         seen.waiting_max = seen.waiting_max.max(waited);
         seen.entries_max = seen.entries_max.max(cache.entries() as u64 + freed as u64);
         seen.grace_max = seen.grace_max.max(longest).max(age);
+        seen.passes_max = seen.passes_max.max(most);
         let (waiting, retired) = (cache.waiting() as u64, cache.retired());
         let bucket = seen.bucket(now);
         bucket.retired = retired;

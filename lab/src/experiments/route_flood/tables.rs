@@ -111,7 +111,7 @@ fn numbers(metrics: &mut Metrics, run: &Run, all: &[Run]) {
     let (name, seen) = (name(run), &run.seen);
     let mut set = |what: &str, value: f64| metrics.set(format!("{name}/{what}"), value);
     set("grace-max-ms", millis(seen.grace_max));
-    set("grace-max-handlers", seen.grace_max as f64 / run.costs.handler() as f64);
+    set("passes-max", seen.passes_max as f64);
     set("waiting-max", seen.waiting_max as f64);
     set("entries-max", seen.entries_max as f64);
     set("overflow", seen.overflow as f64);
@@ -221,7 +221,7 @@ fn table(part: &str, title: &str, runs: &[Run]) -> Option<Table> {
     let columns = [
         "packets a second, family, flowlen, variant",
         "longest grace period, ms",
-        "handlers",
+        "passes",
         "entries waiting",
         "entries made",
         "overflow",
@@ -240,7 +240,7 @@ fn table(part: &str, title: &str, runs: &[Run]) -> Option<Table> {
         table.row([
             name,
             format!("{:.3}", millis(seen.grace_max)),
-            format!("{:.1}", seen.grace_max as f64 / run.costs.handler() as f64),
+            seen.passes_max.to_string(),
             seen.waiting_max.to_string(),
             seen.made.to_string(),
             seen.overflow.to_string(),
@@ -250,8 +250,8 @@ fn table(part: &str, title: &str, runs: &[Run]) -> Option<Table> {
             format!("{:.1}", millis(seen.gap_max)),
         ]);
     }
-    "longest of a run; the program's share is of the time of the floods; entries waiting: unlinked \
-     and not yet freed"
+    "longest of a run; passes: the most that an entry waited for, of those freed; the program's \
+     share is of the time of the floods; entries waiting: unlinked and not yet freed"
         .clone_into(&mut table.note);
     (!table.rows.is_empty()).then_some(table)
 }
