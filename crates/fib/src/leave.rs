@@ -12,6 +12,7 @@ use floodwall_base::{Instant, Prefix};
 use crate::dump::Dump;
 use crate::fib::Fib;
 use crate::lpm::Family;
+use crate::marks::Marks;
 use crate::route::{Route, TableId};
 
 /// What taking out one route costs, in the trie's units, beside what lies below its prefix.
@@ -47,11 +48,18 @@ impl<A: Family> Fib<A> {
     /// and those of leases; returns how many. Looks at these alone, however many others there are:
     /// at most `ROUTES_LEARNT_INTERFACE_MAX` and the routes of a lease for each interface.
     pub fn remove_told(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
-        let meant = |at: &u32| self.present_at(*at).is_some_and(|route| which(&route));
-        let all: Vec<u32> = self.told.iter().filter(meant).collect();
-        all.iter().for_each(|at| self.leaving.insert(*at));
+        // Servers of leases reach this: nothing is collected on the way.
+        let mut leaving = core::mem::replace(&mut self.leaving, Marks::new(0));
+        let mut removed = 0;
+        for at in self.told.iter() {
+            if !leaving.contains(at) && self.route_at(at).is_some_and(|route| which(&route)) {
+                leaving.insert(at);
+                removed += 1;
+            }
+        }
+        self.leaving = leaving;
         self.leave(self.step, now);
-        all.len()
+        removed
     }
 
     /// Removes those that `which` names of the routes to exactly one prefix; returns how many.
