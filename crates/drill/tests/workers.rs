@@ -17,12 +17,11 @@ fn run(workers: u16) -> Report {
 
 fn passes(workers: u16) {
     let report = run(workers);
-    // Missed so far with several workers, by a little, and said in the README: a large question of
-    // sixty is lost after the floods, and friends beside the greatest flood keep less than 90 %.
-    let missed = [Floor::Recovery, Floor::Friends];
-    let failed: Vec<_> = report.verdicts.iter().filter(|verdict| !verdict.passed).collect();
-    assert!(failed.iter().all(|verdict| missed.contains(&verdict.floor)), "{failed:?} {report}");
-    assert!(report.recovery_ms.unwrap() < 2000, "{report}");
+    // Missed so far with four workers, by a little, and said in the README: friends beside the
+    // greatest flood keep less than 90 %.
+    let missed = |floor| workers == 4 && floor == Floor::Friends;
+    let failed = report.verdicts.iter().find(|v| !v.passed && !missed(v.floor));
+    assert!(failed.is_none(), "{failed:?} {report}");
     let friends = report.phases.iter().find(|phase| phase.name == "friends").unwrap();
     let kept = friends.honest.iter().all(|row| row.answered * 100 >= row.asked * 85);
     assert!(kept, "{report}");
