@@ -250,31 +250,3 @@ fn a_stranger_is_challenged_and_taken_once_it_is_proven() {
         assert_eq!(waiting(&mut scene.rig), before + 1);
     }
 }
-
-#[test]
-fn many_sockets_that_nobody_reads_leave_memory_to_others() {
-    for family in FAMILIES {
-        let mut rig = Rig::with_neighbor(&config(), ROUTER);
-        let frames = rig.pool.available().frames;
-        let unread: Vec<SocketId> =
-            (0..60).map(|n| open(&mut rig, 7000 + n, SocketSettings::new(Family::V6))).collect();
-        let read = open(&mut rig, 6000, SocketSettings::new(Family::V6));
-        for n in 0..120 {
-            for port in 7000..7060 {
-                rig.frame(&craft::from_peer(&craft::udp_to_port(family, port, &[7; 1000])));
-            }
-            rig.frame(&craft::from_peer(&craft::udp_to_port(family, 6000, b"question")));
-            let got = rig.sockets(|s| s.udp_recv(read, &mut [0; 100])).0;
-            assert!(got.is_ok(), "{family:?}, after {n} to each: {got:?}");
-            let free = rig.pool.available().frames;
-            assert!(free > frames / 5, "{free} of {frames} frames are free after {n}");
-        }
-        assert!(rig.stats().drops_in.of(DropReason::UdpSocketFull) > 5000);
-        // Each has its floor, and the memory comes home.
-        for id in unread {
-            assert!(rig.sockets(|s| s.udp_recv(id, &mut [0; 2000])).0.is_ok(), "{family:?}");
-            rig.sockets(|s| s.udp_close(id));
-        }
-        assert_eq!(rig.pool.available().frames, frames);
-    }
-}

@@ -175,8 +175,6 @@ pub const GROUP_SOURCES_MAX: usize = 16;
 pub const NDP_OPTIONS_MAX: usize = 64;
 /// Bytes that wait in one UDP socket, counted in true bytes: Linux's `rmem_default`.
 pub const UDP_RECEIVE_BYTES: usize = 212_992;
-/// True bytes that one UDP socket may hold however little of the pool is free: eight frames.
-pub const UDP_MEMORY_FLOOR: usize = 8 * (2048 + 128);
 /// Counters in a row of the sketch that tells light senders of a flooded UDP socket from others.
 pub const UDP_FAIR_CELLS: usize = 4096;
 /// Bytes of one UDP socket on their way out, counted in true bytes.

@@ -227,7 +227,6 @@ impl Stack {
         self.stats.counters.count(Counter::FloodwallRounds);
         self.answered.begin(cx.now);
         self.udp.begin(cx.now);
-        self.udp.look_at(cx.pool);
         let before = self.marks();
         // Before the first: whatever ends this loop, all have arrived.
         self.stats.fates.received += arrived.len() as u64;

@@ -191,11 +191,6 @@ impl<I: Intake> Udp<I> {
             return tally.drop(packet, DropReason::UdpNoPort);
         };
         let (used, limit) = (body.intake.charged(), body.intake.limit());
-        if used > self.allowed {
-            // Many sockets together are full.
-            self.refuse(index, Cause::Full);
-            return tally.drop(packet, DropReason::UdpSocketFull);
-        }
         if self.fair.is_pressed(used, limit) {
             let known = Known { is_answered, pool };
             match self.weigh(index, (input, header), &packet, known) {
@@ -355,7 +350,6 @@ impl<I: Intake> Udp<I> {
                 tally.full();
                 continue;
             };
-            let has_memory = body.intake.charged() <= self.allowed;
             let pressed = self.fair.is_pressed(body.intake.charged(), body.intake.limit());
             let has_share = !pressed || {
                 let known = Known { is_answered, pool };
@@ -364,7 +358,7 @@ impl<I: Intake> Udp<I> {
             let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
             let Some(body) = body else { continue };
             let offer = Offer { source: input.src_addr, now: self.now };
-            if has_share && has_memory && body.intake.reserve(&mut next, &offer) {
+            if has_share && body.intake.reserve(&mut next, &offer) {
                 body.intake.push(next);
                 self.ready.mark(index);
                 sockets += 1;

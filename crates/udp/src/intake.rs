@@ -7,11 +7,9 @@
 //!
 //! # Under flood
 //! Reachable by anyone. Bound: `UDP_RECEIVE_BYTES` true bytes a socket, and one datagram more
-//! where it was empty; of many sockets together, three quarters of the pool's frames
-//! (`Udp::look_at`: what a socket may hold shrinks with what is free). Worst work per refused
-//! datagram: two loads and a compare, before any byte of the payload is read. When full the
-//! newcomer is refused; what waits stays. Honest traffic to the same socket shares that fate, to
-//! other sockets nothing. Counter: `UdpRcvbufErrors`.
+//! where it was empty. Worst work per refused datagram: two loads and a compare, before any byte
+//! of the payload is read. When full the newcomer is refused; what waits stays. Honest traffic to
+//! the same socket shares that fate, to other sockets nothing. Counter: `UdpRcvbufErrors`.
 
 use core::net::IpAddr;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use floodwall_base::{Family, IfIndex, Instant, SecretRandom, Steering, WorkerId};
-use floodwall_packet::{HEADROOM, Pool, Rooms};
+use floodwall_packet::{Pool, Rooms};
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
@@ -25,7 +25,7 @@ use crate::id::{SocketClosed, SocketId};
 use crate::intake::{Intake, LocalIntake};
 use crate::ready::Ready;
 use crate::settings::{SocketSettings, UdpConfig};
-use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX, UDP_MEMORY_FLOOR};
+use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
 
 /// All sockets of one stack.
 ///
@@ -51,8 +51,6 @@ pub struct Udp<I: Intake = LocalIntake> {
     pub(crate) tells: bool,
     /// When this round began.
     pub(crate) now: Instant,
-    /// True bytes that one socket may hold and still take more, as free as the pool is.
-    pub(crate) allowed: u64,
     pub(crate) free: Vec<u32>,
     /// Places that all shards share, for whoever allots them.
     pub(crate) shared_free: Vec<u32>,
@@ -220,7 +218,6 @@ impl<I: Intake> Udp<I> {
             refusing: Ready::new(all),
             tells: false,
             now: Instant::ORIGIN,
-            allowed: u64::MAX,
             demux: Demux::new(all, random),
             sockets: Vec::with_capacity(all),
             ready: Ready::new(all),
@@ -577,16 +574,6 @@ impl<I: Intake> Udp<I> {
     pub const fn begin(&mut self, now: Instant) {
         self.now = now;
         self.fair.begin(now);
-    }
-
-    /// Looks at what is free: of the frames but a quarter, which are for packets that arrive, one
-    /// socket may hold half as much as is free, and `UDP_MEMORY_FLOOR` always. Once a round.
-    #[inline]
-    pub fn look_at(&mut self, pool: &Pool) {
-        let frame = (pool.frame_capacity() + HEADROOM) as u64;
-        let free =
-            (pool.available().frames as u64 * frame).saturating_sub(pool.frames_true_bytes() / 4);
-        self.allowed = (free / 2).max(UDP_MEMORY_FLOOR as u64);
     }
 
     /// True bytes of the socket that are on their way out.
