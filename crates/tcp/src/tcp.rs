@@ -295,11 +295,12 @@ impl<H: HalfOpen> Tcp<H> {
     pub(crate) fn settle(&mut self, index: u32, now: Instant) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
-        self.grew |= self.memory.note(index, connection.held(), now);
+        // Of what has ended only a program's part is left, which lets go of it.
+        let held = if connection.state() == State::Closed { 0 } else { connection.held() };
+        self.grew |= self.memory.note(index, held, now);
         if connection.state() == State::Closed {
             connection.ahead.clear(&mut self.runs);
             connection.recovery.clear(&mut self.records);
-            self.memory.note(index, connection.held(), now);
         }
         if connection.is_over() {
             return self.vacate(index);

@@ -10,7 +10,7 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use floodwall_base::{Counter, limits};
+use floodwall_base::{Counter, Instant, limits};
 use floodwall_packet::PacketList;
 use floodwall_sync::mailbox::Bits;
 use floodwall_tcp::{ConnectionId, Keepalive, RecvError, Settings};
@@ -86,10 +86,7 @@ impl Stack {
                 local.charged = local.charged.saturating_add(paid);
             }
             apply_options(&mut tcp.set, id, local, slot, cx.now);
-            let consumed = slot.consumed.swap(0, Ordering::AcqRel);
-            if consumed > 0 {
-                let _ = tcp.set.consumed(id, consumed, cx.now);
-            }
+            take_back(&mut tcp.set, id, slot, cx.now);
             let is_ended = bits.has(Bits::FIN) && !bits.has(Bits::DROPPED);
             if is_ended {
                 let _ = tcp.set.shutdown_write(id, cx.now);
@@ -99,7 +96,7 @@ impl Stack {
             return self.let_go(cx, remote, index, slot, bits);
         }
         if let Some(id) = id {
-            self.tell_program(remote, id, index);
+            self.tell_program(remote, id, index, cx.now);
         }
     }
 
@@ -131,13 +128,19 @@ impl Stack {
         self.accept_for(cx, remote);
         while let Some((id, _)) = self.tcp.as_mut().and_then(|tcp| tcp.set.next_event(owner)) {
             if let Some(index) = remote.tcp.slot_of(id) {
-                self.tell_program(remote, id, index);
+                self.tell_program(remote, id, index, cx.now);
             }
         }
     }
 
     /// Tells a program all that is new of its connection.
-    fn tell_program(&mut self, remote: &mut RemoteShard, id: ConnectionId, index: u32) {
+    fn tell_program(
+        &mut self,
+        remote: &mut RemoteShard,
+        id: ConnectionId,
+        index: u32,
+        now: Instant,
+    ) {
         let shared = Arc::clone(&remote.shared);
         let RemoteShard { tcp: part, wakes, .. } = remote;
         let (Some(slot), Some(local)) = (shared.tcp.slot(index), part.local(index)) else { return };
@@ -166,6 +169,7 @@ impl Stack {
             (wake_writer, ended) = (true, true);
         }
         let (mut chunks, mut bits) = (PacketList::new(), Bits::NONE);
+        take_back(&mut tcp.set, id, slot, now);
         if !local.told {
             bits = match tcp.set.hand_out(id, &mut chunks, local.receive / 2) {
                 Ok(false) => Bits::NONE,
@@ -202,7 +206,7 @@ impl Stack {
                     break;
                 };
                 let Some(index) = self.tie(remote, id, &settings) else { break };
-                self.tell_program(remote, id, index);
+                self.tell_program(remote, id, index, cx.now);
                 let slot = remote.shared.tcp.slot(index);
                 let link = slot.map(|slot| &slot.accept_link);
                 let group = listening.group.load(Ordering::Relaxed);
@@ -351,12 +355,20 @@ impl Stack {
     }
 }
 
+/// What the program has read since is not held any more: the window may open.
+fn take_back(tcp: &mut floodwall_tcp::Tcp, id: ConnectionId, slot: &TcpSlot, now: Instant) {
+    let consumed = slot.consumed.swap(0, Ordering::AcqRel);
+    if consumed > 0 {
+        let _ = tcp.consumed(id, consumed, now);
+    }
+}
+
 fn apply_options(
     tcp: &mut floodwall_tcp::Tcp,
     id: ConnectionId,
     local: &mut TcpLocal,
     slot: &TcpSlot,
-    now: floodwall_base::Instant,
+    now: Instant,
 ) {
     let wanted = Options::from_word(slot.options.load(Ordering::Acquire));
     let before = core::mem::replace(&mut local.options, wanted);

@@ -48,8 +48,10 @@ pub struct TcpHandle {
 #[derive(Default)]
 struct ReadHalf {
     list: PacketList,
-    /// True bytes that the worker has not been told of.
+    /// True bytes that this call has read.
     consumed: u32,
+    /// True bytes read since the worker was called for them.
+    uncalled: u32,
 }
 
 /// What the read half finds.
@@ -174,31 +176,36 @@ impl TcpHandle {
     #[inline]
     fn read_by<R>(&self, end: R, read: impl FnOnce(&mut ReadHalf) -> R) -> Option<io::Result<R>> {
         let slot = self.slot()?;
-        let (done, told) = {
+        let (done, consumed, calls) = {
             let mut half = lock(&self.read);
             match Self::news(slot, &mut half.list)? {
                 News::Data => {
                     let done = read(&mut half);
-                    // Whoever waits for the window is told in steps.
-                    let step = (self.facts.receive_bytes / 4).max(1);
-                    let told = if half.consumed >= step { half.consumed } else { 0 };
-                    half.consumed -= told;
-                    (Ok(done), told)
+                    let consumed = core::mem::take(&mut half.consumed);
+                    half.uncalled = half.uncalled.saturating_add(consumed);
+                    // Who waits for the window is called in steps; who comes by finds the sum.
+                    let calls = half.uncalled >= (self.facts.receive_bytes / 4).max(1);
+                    if calls {
+                        half.uncalled = 0;
+                    }
+                    (Ok(done), consumed, calls)
                 }
-                News::End => (Ok(end), 0),
+                News::End => (Ok(end), 0, false),
                 News::Failed(errno) => {
                     // Another thread, writing, may have taken it meanwhile.
                     let taken = (errno != Errno::STOPPED).then(|| self.pending_error());
                     match taken {
-                        Some(None) => (Ok(end), 0),
-                        Some(Some(errno)) => (Err(errno.into_io()), 0),
-                        None => (Err(errno.into_io()), 0),
+                        Some(None) => (Ok(end), 0, false),
+                        Some(Some(errno)) => (Err(errno.into_io()), 0, false),
+                        None => (Err(errno.into_io()), 0, false),
                     }
                 }
             }
         };
-        if told > 0 {
-            slot.consumed.fetch_add(told, Ordering::AcqRel);
+        if consumed > 0 {
+            slot.consumed.fetch_add(consumed, Ordering::AcqRel);
+        }
+        if calls {
             self.call();
         }
         Some(done)
