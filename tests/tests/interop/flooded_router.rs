@@ -23,7 +23,7 @@ use crate::binary::floodwall;
 use crate::client::Echo;
 use crate::command::{Process, ip, run, shown_by_ip};
 use crate::instance::{Folder, assert_lawful};
-use crate::namespace::{inside, is_deep, pause, set, skip, tell, until};
+use crate::namespace::{inside_alone, is_deep, pause, set, skip, tell, until};
 use crate::site::{ETH, Host};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -386,7 +386,7 @@ fn stands(routers: &[Router]) -> Option<Vec<Stand>> {
 const SHORT_RATE: u64 = 10_000;
 
 fn short(flood: Flood) {
-    inside(move || {
+    inside_alone(move || {
         let Some(stands) = stands(&[Router::Kernel, Router::Ours("packet")]) else { return };
         for four in [true, false] {
             let length = Duration::from_secs(1);
@@ -414,7 +414,7 @@ fn a_thousand_flows_pass_beside_random_destinations_on_its_link() {
 /// --release -p floodwall-tests --test interop -- where_the_kernel_loses_a_third --nocapture`.
 #[test]
 fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {
-    inside(|| {
+    inside_alone(|| {
         if !is_deep() {
             return skip("it lasts minutes; FLOODWALL_DEEP=1 runs it");
         }

@@ -5,6 +5,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the kernel is waited for in real time")]
 
+use std::sync::{PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,23 @@ use rustix::thread::UnshareFlags;
 
 use crate::command::ip;
 
+/// Held by tests that others may run beside; whoever has it alone takes the machine for itself.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// As [`inside`], while no other test runs: for one that takes both cores, or holds up the kernel's
+/// own configuration of networks with thousands of entries.
+pub(crate) fn inside_alone(test: impl FnOnce() + Send + 'static) {
+    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    in_namespace(test);
+}
+
 /// Runs `test` on a thread with its own network namespace, or prints why not.
 pub(crate) fn inside(test: impl FnOnce() + Send + 'static) {
+    let _beside = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    in_namespace(test);
+}
+
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if std::env::var_os("FLOODWALL_APART").is_some_and(|apart| apart == "interop") {
         return skip("a step of its own runs it, with more at a time");
     }
