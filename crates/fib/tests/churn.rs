@@ -15,20 +15,21 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "changes are paced, and judged by processor time")]
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+mod table;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{self, Duration};
 
-use floodwall_base::{Address, HashKey, IfIndex, Instant, Prefix, PublicRandom};
+use floodwall_base::{HashKey, Instant, PublicRandom};
 use floodwall_fib::lpm::Family;
 use floodwall_fib::{Fib, FibConfig, FibReader, Found, Route, Selector};
 use floodwall_sync::qsbr::{Domain, Moment, Reader};
 use ip_network_table_deps_treebitmap::IpLookupTable;
 use ip_network_table_deps_treebitmap::address::Address as RivalAddress;
 
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/bgp/prefixes.txt.gz");
+use table::{is_deep, routes};
+
 const NOW: Instant = Instant::ORIGIN;
 /// What no call may take, of processor time.
 const LONG: Duration = Duration::from_micros(100);
@@ -45,8 +46,7 @@ struct Size {
 }
 
 fn size() -> Size {
-    let is_deep = std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0");
-    match is_deep {
+    match is_deep() {
         true => Size { every: 1, addrs: 1 << 18, changes: 30_000, is_judged: true },
         false => Size { every: 64, addrs: 1 << 12, changes: 1000, is_judged: false },
     }
@@ -61,21 +61,6 @@ fn worked<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     let begin = processor_time();
     let made = what();
     (made, processor_time() - begin)
-}
-
-fn routes<A: Address>(every: usize) -> Vec<Route<A>> {
-    let lines = BufReader::new(flate2::read::GzDecoder::new(File::open(TABLE).unwrap())).lines();
-    let mut found = Vec::new();
-    for (n, line) in lines.step_by(every).enumerate() {
-        let line = line.unwrap();
-        let Some((addr, len)) = line.trim().split_once('/') else { continue };
-        let Some(addr) = A::from_ip(addr.parse::<IpAddr>().unwrap()) else { continue };
-        let prefix = Prefix::new(addr, len.parse().unwrap()).unwrap();
-        let way = n % 251 + 1;
-        let gateway = A::from_bits_aligned((way as u128) << 97);
-        found.push(Route::via(prefix, IfIndex((way % 60) as u16 + 1), gateway));
-    }
-    found
 }
 
 /// Whether a route is one of those that come and go.

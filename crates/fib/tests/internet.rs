@@ -8,39 +8,20 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failing test may panic")]
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+mod table;
 
-use floodwall_base::{Address, HashKey, IfIndex, Instant, Prefix, PublicRandom};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{HashKey, Instant, PublicRandom};
 use floodwall_fib::lpm::Family;
 use floodwall_fib::{Dump, Fib, FibConfig, Route, RouteError, Selector};
 use floodwall_sync::qsbr::Domain;
 use ip_network_table_deps_treebitmap::IpLookupTable;
 use ip_network_table_deps_treebitmap::address::Address as RivalAddress;
 
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/bgp/prefixes.txt.gz");
+use table::{is_deep, routes};
+
 const NOW: Instant = Instant::ORIGIN;
-
-fn is_deep() -> bool {
-    std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0")
-}
-
-/// The routes of one family, of every so many lines one.
-fn routes<A: Address>(every: usize) -> Vec<Route<A>> {
-    let lines = BufReader::new(flate2::read::GzDecoder::new(File::open(TABLE).unwrap())).lines();
-    let mut found = Vec::new();
-    for (n, line) in lines.step_by(every).enumerate() {
-        let line = line.unwrap();
-        let Some((addr, len)) = line.trim().split_once('/') else { continue };
-        let Some(addr) = A::from_ip(addr.parse::<IpAddr>().unwrap()) else { continue };
-        let prefix = Prefix::new(addr, len.parse().unwrap()).unwrap();
-        let way = n % 251 + 1;
-        let gateway = A::from_bits_aligned((way as u128) << 97);
-        found.push(Route::via(prefix, IfIndex((way % 60) as u16 + 1), gateway));
-    }
-    found
-}
 
 /// Through the reader in bursts and through the writer one by one: what the other crate says.
 fn agrees<A: Family + RivalAddress>(
