@@ -204,18 +204,30 @@ impl Slot {
         sum & (u64::MAX >> 1)
     }
 
-    /// Adds `bytes` from the home's worker or from elsewhere.
+    /// Adds `bytes` where they fit, from the home's worker, and says what then still fits. It looks
+    /// first, so that nobody ever sees more than the limit in its word.
     #[inline]
-    fn add(&self, mine: bool, bytes: u32) {
-        if mine {
-            let now = self.local.load(Ordering::Relaxed).wrapping_add(u64::from(bytes));
-            self.local.store(now, Ordering::Relaxed);
-        } else {
-            self.elsewhere.fetch_add(2 * u64::from(bytes), Ordering::Release);
-        }
+    fn charge_here(&self, bytes: u32) -> Option<u64> {
+        let would = self.used() + u64::from(bytes);
+        let left = self.limit.load(Ordering::Relaxed).checked_sub(would)?;
+        let now = self.local.load(Ordering::Relaxed).wrapping_add(u64::from(bytes));
+        self.local.store(now, Ordering::Relaxed);
+        Some(left)
     }
 
-    /// The inverse of [`Slot::add`]. The caller's charge keeps the words alive until it is
+    /// From elsewhere any number of threads may do so at once: each adds, looks at the sum that it
+    /// made, and takes its own back where that is too much.
+    #[cold]
+    fn charge_elsewhere(&self, bytes: u32) -> Result<(), AccountFull> {
+        self.elsewhere.fetch_add(2 * u64::from(bytes), Ordering::Release);
+        if self.used() <= self.limit.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.release_elsewhere(bytes);
+        Err(AccountFull)
+    }
+
+    /// Releases `bytes`, from the home's worker or from elsewhere. The caller's charge keeps the words alive until it is
     /// released; on the home's thread, whoever else lets go of them is on that thread too, or the
     /// bit shows an open account.
     #[inline]
@@ -345,25 +357,21 @@ impl Account {
     /// Charges `bytes`; refuses where the limit would be passed.
     #[inline]
     pub(crate) fn charge(&self, bytes: u32) -> Result<(), AccountFull> {
-        let (slot, mine) = (self.slot(), self.is_mine());
-        slot.add(mine, bytes);
-        let left = slot.limit.load(Ordering::Relaxed).checked_sub(slot.used());
+        let slot = self.slot();
+        if !self.is_mine() {
+            return slot.charge_elsewhere(bytes);
+        }
+        let left = slot.charge_here(bytes);
         if left.is_some_and(|left| left >= u64::from(slot.watch().frame)) {
             return Ok(());
         }
-        self.charge_last(mine, bytes, left.is_some())
+        self.told_charge(left.is_some())
     }
 
     /// Where no frame would fit after this charge, or this one does not.
     #[cold]
-    fn charge_last(&self, mine: bool, bytes: u32, fits: bool) -> Result<(), AccountFull> {
-        let slot = self.slot();
-        if !fits {
-            slot.release(mine, bytes);
-        }
-        if mine {
-            slot.tell();
-        }
+    fn told_charge(&self, fits: bool) -> Result<(), AccountFull> {
+        self.slot().tell();
         if fits { Ok(()) } else { Err(AccountFull) }
     }
 
@@ -417,13 +425,29 @@ mod model {
 
     use super::*;
 
+    fn limited(limit: u64) -> Slot {
+        Slot { limit: AtomicU64::new(limit), ..Slot::default() }
+    }
+
+    #[test]
+    fn a_refused_charge_is_seen_by_nobody() {
+        loom::model(|| {
+            let slot = Arc::new(limited(10));
+            slot.charge_here(10);
+            let other = Arc::clone(&slot);
+            let there = thread::spawn(move || assert_eq!(other.used(), 10, "beyond its limit"));
+            assert_eq!(slot.charge_here(10), None);
+            there.join().unwrap();
+        });
+    }
+
     #[test]
     fn the_sum_never_wraps_for_a_third_thread() {
         loom::model(|| {
-            let slot = Arc::new(Slot::default());
+            let slot = Arc::new(limited(10));
             let worker = Arc::clone(&slot);
             let packet = thread::spawn(move || {
-                worker.add(true, 10);
+                worker.charge_here(10);
                 // The packet changes threads, and dies there.
                 let there = thread::spawn(move || worker.release(false, 10));
                 there.join().unwrap();
@@ -437,8 +461,8 @@ mod model {
     #[test]
     fn who_sees_the_last_release_may_free_the_words() {
         loom::model(|| {
-            let slot = Arc::new((Slot::default(), UnsafeCell::new(())));
-            slot.0.add(true, 10);
+            let slot = Arc::new((limited(10), UnsafeCell::new(())));
+            slot.0.charge_here(10);
             let other = Arc::clone(&slot);
             let there = thread::spawn(move || {
                 other.1.with(|_| ());
@@ -454,7 +478,7 @@ mod model {
     /// An account with room for two packets of ten bytes that is watched, and one for a third.
     fn watched() -> (Arc<Slot>, std::sync::Arc<Rooms>) {
         let rooms = Rooms::new(1);
-        let slot = Slot { limit: AtomicU64::new(20), ..Slot::default() };
+        let slot = limited(20);
         // SAFETY: nobody else has it yet.
         unsafe {
             *slot.watch.get() =
@@ -467,10 +491,10 @@ mod model {
     fn no_release_stays_behind_a_word_that_says_full() {
         loom::model(|| {
             let (slot, rooms) = watched();
-            slot.add(true, 10);
+            slot.charge_here(10);
             let other = Arc::clone(&slot);
             let there = thread::spawn(move || other.release(false, 10));
-            slot.add(true, 10);
+            slot.charge_here(10);
             slot.tell();
             there.join().unwrap();
             assert_eq!(rooms.of(0), Room::Frame);
@@ -483,7 +507,7 @@ mod model {
         model.preemption_bound = Some(3);
         model.check(|| {
             let (slot, rooms) = watched();
-            slot.add(true, 20);
+            slot.charge_here(20);
             slot.tell();
             assert_eq!(rooms.of(0), Room::Nothing);
             let others = [(); 2].map(|()| {
