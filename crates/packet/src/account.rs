@@ -227,9 +227,9 @@ impl Slot {
         Err(AccountFull)
     }
 
-    /// Releases `bytes`, from the home's worker or from elsewhere. The caller's charge keeps the words alive until it is
-    /// released; on the home's thread, whoever else lets go of them is on that thread too, or the
-    /// bit shows an open account.
+    /// Releases `bytes`, from the home's worker or from elsewhere. The caller's charge keeps the
+    /// words alive until it is released; on the home's thread, whoever else lets go of them is on
+    /// that thread too, or the bit shows an open account.
     #[inline]
     fn release(&self, mine: bool, bytes: u32) {
         if mine {
