@@ -11,10 +11,11 @@
 
 use core::marker::PhantomData;
 use core::ptr;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, dealloc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use floodwall_sync::allocate;
 use thiserror::Error;
 
 use crate::account::Account;
@@ -147,14 +148,12 @@ impl Region {
         ];
         let (count, descriptor_bytes, bytes) =
             sizes(&parts).ok_or(PoolError::NoMemory(usize::MAX))?;
-        let (memory, memory_layout) = allocate::<u8>(bytes, PAGE)?;
+        let (memory, memory_layout) = zeroed::<u8>(bytes, PAGE)?;
         let (descriptors, descriptor_layout) =
-            allocate::<Descriptor>(descriptor_bytes, align_of::<Descriptor>()).inspect_err(
-                |_| {
-                    // SAFETY: allocated above with this very layout, and nobody has seen it.
-                    unsafe { dealloc(memory.as_ptr(), memory_layout) };
-                },
-            )?;
+            zeroed::<Descriptor>(descriptor_bytes, align_of::<Descriptor>()).inspect_err(|_| {
+                // SAFETY: allocated above with this very layout, and nobody has seen it.
+                unsafe { dealloc(memory.as_ptr(), memory_layout) };
+            })?;
         let mut region = Self {
             descriptors,
             descriptor_layout,
@@ -293,12 +292,11 @@ fn sizes(parts: &[Part]) -> Option<(usize, usize, usize)> {
 }
 
 /// Zeroed memory: touched once, so that no page fault waits behind the first packet.
-fn allocate<T>(bytes: usize, align: usize) -> Result<(ptr::NonNull<T>, Layout), PoolError> {
-    let size = bytes.max(1);
-    let layout = Layout::from_size_align(size, align).map_err(|_| PoolError::NoMemory(bytes))?;
-    // SAFETY: the size is not zero.
-    let memory = unsafe { alloc_zeroed(layout) };
-    Ok((ptr::NonNull::new(memory.cast()).ok_or(PoolError::NoMemory(bytes))?, layout))
+fn zeroed<T>(bytes: usize, align: usize) -> Result<(ptr::NonNull<T>, Layout), PoolError> {
+    let (memory, layout) = allocate(bytes, align).ok_or(PoolError::NoMemory(bytes))?;
+    // SAFETY: it is ours, and as long as its layout says.
+    unsafe { memory.write_bytes(0, layout.size()) };
+    Ok((memory.cast(), layout))
 }
 
 impl Drop for Region {

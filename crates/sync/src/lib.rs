@@ -17,6 +17,7 @@
 //! | [`Per`] | nobody: one value each, on lines of its own |
 //! | [`prefetch()`] | nobody: a line is asked for before it is read |
 //! | [`zeroed()`] | nobody: an array of atomics takes its memory when it is touched |
+//! | [`Broad`] | nobody: large tables on large pages |
 //! | [`lock`] | nobody on the packets' path: `std`'s locks, visible to sanitizers |
 //! | [`BitInstructions`] | nobody: work is compiled for them too |
 //!
@@ -49,6 +50,7 @@
 
 mod alarm;
 mod bit_instructions;
+mod broad;
 mod cache_padded;
 mod credit;
 mod doorbell;
@@ -69,6 +71,7 @@ mod zeroed;
 
 pub use alarm::Alarm;
 pub use bit_instructions::BitInstructions;
+pub use broad::{Broad, allocate};
 pub use cache_padded::CachePadded;
 pub use credit::Credit;
 pub use doorbell::{Doorbell, Ring, Rung, Stopped};

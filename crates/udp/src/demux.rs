@@ -27,6 +27,7 @@ mod tests;
 
 use floodwall_base::SecretRandom;
 use floodwall_base::limits::UDP_GROUP_SOCKETS_MAX;
+use floodwall_sync::Broad;
 
 pub(crate) use burst::{Seek, Sight};
 use hash::TupleHash;
@@ -65,7 +66,7 @@ pub(crate) struct Demux {
     ports: Box<[u32; PORTS]>,
     /// Those that are not 0.
     heard: Heard,
-    keys: Vec<Key>,
+    keys: Broad<Key>,
     shared: Vec<Port>,
     shared_free: Vec<u32>,
     flows: KeyTable,
@@ -92,7 +93,7 @@ impl Demux {
             // By way of a vector: no array of this size should lie on a stack.
             ports: vec![0; PORTS].try_into().unwrap_or_else(|_| Box::new([0; PORTS])),
             heard: Heard::default(),
-            keys: Vec::with_capacity(sockets_max),
+            keys: Broad::with_capacity(sockets_max),
             shared: Vec::with_capacity(sockets_max / 2),
             shared_free: Vec::with_capacity(sockets_max / 2),
             flows: KeyTable::new(sockets_max),

@@ -13,7 +13,7 @@
 //! [`PROBES_MAX`]. At half load the chance that an insertion finds no room within them is below
 //! 10^-12, and then the bind fails: nothing is evicted.
 
-use floodwall_sync::prefetch;
+use floodwall_sync::{Broad, prefetch};
 
 /// Buckets that one key may be looked for in.
 const PROBES_MAX: usize = 16;
@@ -33,9 +33,9 @@ const EMPTY: Bucket = Bucket { tags: [0; SLOTS], sockets: [0; SLOTS], passed: 0 
 
 /// See the file's head.
 pub(crate) struct KeyTable {
-    buckets: Box<[Bucket]>,
+    buckets: Broad<Bucket>,
     /// Of each bucket: two bits for each tag in it, and for those that went past.
-    marks: Box<[u64]>,
+    marks: Broad<u64>,
     mask: usize,
 }
 
@@ -56,8 +56,8 @@ impl KeyTable {
     /// A table for `entries_max` entries at half load.
     pub(crate) fn new(entries_max: usize) -> Self {
         let buckets = (entries_max * 2).div_ceil(SLOTS).next_power_of_two();
-        let (marks, mask) = (vec![0; buckets].into_boxed_slice(), buckets - 1);
-        Self { buckets: vec![EMPTY; buckets].into_boxed_slice(), marks, mask }
+        let (marks, mask) = (Broad::filled(0, buckets), buckets - 1);
+        Self { buckets: Broad::filled(EMPTY, buckets), marks, mask }
     }
 
     /// The bits of a tag, out of those that do not choose the bucket.
