@@ -13,13 +13,14 @@
 //! Only our own answers fill the table, and nothing learns of it. Bound: `ANSWERED_PEERS` entries,
 //! allocated at the start; an IPv4 /24 or IPv6 /64 has at most `ANSWERED_PREFIX_MAX` of them. Worst
 //! work: one set of eight, in two cache lines. A newcomer displaces who has been silent for
-//! [`PEER_SILENCE`], else the oldest that was answered once only, never a friend; else it remains a
-//! stranger. What a flood from forged sources can do: each source that it uses at least twice
-//! becomes a friend, as nothing in UDP proves that it exists. Therefore friends of this kind get at
-//! most [`QUOTA`] places of a burst as soon as there are connected sockets, whose peers they thus
-//! cannot crowd out; and friends that came before keep their entries. Honest peers behind the same
-//! prefix, or in a full set, lose the preference and nothing else. No packet dies of it, so there
-//! is no counter.
+//! [`PEER_SILENCE`], else the oldest that was answered once only, else the friend that has been
+//! silent for longest, if for [`CROWDED_SILENCE`]; else it remains a stranger. What a flood from
+//! forged sources can do: each source that it uses at least twice becomes a friend, as nothing in
+//! UDP proves that it exists. Therefore friends of this kind get at most [`QUOTA`] places of a
+//! burst as soon as there are connected sockets, whose peers they thus cannot crowd out; and
+//! friends that came before and go on talking keep their entries. Honest newcomers behind the same
+//! prefix, or in a set that is full, get no preference for as long as the flood goes on and
+//! [`CROWDED_SILENCE`] more, and lose nothing else. No packet dies of it, so there is no counter.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -37,6 +38,9 @@ use crate::tx::Path;
 
 /// How long a peer may be silent, or we, before it is a stranger again.
 const PEER_SILENCE: Duration = Duration::from_secs(30);
+/// The same where a newcomer finds a set full of friends: whoever once sent twice and went, as all
+/// sources of a flood do in the end, shall not keep others out for longer.
+const CROWDED_SILENCE: Duration = Duration::from_secs(8);
 /// Places in a burst that friends of this kind have at most where there are connected sockets.
 pub(crate) const QUOTA: usize = BURST_MAX / 4;
 /// Entries of one set.
@@ -228,16 +232,19 @@ impl Answered {
 
 impl Set {
     /// A place for a newcomer: a free one or one of somebody long silent, else that of the oldest
-    /// who is no friend.
+    /// who is no friend, else that of a friend whom the others have outlasted.
     fn room(&self, now: u32) -> Option<usize> {
-        let age = |way: usize| self.sent_at.get(way).map_or(0, |sent| now.wrapping_sub(*sent));
+        let sent_at = |way: usize| self.sent_at.get(way).copied().unwrap_or(now);
         let is_free = |way: &usize| {
-            self.prints.get(*way) == Some(&0)
-                || self.sent_at.get(*way).is_some_and(|sent| !is_fresh(*sent, now))
+            self.prints.get(*way) == Some(&0) || !is_within(PEER_SILENCE, sent_at(*way), now)
         };
-        (0..WAYS).find(is_free).or_else(|| {
-            (0..WAYS).filter(|way| self.friends >> way & 1 == 0).max_by_key(|way| age(*way))
-        })
+        let oldest = |friends: u8| {
+            (0..WAYS)
+                .filter(|way| self.friends >> way & 1 == friends)
+                .max_by_key(|way| now.wrapping_sub(sent_at(*way)))
+        };
+        let outlasted = |way: &usize| !is_within(CROWDED_SILENCE, sent_at(*way), now);
+        (0..WAYS).find(is_free).or_else(|| oldest(0)).or_else(|| oldest(1).filter(outlasted))
     }
 }
 
@@ -266,11 +273,15 @@ const fn ticks(now: Instant) -> u32 {
 
 #[inline(always)]
 const fn is_fresh(sent_at: u32, now: u32) -> bool {
-    const SILENCE: u32 = (PEER_SILENCE.as_nanos() as u64 >> TICK_BITS) as u32;
+    is_within(PEER_SILENCE, sent_at, now)
+}
+
+#[inline(always)]
+const fn is_within(silence: Duration, sent_at: u32, now: u32) -> bool {
     // What was sent by a slice of timed work may be later than the last round.
     const AHEAD: u32 = 1 << 16;
     let age = now.wrapping_sub(sent_at);
-    age <= SILENCE || age > u32::MAX - AHEAD
+    age <= (silence.as_nanos() as u64 >> TICK_BITS) as u32 || age > u32::MAX - AHEAD
 }
 
 impl Stack {
@@ -407,6 +418,33 @@ mod tests {
             }
             let (used, friendly) = table.count();
             assert!(used <= ANSWERED_PREFIX_MAX && friendly > 8, "{used} {friendly}");
+        }
+    }
+
+    #[test]
+    fn friends_who_went_make_room_for_newcomers_and_those_who_stay_do_not() {
+        for of_one_prefix in
+            [(|n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16)) as fn(u32) -> Peer, |n| {
+                v6(0x2001_0db8_0000_0001, u64::from(n) * 7919, 9)
+            }]
+        {
+            let mut table = table();
+            let stays = of_one_prefix(0);
+            for n in 0..2000 {
+                // Back to back: nobody comes between.
+                table.note(&of_one_prefix(n), at(u64::from(2 * n)));
+                table.note(&of_one_prefix(n), at(u64::from(2 * n) + 1));
+            }
+            assert_eq!(table.count(), (ANSWERED_PREFIX_MAX, ANSWERED_PREFIX_MAX));
+            for second in 4..12 {
+                table.note(&stays, at(1000 * second));
+                let newcomer = of_one_prefix(5000 + second as u32);
+                table.note(&newcomer, at(1000 * second + 1));
+                table.note(&newcomer, at(1000 * second + 2));
+                let is_let_in = is_friend(&mut table, &newcomer, at(1000 * second + 3));
+                assert_eq!(is_let_in, second > 8, "after {second} s");
+                assert!(is_friend(&mut table, &stays, at(1000 * second + 3)));
+            }
         }
     }
 
