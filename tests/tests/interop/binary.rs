@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use crate::namespace::skip;
 
@@ -32,14 +33,32 @@ fn find() -> Result<PathBuf, String> {
     if path.exists() { Ok(path) } else { Err(format!("there is no {}", path.display())) }
 }
 
-/// Whether it is there and no source that it was made of is newer.
+/// Whether it is there and nothing that it may be made of is newer. Cargo's own list stands beside
+/// it only where the command itself was asked for.
 fn is_fresh(path: &Path) -> bool {
-    let changed = |path: &Path| std::fs::metadata(path).and_then(|it| it.modified());
-    let Ok(built) = changed(path) else { return false };
-    // Cargo's list of what a command was built from, in make's words.
-    let Ok(list) = std::fs::read_to_string(path.with_extension("d")) else { return false };
-    let sources = list.split_once(": ").map_or("", |(_, sources)| sources);
-    sources.split_whitespace().all(|source| changed(Path::new(source)).is_ok_and(|at| at <= built))
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    changed(path).zip(workspace).is_some_and(|(built, workspace)| {
+        ["crates", "lab", "Cargo.lock", "Cargo.toml"]
+            .iter()
+            .all(|part| newest(&workspace.join(part)).is_some_and(|at| at <= built))
+    })
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|it| it.modified()).ok()
+}
+
+/// When the youngest source, manifest or table in a folder, or this file, was written.
+fn newest(path: &Path) -> Option<SystemTime> {
+    let Ok(folder) = std::fs::read_dir(path) else { return changed(path) };
+    let entries = folder.filter_map(|entry| Some(entry.ok()?.path()));
+    let matters = |path: &PathBuf| match path.extension() {
+        None => {
+            path.is_dir() && !["tests", "benches", "examples"].iter().any(|it| path.ends_with(it))
+        }
+        Some(kind) => kind == "rs" || kind == "toml" || kind == "txt",
+    };
+    entries.filter(matters).filter_map(|entry| newest(&entry)).max()
 }
 
 fn build(folder: &Path) -> Result<(), String> {
