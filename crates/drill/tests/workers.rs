@@ -17,14 +17,9 @@ fn run(workers: u16) -> Report {
 
 fn passes(workers: u16) {
     let report = run(workers);
-    // Missed so far with four workers, by a little, and said in the README: friends beside the
-    // greatest flood keep less than 90 %.
-    let missed = |floor| workers == 4 && floor == Floor::Friends;
-    let failed = report.verdicts.iter().find(|v| !v.passed && !missed(v.floor));
+    let failed = report.verdicts.iter().find(|v| !v.passed);
     assert!(failed.is_none(), "{failed:?} {report}");
-    let friends = report.phases.iter().find(|phase| phase.name == "friends").unwrap();
-    let kept = friends.friends.iter().all(|row| row.answered * 100 >= row.asked * 85);
-    assert!(kept, "{report}");
+    assert!(report.verdicts.iter().any(|v| v.floor == Floor::Friends), "{report}");
     assert_eq!(report.shards.len(), usize::from(workers));
     let text = report.to_string();
     for shard in &report.shards {

@@ -2,7 +2,8 @@
 //! connected sockets. ICMP messages about what was sent to them are believed (`exceptions.rs`).
 //!
 //! Written where a socket that is not connected sends along a path that it looks up (a socket that
-//! sends to one peer again and again does that every 100 ms), read by triage, and by sockets that
+//! sends to one friend again and again does that every 100 ms, to anybody else [`AGAIN`] after the
+//! last time), read by triage, and by sockets that
 //! fill up: their last eighth is for such peers (`udp/fair.rs`). Where the flow is another shard's,
 //! that one is told of a friend (`shards/notes.rs`). A peer is an address
 //! and port with our port, and for link-local addresses the link. It is a friend once we have sent
@@ -14,13 +15,15 @@
 //! allocated at the start; an IPv4 /24 or IPv6 /64 has at most `ANSWERED_PREFIX_MAX` of them. Worst
 //! work: one set of eight, in two cache lines. A newcomer displaces who has been silent for
 //! [`PEER_SILENCE`], else the oldest that was answered once only, else the friend that has been
-//! silent for longest, if for [`CROWDED_SILENCE`]; else it remains a stranger. What a flood from
-//! forged sources can do: each source that it uses at least twice becomes a friend, as nothing in
-//! UDP proves that it exists. Therefore friends of this kind get at most [`QUOTA`] places of a
-//! burst as soon as there are connected sockets, whose peers they thus cannot crowd out; and
-//! friends that came before and go on talking keep their entries. Honest newcomers behind the same
-//! prefix, or in a set that is full, get no preference for as long as the flood goes on and
-//! [`CROWDED_SILENCE`] more, and lose nothing else. No packet dies of it, so there is no counter.
+//! silent for longest, if for [`CROWDED_SILENCE`]. Where none has it is remembered beside them, one
+//! for each set; answered again, it takes the place of the longest silent of those friends that do
+//! not hold theirs, as the first [`HELD`] of a set do: else those who came first would shut out
+//! everybody behind their prefix who comes soon after. What a flood from forged sources can do:
+//! each source that it uses at least twice becomes a friend, as nothing in UDP proves that it
+//! exists. Therefore friends of this kind get at most [`QUOTA`] places of a burst as soon as there
+//! are connected sockets, whose peers they thus cannot crowd out; and half of a set's friends keep
+//! their entries as long as they go on talking. Honest peers behind the same prefix, or in a full
+//! set, lose the preference and nothing else. No packet dies of it, so there is no counter.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -45,10 +48,17 @@ const CROWDED_SILENCE: Duration = Duration::from_secs(8);
 pub(crate) const QUOTA: usize = BURST_MAX / 4;
 /// Entries of one set.
 const WAYS: usize = 8;
+/// Entries of a set whose friends keep them until they are silent.
+const HELD: usize = WAYS / 2;
+/// So many newcomers that find a set full of friends pass before the next is remembered instead of
+/// the last: so many returning ones at a time do not make each other forgotten.
+const PASSING: u8 = 4;
 /// Sets that one prefix may use.
 const SETS_OF_A_PREFIX: u32 = (ANSWERED_PREFIX_MAX / WAYS) as u32;
 /// Time is kept in steps of 2^16 ns, 66 us, which wrap after three days.
 const TICK_BITS: u32 = 16;
+/// After so long what is sent to a peer is sent to it again.
+pub(crate) const AGAIN: Duration = Duration::from_nanos(1 << TICK_BITS);
 /// Other shards are told of a friend once in 2^16 of these, 4.3 s: often within its silence.
 const TELL_BITS: u32 = 16;
 /// No other shard was told of it.
@@ -77,20 +87,43 @@ impl Place {
     pub(crate) const NOBODYS: Self = Self { set: 0, print: 0 };
 }
 
+/// What is known of a peer that we send to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Noted {
+    /// It is a friend by now.
+    pub(crate) is_friend: bool,
+    /// It is one of whom the owner of its flow was not told lately.
+    pub(crate) is_untold: bool,
+}
+
 /// The finger prints lie in the first cache line: a stranger costs one.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Set {
     /// 0 is a free place.
     prints: [u64; WAYS],
+    /// Who was answered once while all were friends; 0 is nobody.
+    newcomer: u64,
     sent_at: [u32; WAYS],
+    /// When that one was.
+    newcomer_at: u32,
     /// When the shard of the flow was told of it, where that is another.
     told: [u16; WAYS],
     /// Bits of those that were answered again.
     friends: u8,
+    /// How many others pass before the newcomer is forgotten.
+    passing: u8,
 }
 
-const EMPTY: Set = Set { prints: [0; WAYS], sent_at: [0; WAYS], told: [UNTOLD; WAYS], friends: 0 };
+const EMPTY: Set = Set {
+    prints: [0; WAYS],
+    newcomer: 0,
+    sent_at: [0; WAYS],
+    newcomer_at: 0,
+    told: [UNTOLD; WAYS],
+    friends: 0,
+    passing: 0,
+};
 const _: () = assert!(size_of::<Set>() == 128, "two cache lines");
 
 /// See the file's head.
@@ -169,9 +202,8 @@ impl Answered {
         self.is_friend(self.place(peer))
     }
 
-    /// We send to this peer. Whether it is a friend of whom the owner of its flow was not told
-    /// lately.
-    pub(crate) fn note(&mut self, peer: &Peer, now: Instant) -> bool {
+    /// We send to this peer.
+    pub(crate) fn note(&mut self, peer: &Peer, now: Instant) -> Noted {
         self.enter(peer, now, false)
     }
 
@@ -180,14 +212,23 @@ impl Answered {
         self.enter(peer, now, true);
     }
 
-    fn enter(&mut self, peer: &Peer, now: Instant, is_friend: bool) -> bool {
+    fn enter(&mut self, peer: &Peer, now: Instant, is_friend: bool) -> Noted {
         let (place, now) = (self.place(peer), ticks(now));
         let mask = self.sets.len() - 1;
-        let Some(set) = self.sets.get_mut(place.set as usize & mask) else { return false };
+        let Some(set) = self.sets.get_mut(place.set as usize & mask) else {
+            return Noted::default();
+        };
         let known = set.prints.iter().position(|print| *print == place.print);
-        let Some(way) = known.or_else(|| set.room(now)) else { return false };
+        let (way, is_friend) = match known.or_else(|| set.room(now)) {
+            Some(way) => (way, is_friend),
+            // Only who was answered again is given one.
+            None => match set.give_way(place.print, now, is_friend) {
+                Some(way) => (way, true),
+                None => return Noted::default(),
+            },
+        };
         let places = (set.prints.get_mut(way), set.sent_at.get_mut(way), set.told.get_mut(way));
-        let (Some(print), Some(sent_at), Some(told)) = places else { return false };
+        let (Some(print), Some(sent_at), Some(told)) = places else { return Noted::default() };
         let bit = 1 << way;
         if known.is_none() || !is_fresh(*sent_at, now) {
             set.friends &= !bit;
@@ -199,7 +240,10 @@ impl Answered {
             set.friends |= bit;
         }
         (*print, *sent_at) = (place.print, now);
-        set.friends & bit != 0 && *told != telling(now)
+        let is_friend = set.friends & bit != 0;
+        let noted = Noted { is_friend, is_untold: is_friend && *told != telling(now) };
+        set.settle(way, now);
+        noted
     }
 
     /// The owner of this peer's flow has been told of it.
@@ -231,20 +275,59 @@ impl Answered {
 }
 
 impl Set {
+    fn age(&self, way: usize, now: u32) -> u32 {
+        self.sent_at.get(way).map_or(0, |sent| now.wrapping_sub(*sent))
+    }
+
+    fn is_silent(&self, way: usize, now: u32) -> bool {
+        self.sent_at.get(way).is_some_and(|sent| !is_fresh(*sent, now))
+    }
+
     /// A place for a newcomer: a free one or one of somebody long silent, else that of the oldest
     /// who is no friend, else that of a friend whom the others have outlasted.
     fn room(&self, now: u32) -> Option<usize> {
-        let sent_at = |way: usize| self.sent_at.get(way).copied().unwrap_or(now);
-        let is_free = |way: &usize| {
-            self.prints.get(*way) == Some(&0) || !is_within(PEER_SILENCE, sent_at(*way), now)
-        };
+        let is_free = |way: &usize| self.prints.get(*way) == Some(&0) || self.is_silent(*way, now);
         let oldest = |friends: u8| {
-            (0..WAYS)
-                .filter(|way| self.friends >> way & 1 == friends)
-                .max_by_key(|way| now.wrapping_sub(sent_at(*way)))
+            let ways = (0..WAYS).filter(|way| self.friends >> way & 1 == friends);
+            ways.max_by_key(|way| self.age(*way, now))
         };
-        let outlasted = |way: &usize| !is_within(CROWDED_SILENCE, sent_at(*way), now);
+        let outlasted = |way: &usize| {
+            self.sent_at.get(*way).is_some_and(|sent| !is_within(CROWDED_SILENCE, *sent, now))
+        };
         (0..WAYS).find(is_free).or_else(|| oldest(0)).or_else(|| oldest(1).filter(outlasted))
+    }
+
+    /// A place for a newcomer among friends, that of the longest silent of those who do not hold
+    /// theirs, if it was answered again; else it is remembered, unless another is.
+    fn give_way(&mut self, print: u64, now: u32, is_friend: bool) -> Option<usize> {
+        let is_known = self.newcomer == print && is_fresh(self.newcomer_at, now);
+        if is_friend || is_known && self.newcomer_at != now {
+            if is_known {
+                self.newcomer = 0;
+            }
+            return (HELD..WAYS).max_by_key(|way| self.age(*way, now));
+        }
+        if !is_known && self.newcomer != 0 && self.passing > 0 {
+            self.passing -= 1;
+        } else {
+            (self.newcomer, self.newcomer_at, self.passing) = (print, now, PASSING);
+        }
+        None
+    }
+
+    /// A friend that does not hold its place changes it for one that no friend holds.
+    fn settle(&mut self, way: usize, now: u32) {
+        if way < HELD || self.friends >> way & 1 == 0 {
+            return;
+        }
+        let is_held = |way: &usize| self.friends >> way & 1 == 1 && !self.is_silent(*way, now);
+        if let Some(held) = (0..HELD).find(|way| !is_held(way)) {
+            self.prints.swap(way, held);
+            self.sent_at.swap(way, held);
+            self.told.swap(way, held);
+            let was = self.friends >> held & 1;
+            self.friends = self.friends & !(1 << way) | was << way | 1 << held;
+        }
     }
 }
 
@@ -286,29 +369,32 @@ const fn is_within(silence: Duration, sent_at: u32, now: u32) -> bool {
 
 impl Stack {
     /// A socket sends to `to` from an address of ours on a path that was looked up just now. Peers
-    /// of connected sockets are friends without this.
+    /// of connected sockets are friends without this. Whether it is somebody of whom nothing is to
+    /// be noted for a while.
     pub(crate) fn note_answered<A: Tables>(
         &mut self,
         id: SocketId,
         (to, from): (&SocketAddr, IpAddr),
         path: Path<A>,
         now: Instant,
-    ) {
-        let Path::Via { iface, .. } = path else { return };
+    ) -> bool {
+        let Path::Via { iface, .. } = path else { return true };
         if !matches!(self.udp.peer_addr(id), Ok(None)) {
-            return;
+            return true;
         }
-        let Ok(Some(local)) = self.udp.local_addr(id) else { return };
+        let Ok(Some(local)) = self.udp.local_addr(id) else { return true };
         // As their next datagram will be seen.
         let whose = Whose::new((to.ip(), to.port()), (local.ip(), local.port()), iface);
         let peer = peer_of(&whose, iface);
-        if self.answered.note(&peer, now) && self.steering.workers() > 1 {
+        let noted = self.answered.note(&peer, now);
+        if noted.is_untold && self.steering.workers() > 1 {
             let from = SocketAddr::new(from, local.port());
             let owner = self.steering.flow(from, *to, IpProtocol::UDP.0);
             if owner != self.worker {
                 self.tell_friend(owner, &peer, now);
             }
         }
+        noted.is_friend
     }
 }
 
@@ -441,8 +527,7 @@ mod tests {
                 let newcomer = of_one_prefix(5000 + second as u32);
                 table.note(&newcomer, at(1000 * second + 1));
                 table.note(&newcomer, at(1000 * second + 2));
-                let is_let_in = is_friend(&mut table, &newcomer, at(1000 * second + 3));
-                assert_eq!(is_let_in, second > 8, "after {second} s");
+                assert!(is_friend(&mut table, &newcomer, at(1000 * second + 3)), "{second} s");
                 assert!(is_friend(&mut table, &stays, at(1000 * second + 3)));
             }
         }
@@ -470,13 +555,13 @@ mod tests {
     fn of_a_friend_and_nobody_else_its_owner_is_told_once_in_a_while_as_long_as_it_is_answered() {
         for peer in [v4(0x0a00_0001, 99), v6(0x2001_0db8 << 32, 7, 99)] {
             let mut table = table();
-            assert!(!table.note(&peer, at(0)), "anyone can be answered once");
-            assert!(table.note(&peer, at(1)));
-            assert!(table.note(&peer, at(2)), "there was no room to tell");
+            assert!(!table.note(&peer, at(0)).is_untold, "anyone can be answered once");
+            assert!(table.note(&peer, at(1)).is_untold);
+            assert!(table.note(&peer, at(2)).is_untold, "there was no room to tell");
             table.told(&peer, at(2));
             let told: Vec<u64> = (3..20_000)
                 .filter(|ms| {
-                    let due = table.note(&peer, at(*ms));
+                    let due = table.note(&peer, at(*ms)).is_untold;
                     if due {
                         table.told(&peer, at(*ms));
                     }
@@ -484,13 +569,13 @@ mod tests {
                 })
                 .collect();
             assert!((3..=6).contains(&told.len()), "in 20 s, of 20,000 answers: {told:?}");
-            assert!(!table.note(&peer, at(60_000)), "it was silent: a stranger again");
-            assert!(table.note(&peer, at(60_001)));
+            assert!(!table.note(&peer, at(60_000)).is_untold, "it was silent: a stranger again");
+            assert!(table.note(&peer, at(60_001)).is_untold);
         }
     }
 
     #[test]
-    fn who_is_heard_of_is_a_friend_at_once_and_displaces_none() {
+    fn who_is_heard_of_is_a_friend_at_once_and_displaces_at_most_half() {
         for peer in [v4(0x0a00_0001, 99), v6(0x2001_0db8 << 32, 7, 99)] {
             let mut table = table();
             table.hear(&peer, at(0));
@@ -505,7 +590,65 @@ mod tests {
         let first: Vec<Peer> =
             (0..20_000).map(crowd).filter(|p| is_friend(&mut table, p, at(1))).collect();
         (20_000..40_000).for_each(|n| table.hear(&crowd(n), at(1)));
-        assert!(first.iter().all(|p| is_friend(&mut table, p, at(2))));
+        let kept = first.iter().filter(|p| is_friend(&mut table, p, at(2))).count();
+        assert!(kept * 2 >= first.len(), "{kept} of {}", first.len());
+    }
+
+    /// A peer of one prefix each.
+    const OF_ONE_PREFIX: [fn(u32) -> Peer; 2] = [
+        |n| v4(0x0a01_0200 + n % 256, (1000 + n / 256) as u16),
+        |n| v6(0x2001_0db8_0000_0001, n as u64 * 7919, 9),
+    ];
+
+    /// A table whose places for one prefix are all friends', and these; ends at 1000 ms.
+    fn full_of_friends(peer_of: fn(u32) -> Peer) -> (Answered, Vec<Peer>) {
+        let mut table = table();
+        for n in 0..200 {
+            table.note(&peer_of(n), at(u64::from(n) * 4));
+            table.note(&peer_of(n), at(u64::from(n) * 4 + 1));
+        }
+        assert_eq!(table.count(), (ANSWERED_PREFIX_MAX, ANSWERED_PREFIX_MAX));
+        let friends = (0..200).map(peer_of).filter(|p| is_friend(&mut table, p, at(1000)));
+        let friends: Vec<Peer> = friends.collect();
+        assert_eq!(friends.len(), ANSWERED_PREFIX_MAX);
+        (table, friends)
+    }
+
+    #[test]
+    fn who_comes_back_is_a_friend_soon_although_others_of_its_prefix_came_before() {
+        for peer_of in OF_ONE_PREFIX {
+            let (mut table, before) = full_of_friends(peer_of);
+            let late: Vec<Peer> = (1000..1004).map(peer_of).collect();
+            for answer in 0..10 {
+                for (n, peer) in (0..).zip(&late) {
+                    table.note(peer, at(1001 + answer * 4 + n));
+                }
+            }
+            assert!(late.iter().all(|p| is_friend(&mut table, p, at(1050))));
+            let kept = before.iter().filter(|p| is_friend(&mut table, p, at(1050))).count();
+            assert_eq!(kept, before.len() - late.len(), "one place each");
+        }
+    }
+
+    #[test]
+    fn sources_forged_in_a_full_prefix_displace_no_friend_and_if_used_again_half_of_them() {
+        for peer_of in OF_ONE_PREFIX {
+            let (mut table, before) = full_of_friends(peer_of);
+            let after = |ms: u64, n: u32| at(ms) + Duration::from_micros(u64::from(n) * 200);
+            for n in 0..10_000 {
+                table.note(&peer_of(10_000 + n), after(1000, n));
+            }
+            assert!(before.iter().all(|p| is_friend(&mut table, p, at(3000))));
+            let mut kept_after = |ms: u64| {
+                for n in 0..10_000 {
+                    table.note(&peer_of(30_000 + n), after(ms, n));
+                    table.note(&peer_of(30_000 + n), after(ms, n) + Duration::from_micros(100));
+                }
+                before.iter().filter(|p| is_friend(&mut table, p, at(ms + 2001))).count()
+            };
+            assert_eq!(kept_after(3000), ANSWERED_PREFIX_MAX / 2, "those who hold their places");
+            assert_eq!(kept_after(9000), 0, "not after eight seconds of silence");
+        }
     }
 
     #[test]

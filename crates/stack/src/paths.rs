@@ -2,8 +2,9 @@
 //!
 //! A resolved route (decision D14): an index and a generation instead of a reference. It serves
 //! while nothing has changed that could change the answer, and for [`LIFETIME`] at most, so that
-//! neighbour unreachability detection sees the traffic (RFC 4861 section 7.3.3). What is cached is
-//! the whole link and IP header; length and header checksum are patched.
+//! neighbour unreachability detection sees the traffic (RFC 4861 section 7.3.3); to a peer that is
+//! no friend yet for less, so that `answered.rs` sees it come back. What is cached is the whole
+//! link and IP header; length and header checksum are patched.
 //!
 //! # Under flood
 //! One entry a socket, allocated at the start: nothing a stranger sends adds one. A socket that
@@ -17,6 +18,8 @@ use floodwall_checksum::Sum;
 use floodwall_udp::{Front, Prepared, SocketId};
 use floodwall_wire::{ethernet, ipv4, ipv6};
 
+use crate::answered::AGAIN;
+
 /// How long an entry serves.
 const LIFETIME: Duration = Duration::from_millis(100);
 
@@ -27,6 +30,15 @@ pub(crate) struct Query {
     pub(crate) to: SocketAddr,
     pub(crate) from: Option<IpAddr>,
     pub(crate) zone: Option<IfIndex>,
+}
+
+/// What a socket sends, as far as its path's headers are to be remembered for the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending {
+    pub(crate) query: Query,
+    pub(crate) flow: Prepared,
+    /// Nobody wants to see the next datagram to this peer for a while.
+    pub(crate) is_settled: bool,
 }
 
 /// The answer.
@@ -113,6 +125,8 @@ pub(crate) struct Learnt {
     pub(crate) flow: Prepared,
     pub(crate) iface: IfIndex,
     pub(crate) mtu: u32,
+    /// As of [`Sending`].
+    pub(crate) is_settled: bool,
 }
 
 /// One entry a socket.
@@ -169,9 +183,10 @@ impl Paths {
         frame: &[u8],
         link_len: usize,
     ) {
-        let Learnt { v4, flow, iface, mtu } = path;
+        let Learnt { v4, flow, iface, mtu, is_settled } = path;
         let Some(headers) = Headers::of(frame, link_len, v4) else { return };
-        let (generation, until) = (self.generation, now + LIFETIME);
+        let until = now + if is_settled { LIFETIME } else { AGAIN };
+        let generation = self.generation;
         if let Some(entry) = self.entries.get_mut(query.id.index()) {
             *entry = Some(CachedPath { query, generation, until, flow, iface, mtu, headers });
         }

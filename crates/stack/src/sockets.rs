@@ -17,7 +17,7 @@ use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
 use crate::cx::Cx;
-use crate::paths::Query;
+use crate::paths::{Query, Sending};
 use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
 use crate::tx::{Outgoing, Path};
@@ -470,8 +470,9 @@ impl<'a> Sockets<'a> {
         match dst_addr.is_group() {
             true => stack.output_to_group(cx, id, outgoing, path),
             false => {
-                stack.note_answered(id, (&to, src_addr.to_ip()), path, cx.now);
-                stack.output_on(cx, outgoing, path, Some((query, flow)));
+                let is_settled = stack.note_answered(id, (&to, src_addr.to_ip()), path, cx.now);
+                let learn = Sending { query, flow, is_settled };
+                stack.output_on(cx, outgoing, path, Some(learn));
             }
         }
         Ok(())

@@ -11,12 +11,11 @@ use floodwall_fib::exceptions::FirstHop;
 use floodwall_ip::output::HeaderError;
 use floodwall_ip::{LinkMedium, Resolution, source_address};
 use floodwall_packet::{PacketBuf, PacketList};
-use floodwall_udp::Prepared;
 use floodwall_wire::{EtherType, EthernetFields, IpProtocol};
 
 use crate::cut;
 use crate::cx::Cx;
-use crate::paths::{Learnt, Query};
+use crate::paths::{Learnt, Query, Sending};
 use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
 
@@ -202,7 +201,7 @@ impl Stack {
         cx: &mut Cx<'_>,
         outgoing: Outgoing<A>,
         path: Path<A>,
-        query: Option<(Query, Prepared)>,
+        sending: Option<Sending>,
     ) {
         let Outgoing { packet, ends, protocol, hop_limit, .. } = outgoing;
         let len = packet.len() + A::HEADER_LEN;
@@ -216,7 +215,7 @@ impl Stack {
                 return self.die_out::<A>(packet, DropReason::PacketTooBig);
             }
         };
-        self.send_headed(cx, packet, path, query);
+        self.send_headed(cx, packet, path, sending);
     }
 
     /// Sends a packet that has its IP header.
@@ -225,7 +224,7 @@ impl Stack {
         cx: &mut Cx<'_>,
         packet: PacketBuf,
         path: Path<A>,
-        query: Option<(Query, Prepared)>,
+        sending: Option<Sending>,
     ) {
         let len = packet.len();
         match path {
@@ -236,7 +235,9 @@ impl Stack {
                 if len > mtu as usize {
                     return self.transmit_within(cx, packet, iface, next_hop, mtu);
                 }
-                let learn = query.map(|(q, flow)| (q, Learnt { v4, flow, iface, mtu }));
+                let learn = sending.map(|Sending { query, flow, is_settled }| {
+                    (query, Learnt { v4, flow, iface, mtu, is_settled })
+                });
                 self.transmit(cx, packet, iface, next_hop, learn);
             }
         }
