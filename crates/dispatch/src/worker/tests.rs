@@ -1,6 +1,7 @@
 //! The worker over devices made here: a switchboard that tests fill, refuse and cut.
 #![expect(clippy::disallowed_methods, reason = "a worker under test has a thread of its own")]
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, mpsc};
@@ -164,6 +165,9 @@ struct Echo {
     owed: u64,
     copies: usize,
     deadline: Option<Instant>,
+    /// How long after it was first asked its deadline is, and when that is.
+    after: Option<Duration>,
+    due: Cell<Option<Instant>>,
     /// Packets that it leaves in the devices.
     unwanted: usize,
 }
@@ -194,13 +198,16 @@ impl Engine for Echo {
         let done = self.owed.min(round.budget.0.into());
         self.owed -= done;
         if self.owed == 0 {
-            self.deadline = None;
+            (self.deadline, self.after) = (None, None);
         }
         Units(done as u32)
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        let Some(after) = self.after else { return self.deadline };
+        let due = self.due.get().unwrap_or_else(|| Clock::new().now() + after);
+        self.due.set(Some(due));
+        Some(due)
     }
 
     fn appetite(&self, _: Instant) -> usize {
@@ -434,9 +441,10 @@ fn an_idle_worker_sleeps_once_and_wakes_for_each_packet_once() {
 fn a_deadline_of_the_engine_ends_the_sleep_and_timed_work_goes_on_until_it_is_done() {
     let (a, _far) = fake("a");
     let owed = 3 * u64::from(WORK_UNITS) + 1;
+    // From when the worker first asks, just before it sleeps, however long it was in starting.
+    let after = Some(Duration::from_millis(200));
     let running = start(move || {
-        let deadline = Some(Clock::new().now() + Duration::from_millis(20));
-        worker(Echo { owed, deadline, ..Echo::default() }, vec![a], WorkerConfig::default())
+        worker(Echo { owed, after, ..Echo::default() }, vec![a], WorkerConfig::default())
     });
     wait_until(|| running.reader.read().facts.of(Fact::WorkSlices) == 4);
     let facts = running.end().unwrap().facts;
