@@ -145,9 +145,7 @@ pub(crate) fn stack(
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
     let reassembly = reassembly_part(config.reassembly, workers);
     let (sockets_max, shared_max) = (config.udp_sockets_max, config.udp_shared_sockets_max);
-    // With several workers honest senders would lose more than they gain: a simulated drill
-    // answered as little as 83 % of them.
-    let fair_drop = config.udp_fair_drop && workers == 1;
+    let fair_drop = config.udp_fair_drop;
     let udp = UdpConfig { sockets_max, shared_max, fair_drop, ..UdpConfig::default() };
     let mut stack = Stack {
         interfaces: interfaces(config)?,

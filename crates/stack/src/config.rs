@@ -95,7 +95,7 @@ pub struct StackConfig {
     /// True bytes that wait in one UDP socket.
     pub udp_receive_bytes: usize,
     /// Whether a UDP socket that fills up prefers light senders to heavy ones, unless its own
-    /// settings say otherwise. Hosts of one worker only, as yet.
+    /// settings say otherwise.
     pub udp_fair_drop: bool,
     /// How many TCP connections each shard may have. With 0 this stack does not speak TCP.
     pub tcp_connections_max: usize,
