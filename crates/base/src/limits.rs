@@ -190,6 +190,9 @@ pub const STRANGERS_WAITING_MAX: usize = 512;
 pub const ANSWERED_PEERS: usize = 4096;
 /// Of these, how many may be of one IPv4 /24 or IPv6 /64: a multiple of eight.
 pub const ANSWERED_PREFIX_MAX: usize = 32;
+/// Pairs of hosts that a router has lately heard talk with each other, and that triage prefers: a
+/// power of two. One takes eight bytes.
+pub const DIALOGUES: usize = 65_536;
 /// Units of timed work in one slice.
 pub const WORK_UNITS: u32 = 64;
 /// Bytes of a DHCP message that is looked at: an Ethernet frame's worth.

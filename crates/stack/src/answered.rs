@@ -334,14 +334,14 @@ impl Set {
 /// Sums of neighbouring prefixes are steps of one size, which under an unlucky key meet in few
 /// sets: what is scattered here does not (the finish of SplitMix64, Steele and others 2014).
 #[inline(always)]
-const fn scattered(sum: u64) -> u64 {
+pub(crate) const fn scattered(sum: u64) -> u64 {
     let sum = (sum ^ sum >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     sum ^ sum >> 29
 }
 
 /// Two words' share of a sum.
 #[inline(always)]
-const fn pair(key_a: u64, a: u32, key_b: u64, b: u32) -> u64 {
+pub(crate) const fn pair(key_a: u64, a: u32, key_b: u64, b: u32) -> u64 {
     key_a.wrapping_add(a as u64).wrapping_mul(key_b.wrapping_add(b as u64))
 }
 

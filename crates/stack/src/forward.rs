@@ -3,23 +3,27 @@
 //! Called by `rx.rs` for a packet that is not for this host on an interface that forwards, and by
 //! `shard.rs` and `shards/handover.rs` at the end of what arrived together. What a header alone
 //! decides stands in `floodwall_ip::forward`. Invariants: no state for a destination, a source or a
-//! flow; a packet passed on counts as `forwarded` in the ledger of what arrived and as `originated`
+//! flow decides where a packet goes; a packet passed on counts as `forwarded` in the ledger of what arrived and as `originated`
 //! in that of what leaves, so both balance; what is known of paths and redirects (`exceptions.rs`)
 //! is never used for others' packets; packets of one flow stay in order. A follower passes on what
 //! its own queue brought; a packet whose neighbour it does not know goes to the control shard as it
 //! arrived. Reading: RFC 1812 chapter 5, RFC 8200 sections 3 to 5, RFC 2992 (choice among several
-//! next hops). Not here: answers to senders (`fate.rs`), redirects (`forward/redirect.rs`).
+//! next hops). Not here: answers to senders (`fate.rs`), redirects (`forward/redirect.rs`), who
+//! goes first (`forward/dialogues.rs`).
 //!
 //! # Under flood
 //! Reachable by anyone, with any addresses. Bound: one burst of packets
-//! ([`BURST_MAX`](floodwall_base::limits::BURST_MAX)) and nothing that outlives it; neighbours that
-//! do not answer are bounded by `floodwall_ip::neighbor`, and what a follower hands over for them
-//! by [`FORWARD_HANDED_MAX`](floodwall_base::limits::FORWARD_HANDED_MAX) a round. Worst work per
-//! packet: two look-ups, one neighbour, one answer within the limits of `ip/icmp_limit.rs`. Honest
-//! traffic to resolved neighbours loses nothing; first contact with a new one may be refused
+//! ([`BURST_MAX`](floodwall_base::limits::BURST_MAX)); what outlives it is the table of pairs that
+//! talk, of one size from the start (`forward/dialogues.rs`); neighbours that do not answer are
+//! bounded by `floodwall_ip::neighbor`, and what a follower hands over for them by
+//! [`FORWARD_HANDED_MAX`](floodwall_base::limits::FORWARD_HANDED_MAX) a round. Worst work per
+//! packet: two look-ups, one neighbour, one answer within the limits of `ip/icmp_limit.rs`. While
+//! more comes than can be passed on, pairs that talk go first (`triage.rs`). Honest traffic to
+//! resolved neighbours loses nothing; first contact with a new one may be refused
 //! (`NeighborTableFull`, `NeighborPendingFull`). Counters: `IpForwDatagrams`,
 //! `Ip6OutForwDatagrams`, and the drops named here.
 
+pub(crate) mod dialogues;
 mod redirect;
 mod way;
 
@@ -27,14 +31,17 @@ use core::mem;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::limits::{BURST_MAX, FORWARD_HANDED_MAX};
-use floodwall_base::{Address, Counter, DropReason, Family, HashKey, IfIndex, SecretRandom};
+use floodwall_base::{
+    Address, Counter, DropReason, Family, HashKey, IfIndex, Instant, SecretRandom,
+};
 use floodwall_fib::{Found, Query, RouteKind};
 use floodwall_ip::forward::{self, Fit, Martians, ReversePath};
 use floodwall_ip::{IcmpError, Refusal, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{IpProtocol, ethernet};
 
-use self::way::{Stations, Way};
+use self::dialogues::{Dialogues, Place};
+use self::way::{Stations, Way, Ways};
 use crate::config::StackConfig;
 use crate::cx::Cx;
 use crate::rx::Ascent;
@@ -57,6 +64,26 @@ pub(crate) struct Transit<A> {
     ascent: Ascent<A>,
 }
 
+/// Whose dialogues are noted of a burst: the place of each packet that was chosen.
+struct Noted {
+    places: [Place; BURST_MAX],
+    /// Bits of the packets that were.
+    chosen: u64,
+    at: usize,
+}
+
+const _: () = assert!(BURST_MAX <= u64::BITS as usize, "a bit for each packet of a burst");
+
+impl Noted {
+    /// Where the next packet's dialogue is noted, if it is.
+    #[inline]
+    fn next(&mut self) -> Option<Place> {
+        let at = self.at;
+        self.at += 1;
+        (self.chosen >> (at & 63) & 1 == 1).then(|| self.places.get(at).copied()).flatten()
+    }
+}
+
 /// What a stack has that forwards; see the file's head.
 pub(crate) struct Forwarding {
     ports: Box<[Port]>,
@@ -65,6 +92,8 @@ pub(crate) struct Forwarding {
     looks_back: bool,
     /// Which of several ways a flow takes.
     key: HashKey,
+    /// Who talks with whom, for triage.
+    pub(crate) dialogues: Dialogues,
     v4: Vec<Transit<Ipv4Addr>>,
     v6: Vec<Transit<Ipv6Addr>>,
     /// Packets of this round whose neighbour another shard is to find.
@@ -91,6 +120,7 @@ impl Forwarding {
             ports,
             martians: config.martians,
             key: random.hash_key(),
+            dialogues: Dialogues::new(random),
             v4: Vec::with_capacity(BURST_MAX),
             v6: Vec::with_capacity(BURST_MAX),
             handed: 0,
@@ -248,19 +278,43 @@ impl Stack {
             }
             self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut back);
         }
-        let mut way = Way::NONE;
+        let mut noted = self.choose_noted(&batch, cx.now);
+        let mut ways = Ways::new();
         for (transit, (found, back)) in batch.drain(..).zip(found.into_iter().zip(back)) {
+            let place = noted.next();
             if looks_back && !self.comes_by_its_way(&transit, back) {
                 self.stats.counters.count(Counter::TcpExtIPReversePathFilter);
                 self.die_ip::<A>(transit.packet, DropReason::ForwardReversePath);
                 continue;
             }
-            self.forward(cx, transit, found, &mut way);
+            let left = self.forward(cx, transit, found, &mut ways);
+            if let (true, Some(place), Some(forwarding)) = (left, place, &mut self.forwarding) {
+                forwarding.dialogues.note(place);
+            }
         }
         // The memory of the batch is used again.
         if let Some(forwarding) = &mut self.forwarding {
             *A::batch(forwarding) = batch;
         }
+    }
+
+    /// Whose dialogues are noted of this burst, where they leave.
+    fn choose_noted<A: Crosses>(&mut self, batch: &[Transit<A>], now: Instant) -> Noted {
+        let mut noted = Noted { places: [Place::NOBODYS; BURST_MAX], chosen: 0, at: 0 };
+        let Some(Forwarding { dialogues, .. }) = self.forwarding.as_deref_mut() else {
+            return noted;
+        };
+        dialogues.begin(now);
+        let mut sample = dialogues.sample(batch.iter().map(|transit| transit.ascent.iface));
+        for (at, (transit, slot)) in batch.iter().zip(&mut noted.places).enumerate() {
+            if sample.takes(transit.ascent.iface) {
+                let heading = &transit.ascent.heading;
+                *slot = dialogues.place(heading.src_addr, heading.dst_addr);
+                dialogues.expect(*slot);
+                noted.chosen |= 1 << at;
+            }
+        }
+        noted
     }
 
     fn comes_by_its_way<A: Crosses>(&self, transit: &Transit<A>, back: Option<Found<A>>) -> bool {
@@ -326,28 +380,32 @@ impl Stack {
         self.forwarding.as_ref().map_or(0, |forwarding| forwarding.key.bytes(&bytes))
     }
 
-    /// One packet whose route has been looked up.
+    /// One packet whose route has been looked up. Whether it has left, to a neighbour that is
+    /// known.
     #[inline]
     fn forward<A: Crosses>(
         &mut self,
         cx: &mut Cx<'_>,
         transit: Transit<A>,
         found: Option<Found<A>>,
-        way: &mut Way<A>,
-    ) {
+        ways: &mut Ways<A>,
+    ) -> bool {
         let found = match found {
             Some(found) if found.is_choice => self.route_of_flow(cx, &transit),
             found => found,
         };
         let Transit { packet, ascent } = transit;
         if self.is_behind() {
-            return self.hand_transit::<A>(cx, packet);
+            self.hand_transit::<A>(cx, packet);
+            return false;
         }
         let Some(found) = found.filter(|found| found.kind.is_unicast()) else {
-            return self.leads_nowhere(cx, packet, ascent, found.map(|found| found.kind));
+            self.leads_nowhere(cx, packet, ascent, found.map(|found| found.kind));
+            return false;
         };
         let next_hop = found.gateway.unwrap_or(ascent.heading.dst_addr);
-        if way.is_to(found.iface, next_hop) {
+        let (way, known) = ways.place(found.iface, next_hop);
+        if known {
             self.stats.counters.count(Counter::FloodwallForwardAgain);
         } else {
             *way = self.way(cx, found.iface, next_hop);
@@ -355,17 +413,23 @@ impl Stack {
         let len = packet.len() - ascent.l3;
         let plain = len <= way.mtu as usize && found.iface != ascent.iface;
         if !plain && !self.may_leave(cx, &packet, &ascent, way) {
-            return self.too_big(cx, packet, ascent, way.mtu);
+            self.too_big(cx, packet, ascent, way.mtu);
+            return false;
         }
         match way.stations {
             Stations::Down => {
                 let unreachable = Refusal::owing(DropReason::InterfaceDown, IcmpError::NoRoute);
                 self.refuse(cx, packet, ascent, None, unreachable);
+                return false;
             }
-            Stations::Unknown => self.forward_unresolved(cx, packet, ascent, way),
+            Stations::Unknown => {
+                self.forward_unresolved(cx, packet, ascent, way);
+                return false;
+            }
             _ if len > way.mtu as usize => self.forward_cut(cx, packet, ascent, way),
             stations => self.forward_at_once(cx, packet, ascent, (way.iface, stations)),
         }
+        true
     }
 
     /// What is owed for a packet whose route leads nowhere, or to ourselves.

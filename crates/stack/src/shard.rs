@@ -226,6 +226,9 @@ impl Stack {
     pub(crate) fn receive(&mut self, cx: &mut Cx<'_>, arrived: &mut Burst) -> Units {
         self.stats.counters.count(Counter::FloodwallRounds);
         self.answered.begin(cx.now);
+        if let Some(forwarding) = &mut self.forwarding {
+            forwarding.dialogues.begin(cx.now);
+        }
         self.udp.begin(cx.now);
         let before = self.marks();
         // Before the first: whatever ends this loop, all have arrived.

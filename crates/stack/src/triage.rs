@@ -3,7 +3,8 @@
 //! Called by the dispatcher's gate for a burst, under pressure only; read-only, nothing is counted.
 //! Friends are what connected sockets wait for, what answered peers send (`answered.rs`), segments
 //! that TCP connections expect and handshakes that come back (`tcp/src/set/triage.rs`), answers of
-//! neighbours that we asked, and ICMP errors about what those flows sent. Refusable is what
+//! neighbours that we asked, ICMP errors about what those flows sent, and, where we are a router,
+//! what pairs of hosts say that talk with each other (`forward/dialogues.rs`). Refusable is what
 //! would be dropped anyway: frames and packets for others, lengths that lie, ports at which nobody
 //! listens, sockets that are full, protocols that nobody speaks. Everything else is a stranger, and
 //! so is what the first chunk does not tell: fragments, chains of extension headers, headers in
@@ -26,6 +27,7 @@ use floodwall_wire::{
 };
 
 use crate::answered::{Peer, Place, QUOTA};
+use crate::forward::{Crosses, dialogues};
 use crate::shard::Stack;
 use crate::triage::plain::{Plain, Plainly};
 
@@ -42,6 +44,8 @@ enum Look {
     Datagram(Whose),
     /// An error about this datagram of ours, turned round as if its answer had come.
     Error(Whose),
+    /// Whatever the dialogue of these ends is: it is for others.
+    Transit(dialogues::Place),
 }
 
 /// What else is known of a packet that the tables were asked about.
@@ -62,6 +66,8 @@ pub(crate) struct Desk {
     left: [u8; BURST_MAX],
     questions: [Question; BURST_MAX],
     asked: [Asked; BURST_MAX],
+    /// Dialogues of others that packets may be of, and their numbers in the burst.
+    transits: [(dialogues::Place, u8); BURST_MAX],
 }
 
 impl Default for Desk {
@@ -72,6 +78,30 @@ impl Default for Desk {
             left: [0; BURST_MAX],
             questions: [nothing; BURST_MAX],
             asked: [Asked::NOTHING; BURST_MAX],
+            transits: [(dialogues::Place::NOBODYS, 0); BURST_MAX],
+        }
+    }
+}
+
+impl Desk {
+    /// A packet for others: its dialogue's entry will be looked at.
+    #[inline(always)]
+    fn expect(&mut self, stack: &Stack, place: dialogues::Place, at: u8, passing: &mut usize) {
+        if let (Some(slot), Some(forwarding)) = (self.transits.get_mut(*passing), &stack.forwarding)
+        {
+            forwarding.dialogues.expect(place);
+            *slot = (place, at);
+            *passing += 1;
+        }
+    }
+
+    /// Whose the packets for others are.
+    #[inline(always)]
+    fn judge(&self, stack: &Stack, passing: usize, classes: &mut [Triage]) {
+        for (place, at) in self.transits.iter().take(passing) {
+            if let Some(class) = classes.get_mut(usize::from(*at)) {
+                *class = of_dialogue(stack, *place);
+            }
         }
     }
 }
@@ -99,18 +129,21 @@ fn sort_out(
     desk: &mut Desk,
 ) -> usize {
     let (mut plain, mut count, mut left) = (Plain::new(stack, unwanted), 0, 0);
-    for (at, (packet, class)) in (0..).zip(burst.iter().zip(classes)) {
+    let mut passing = 0;
+    for (at, (packet, class)) in (0..).zip(burst.iter().zip(&mut *classes)) {
         match plain.look(packet) {
-            Some(Plainly { sought, unwanted }) => {
+            Some(Plainly::Datagram { sought, unwanted }) => {
                 *class = unwanted;
                 if let (Some(sought), Some(slot)) = (sought, desk.sought.get_mut(count)) {
                     *slot = (sought, at);
                     count += 1;
                 }
             }
+            Some(Plainly::Transit(place)) => desk.expect(stack, place, at, &mut passing),
             None => note(&mut desk.left, &mut left, at),
         }
     }
+    desk.judge(stack, passing, classes);
     for (sought, at) in desk.sought.iter().take(count) {
         if stack.udp.may_find(*sought) {
             note(&mut desk.left, &mut left, *at);
@@ -137,12 +170,18 @@ fn look_again(
     desk: &mut Desk,
     left: usize,
 ) {
-    let mut count = 0;
-    for at in desk.left.iter().take(left).map(|at| usize::from(*at)) {
+    let (mut count, mut passing) = (0, 0);
+    let numbers = desk.left;
+    for number in numbers.into_iter().take(left) {
+        let at = usize::from(number);
         let (Some(packet), Some(class)) = (burst.get(at), classes.get_mut(at)) else { continue };
         let (whose, is_error) = match look(stack, packet) {
             Look::Is(known) => {
                 *class = known;
+                continue;
+            }
+            Look::Transit(place) => {
+                desk.expect(stack, place, number, &mut passing);
                 continue;
             }
             Look::Datagram(whose) => (whose, false),
@@ -156,6 +195,7 @@ fn look_again(
             count += 1;
         }
     }
+    desk.judge(stack, passing, classes);
     let (Some(questions), Some(asked)) = (desk.questions.get(..count), desk.asked.get(..count))
     else {
         return;
@@ -183,6 +223,7 @@ impl Stack {
     pub fn classify_slowly(&self, packet: &PacketBuf) -> Triage {
         let (whose, is_error) = match look(self, packet) {
             Look::Is(known) => return known,
+            Look::Transit(place) => return of_dialogue(self, place),
             Look::Datagram(whose) => (whose, false),
             Look::Error(whose) => (whose, true),
         };
@@ -251,6 +292,21 @@ fn prefer_answered(
             *answer = Triage::Friend;
             left -= 1;
         }
+    }
+}
+
+/// What a packet for others is, whose dialogue's entry would be at `place`.
+#[inline]
+fn of_dialogue(stack: &Stack, place: dialogues::Place) -> Triage {
+    let knows = |forwarding: &crate::forward::Forwarding| forwarding.dialogues.is_friend(place);
+    if stack.forwarding.as_deref().is_some_and(knows) { Triage::Friend } else { Triage::Stranger }
+}
+
+/// A packet that is not for this host on a link from which it passes packets on.
+fn transit<A: Crosses>(stack: &Stack, src_addr: A, dst_addr: A) -> Look {
+    match &stack.forwarding {
+        Some(forwarding) => Look::Transit(forwarding.dialogues.place(src_addr, dst_addr)),
+        None => Look::Is(Triage::Stranger),
     }
 }
 
@@ -337,11 +393,11 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
     let (src_addr, dst_addr) = (Ipv4Addr::new(s0, s1, s2, s3), Ipv4Addr::new(d0, d1, d2, d3));
     if !interface.owns_v4(dst_addr).is_some_and(|state| state.is_assigned()) {
         let many = dst_addr.is_multicast() || interface.is_broadcast_v4(dst_addr);
+        if !many && stack.forwards::<Ipv4Addr>(interface.index) {
+            return Some(transit(stack, src_addr, dst_addr));
+        }
         // Whoever asks for an address is answered at one that is not ours yet.
-        let open = many
-            || stack.dhcp.asks()
-            || stack.forwards::<Ipv4Addr>(interface.index)
-            || interface.medium == LinkMedium::Loopback;
+        let open = many || stack.dhcp.asks() || interface.medium == LinkMedium::Loopback;
         return open.then_some(Look::Is(Triage::Stranger));
     }
     if u16::from_be_bytes([frag0, frag1]) & 0x3fff != 0 {
@@ -379,9 +435,11 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         return Some(Look::Is(neighbor));
     }
     if !interface.owns_v6(dst_addr).is_some_and(|state| state.is_assigned()) {
-        let open = dst_addr.is_multicast()
-            || stack.forwards::<Ipv6Addr>(interface.index)
-            || interface.medium == LinkMedium::Loopback;
+        let many = dst_addr.is_multicast();
+        if !many && stack.forwards::<Ipv6Addr>(interface.index) {
+            return Some(transit(stack, src_addr, dst_addr));
+        }
+        let open = many || interface.medium == LinkMedium::Loopback;
         return open.then_some(Look::Is(Triage::Stranger));
     }
     match next {

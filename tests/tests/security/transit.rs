@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use floodwall_base::{DropReason, Family, Prefix, PublicRandom, limits};
 use floodwall_fib::Route;
+use floodwall_packet::Triage;
 use floodwall_tests::bytes_of;
-use floodwall_tests::craft::{FAMILIES, PEER, addr, udp};
+use floodwall_tests::craft::{FAMILIES, PEER, addr, fragments, udp};
 use floodwall_tests::transit::{
-    LEFT, RIGHT, Transit, far, from_left, right, right_mac, router_config, with_hop_limit,
+    LEFT, RIGHT, Transit, far, from_left, from_right, right, right_mac, router_config,
+    with_hop_limit,
 };
 
 fn router() -> Transit {
@@ -75,6 +77,51 @@ fn row_67_random_destinations_leave_nothing_behind() {
             assert_eq!(router.rig.pool.available(), free, "{family:?}");
             assert!(router.rig.conservation().holds());
         }
+    }
+}
+
+/// The same packet the other way round.
+fn answer(from: IpAddr, to: IpAddr) -> Vec<u8> {
+    udp(SocketAddr::new(to, 9), SocketAddr::new(from, 4000), b"world")
+}
+
+#[test]
+fn who_is_answered_through_a_router_goes_before_random_destinations() {
+    for family in FAMILIES {
+        let (mut router, mut random) = (router(), PublicRandom::new(70));
+        let (client, server) = (addr(family, PEER), far(family, 7));
+        let question = from_left(&hello(client, server));
+        let class = |router: &Transit| router.rig.classify(std::slice::from_ref(&question))[0];
+        assert_eq!(class(&router), Triage::Stranger);
+        assert_eq!(router.arrive(LEFT, std::slice::from_ref(&question)).len(), 1);
+        assert_eq!(class(&router), Triage::Stranger, "anyone can send");
+        assert_eq!(router.arrive(RIGHT, &[from_right(&answer(client, server))]).len(), 1);
+        assert_eq!(class(&router), Triage::Friend, "{family:?}: it was answered");
+        let long = udp(SocketAddr::new(client, 4000), SocketAddr::new(server, 9), &[7; 64]);
+        let fragment = from_left(&fragments(&long, 7, 40)[1]);
+        assert_eq!(router.rig.classify(&[fragment]), [Triage::Friend], "as a fragment, too");
+        // The same sender to others, and others to the same receiver.
+        let mut frames = vec![from_left(&hello(addr(family, 9), server))];
+        frames.extend(
+            (0..60).map(|_| from_left(&hello(client, anywhere(family, false, &mut random)))),
+        );
+        let strangers = router.rig.classify(&frames);
+        assert!(strangers.iter().all(|class| *class == Triage::Stranger), "{strangers:?}");
+        // A long flood of them changes nothing.
+        for _ in 0..200 {
+            let flood = |_| from_left(&hello(client, anywhere(family, false, &mut random)));
+            let frames: Vec<_> = (0..64).map(flood).collect();
+            assert_eq!(router.arrive(LEFT, &frames).len(), 64);
+        }
+        assert_eq!(class(&router), Triage::Friend, "{family:?}");
+        // Who was asked and is not there makes nobody a friend: no packet of it came.
+        let nobody = from_left(&hello(client, right(family, 66)));
+        router.arrive(LEFT, std::slice::from_ref(&nobody));
+        assert_eq!(router.rig.classify(&[nobody]), [Triage::Stranger]);
+        // After a silence it is as it was in the beginning.
+        router.rig.run_for(Duration::from_secs(31));
+        router.arrive(LEFT, std::slice::from_ref(&question));
+        assert_eq!(class(&router), Triage::Stranger, "{family:?}");
     }
 }
 

@@ -1,9 +1,10 @@
-//! `Way`: how packets leave to one next hop, found once for all of a burst that go there.
+//! `Way`: how packets leave to one next hop, found once for all of a burst that go there; `Ways`,
+//! those of a burst.
 //!
 //! Called by `forward.rs`. Invariant: a way is forgotten with its burst, so nothing learnt later
 //! can be missed. Not here: what is cut, and who is told.
 
-use floodwall_base::{DropReason, IfIndex, MacAddr};
+use floodwall_base::{Address, DropReason, IfIndex, MacAddr};
 use floodwall_ip::{LinkMedium, Resolution};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EthernetFields, ethernet};
@@ -45,12 +46,39 @@ impl<A: Copy + PartialEq> Way<A> {
 
     /// Whether packets to `next_hop` go this way, and it is known.
     #[inline]
-    pub(super) fn is_to(&self, iface: IfIndex, next_hop: A) -> bool {
+    fn is_to(&self, iface: IfIndex, next_hop: A) -> bool {
         self.iface == iface && self.next_hop == Some(next_hop) && self.stations != Stations::Unknown
     }
 
     pub(super) const fn next_hop(&self) -> Option<A> {
         self.next_hop
+    }
+}
+
+/// The ways of a burst that were found so far: each next hop has one place, by its lowest bits, and
+/// takes it from another that would have the same.
+pub(super) struct Ways<A> {
+    ways: [Way<A>; WAYS],
+    /// Where a place would be that is beyond them: there is none.
+    beyond: Way<A>,
+}
+
+/// Next hops of a burst that are told apart.
+const WAYS: usize = 16;
+
+impl<A: Address> Ways<A> {
+    /// None yet.
+    pub(super) const fn new() -> Self {
+        Self { ways: [Way::NONE; WAYS], beyond: Way::NONE }
+    }
+
+    /// The place for the way to `next_hop`, and whether it is there.
+    #[inline]
+    pub(super) fn place(&mut self, iface: IfIndex, next_hop: A) -> (&mut Way<A>, bool) {
+        let lowest = (next_hop.to_bits_aligned() >> (128 - u32::from(A::BITS))) as usize;
+        let way = self.ways.get_mut(lowest & (WAYS - 1)).unwrap_or(&mut self.beyond);
+        let known = way.is_to(iface, next_hop);
+        (way, known)
     }
 }
 

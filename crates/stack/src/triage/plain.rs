@@ -2,7 +2,8 @@
 //!
 //! Called by `triage.rs` for each packet of a burst, before the walk that knows everything. Plain
 //! is a whole UDP datagram for an address of ours, in one chunk, without tag, options, fragments or
-//! extension headers, on the link that the last one came by. Invariant: says of a packet what the
+//! extension headers, on the link that the last one came by; and what is surely for others on a
+//! link from which it is passed on, without tag and options. Invariant: says of a packet what the
 //! other walk says, or nothing; a test compares them for every packet of the captures. Layouts: RFC
 //! 894, RFC 791, RFC 8200, RFC 768.
 
@@ -15,6 +16,7 @@ use floodwall_udp::{Sought, Whose};
 use floodwall_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, udp};
 
 use super::Unwanted;
+use crate::forward::dialogues::{Dialogues, Place};
 use crate::shard::Stack;
 
 /// Bytes of the headers behind the link's.
@@ -22,14 +24,21 @@ const V4_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
 const V6_LEN: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
 /// The first byte of an IPv4 header without options.
 const PLAIN_V4: u8 = 0x45;
+/// The first byte of IPv4's groups; what is above is nobody's, or everybody's.
+const FIRST_GROUP_V4: u8 = 224;
 
-/// What the short walk says of a datagram.
+/// What the short walk says of a packet.
 #[derive(Clone, Copy)]
-pub(super) struct Plainly {
-    /// Who may take it; `None` for nobody.
-    pub(super) sought: Option<Sought>,
-    /// What it is if nobody does.
-    pub(super) unwanted: Triage,
+pub(super) enum Plainly {
+    /// A datagram for us.
+    Datagram {
+        /// Who may take it; `None` for nobody.
+        sought: Option<Sought>,
+        /// What it is if nobody does.
+        unwanted: Triage,
+    },
+    /// It is for others; where the dialogue of its ends would be.
+    Transit(Place),
 }
 
 /// What is known of a packet beside its bytes.
@@ -48,6 +57,9 @@ pub(super) struct Plain<'a> {
     /// The link of the last packet, if it is up.
     interface: Option<&'a Interface>,
     link_addr: Option<MacAddr>,
+    /// Who talks with whom, where the families' packets for others are passed on from there.
+    passes_v4: Option<&'a Dialogues>,
+    passes_v6: Option<&'a Dialogues>,
     /// Addresses of ours that the last ones went to.
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
@@ -55,10 +67,19 @@ pub(super) struct Plain<'a> {
 
 impl<'a> Plain<'a> {
     pub(super) const fn new(stack: &'a Stack, unwanted: Unwanted) -> Self {
-        Self { stack, unwanted, interface: None, link_addr: None, v4: None, v6: None }
+        Self {
+            stack,
+            unwanted,
+            interface: None,
+            link_addr: None,
+            passes_v4: None,
+            passes_v6: None,
+            v4: None,
+            v6: None,
+        }
     }
 
-    /// What a plain datagram asks for.
+    /// What a plain packet asks for.
     #[inline(always)]
     pub(super) fn look(&mut self, packet: &PacketBuf) -> Option<Plainly> {
         let interface = match self.interface {
@@ -83,6 +104,9 @@ impl<'a> Plain<'a> {
             LinkMedium::Ethernet(link_addr) => Some(link_addr),
             LinkMedium::Ip | LinkMedium::Loopback => None,
         };
+        let dialogues = self.stack.forwarding.as_ref().map(|forwarding| &forwarding.dialogues);
+        self.passes_v4 = dialogues.filter(|_| self.stack.forwards::<Ipv4Addr>(iface));
+        self.passes_v6 = dialogues.filter(|_| self.stack.forwards::<Ipv6Addr>(iface));
         self.interface = Some(interface);
         self.interface
     }
@@ -106,11 +130,19 @@ impl<'a> Plain<'a> {
 
     #[inline(always)]
     fn v4(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
-        let (fixed, udp) = ip.first_chunk::<V4_LEN>()?.split_first_chunk()?;
-        let fixed: &[u8; ipv4::HEADER_LEN] = fixed;
+        let fixed: &[u8; ipv4::HEADER_LEN] = ip.first_chunk()?;
         let [first, _, n0, n1, _, _, f0, f1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] =
             *fixed;
         let total_len = usize::from(u16::from_be_bytes([n0, n1]));
+        if let Some(dialogues) = self.passes_v4 {
+            let (src_addr, dst_addr) =
+                (Ipv4Addr::new(s0, s1, s2, s3), Ipv4Addr::new(d0, d1, d2, d3));
+            let is_plain = first == PLAIN_V4 && (ipv4::HEADER_LEN..=at.room).contains(&total_len);
+            if is_plain && d0 < FIRST_GROUP_V4 && interface.is_surely_foreign_v4(dst_addr) {
+                return Some(Plainly::Transit(dialogues.place(src_addr, dst_addr)));
+            }
+        }
+        let udp = ip.get(ipv4::HEADER_LEN..V4_LEN)?;
         let is_plain = first == PLAIN_V4
             && u16::from_be_bytes([f0, f1]) & 0x3fff == 0
             && IpProtocol(protocol) == IpProtocol::UDP
@@ -122,29 +154,37 @@ impl<'a> Plain<'a> {
         let (src_port, dst_port) = self.ports(udp)?;
         let (from, to) = ((src_addr.into(), src_port), (dst_addr.into(), dst_port));
         let sought = self.stack.udp.seek(&Whose::new(from, to, at.iface), at.class);
-        Some(Plainly { sought, unwanted: self.unwanted.v4 })
+        Some(Plainly::Datagram { sought, unwanted: self.unwanted.v4 })
     }
 
     #[inline(always)]
     fn v6(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
-        let (fixed, udp) = ip.first_chunk::<V6_LEN>()?.split_first_chunk()?;
-        let fixed: &[u8; ipv6::HEADER_LEN] = fixed;
+        let fixed: &[u8; ipv6::HEADER_LEN] = ip.first_chunk()?;
         let [version, _, _, _, n0, n1, next, _, ends @ ..] = fixed;
         let payload_len = usize::from(u16::from_be_bytes([*n0, *n1]));
-        let is_plain = version >> 4 == 6
-            && IpProtocol(*next) == IpProtocol::UDP
-            && payload_len >= udp::HEADER_LEN
-            && ipv6::HEADER_LEN + payload_len <= at.room;
+        let fits = version >> 4 == 6 && ipv6::HEADER_LEN + payload_len <= at.room;
         let (from, to) = ends.split_first_chunk::<16>()?;
         let src_addr = Ipv6Addr::from(*from);
         let dst_addr = Ipv6Addr::from(*to.first_chunk::<16>()?);
+        // Neighbours' messages are looked at by the other walk.
+        if let Some(dialogues) = self.passes_v6
+            && fits
+            && IpProtocol(*next) != IpProtocol::ICMPV6
+            && !dst_addr.is_multicast()
+            && interface.is_surely_foreign_v6(dst_addr)
+        {
+            return Some(Plainly::Transit(dialogues.place(src_addr, dst_addr)));
+        }
+        let udp = ip.get(ipv6::HEADER_LEN..V6_LEN)?;
+        let is_plain =
+            fits && IpProtocol(*next) == IpProtocol::UDP && payload_len >= udp::HEADER_LEN;
         if !is_plain || !(self.v6 == Some(dst_addr) || self.owns_v6(interface, dst_addr)) {
             return None;
         }
         let (src_port, dst_port) = self.ports(udp)?;
         let (from, to) = ((src_addr.into(), src_port), (dst_addr.into(), dst_port));
         let sought = self.stack.udp.seek(&Whose::new(from, to, at.iface), at.class);
-        Some(Plainly { sought, unwanted: self.unwanted.v6 })
+        Some(Plainly::Datagram { sought, unwanted: self.unwanted.v6 })
     }
 
     /// The ports of a header whose length is possible.

@@ -1,0 +1,268 @@
+//! The pairs of hosts that lately talked with each other through this router, for triage: their
+//! packets are friends. Strangers are all others, whatever destination they name.
+//!
+//! Written by `forward.rs` for a sample of the packets that left to neighbours that are known, read
+//! by `triage.rs` under pressure. A packet is a friend's where one of the opposite direction was
+//! passed on within [`SILENCE`]: who is sent to and never answers makes no friend. Invariants: no
+//! entry for a destination, but for a pair, and only within the bound; a pair that was heard in
+//! both directions is never displaced. Not here: ports (a router does not look at them), what is
+//! known of peers of our own (`answered.rs`).
+//!
+//! # Under flood
+//! Anyone whose packets we pass on fills the table. Bound: `DIALOGUES` pairs, allocated at the
+//! start where anything is forwarded. Worst work: one cache line a packet that is looked at, and of
+//! a burst [`NOTES`] lines for each interface. A newcomer displaces who has been silent for
+//! [`SILENCE`], else the oldest pair that was heard in one direction only, never a dialogue; else
+//! it remains a stranger. Random destinations thus displace each other, and an answer makes a
+//! friend as long as it comes before so many more strangers were passed on (a second or so). Who
+//! sends from the address of a host that talks, to the one that it talks with, is taken for it: a
+//! router cannot tell. Who makes many hosts answer fills the table with dialogues; then new ones
+//! remain strangers until some are silent, as all were without the table. No packet dies of it, so
+//! there is no counter.
+
+use core::time::Duration;
+
+use floodwall_base::limits::DIALOGUES;
+use floodwall_base::{Address, Family, IfIndex, Instant, SecretRandom};
+use floodwall_sync::prefetch;
+
+use crate::answered::{pair, scattered};
+
+/// How long nothing may come back before the other is a stranger again.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Packets of a burst that are noted, for each interface that they came by.
+const NOTES: usize = 8;
+/// Time is kept in steps of 2^27 ns, 134 ms, which wrap after 2.4 hours.
+const TICK_BITS: u32 = 27;
+const SILENCE_TICKS: u16 = (SILENCE.as_nanos() as u64 >> TICK_BITS) as u16;
+/// Pairs of one set.
+const WAYS: usize = 8;
+/// Sets that are looked through for what is old, in each step of time: all of them in 17 s, long
+/// before an old time could be taken for a new one.
+const SWEPT: usize = DIALOGUES / WAYS / 128;
+/// No packet of this direction came.
+const NEVER: u16 = 0;
+
+/// Where a pair's entry is, if it has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    set: u32,
+    print: u32,
+    /// Whether the packet goes from the greater address to the lesser.
+    falls: bool,
+}
+
+impl Place {
+    /// Nobody's: for arrays.
+    pub(crate) const NOBODYS: Self = Self { set: 0, print: 0, falls: false };
+}
+
+/// A cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Set {
+    /// 0 is a free place.
+    prints: [u32; WAYS],
+    /// When a packet was last passed on, for each direction.
+    heard: [[u16; WAYS]; 2],
+}
+
+const EMPTY: Set = Set { prints: [0; WAYS], heard: [[NEVER; WAYS]; 2] };
+const _: () = assert!(size_of::<Set>() == 64, "one cache line");
+const _: () = assert!(DIALOGUES.is_power_of_two() && SWEPT > 0, "a mask and a sweep");
+
+/// See the file's head.
+pub(crate) struct Dialogues {
+    sets: Box<[Set]>,
+    /// Of a multilinear hash as in `answered.rs`: nobody outside sees a value of it.
+    key: [u64; 18],
+    /// The step of time of the last round, and how it is written down.
+    step: u64,
+    tick: u16,
+    /// The set that is swept next.
+    sweep: usize,
+    /// Which packets of a burst are noted turns with each burst.
+    phase: usize,
+}
+
+impl Dialogues {
+    /// An empty table; `random` gives its key.
+    pub(crate) fn new(random: &mut SecretRandom) -> Self {
+        Self {
+            sets: vec![EMPTY; DIALOGUES / WAYS].into(),
+            key: core::array::from_fn(|_| random.next_u64()),
+            step: 0,
+            tick: 1,
+            sweep: 0,
+            phase: 0,
+        }
+    }
+
+    /// A round begins.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Instant) {
+        let step = now.as_nanos() >> TICK_BITS;
+        if step != self.step {
+            self.turn(step);
+        }
+    }
+
+    /// Time has gone on: some of what is old is forgotten, all of it after a long rest.
+    #[cold]
+    fn turn(&mut self, step: u64) {
+        let passed = usize::try_from(step.abs_diff(self.step)).unwrap_or(usize::MAX);
+        self.step = step;
+        self.tick = (step as u16).max(1);
+        let tick = self.tick;
+        let old = |heard: u16| !is_fresh(heard, tick);
+        for _ in 0..passed.saturating_mul(SWEPT).min(self.sets.len()) {
+            let Some(set) = self.sets.get_mut(self.sweep) else { break };
+            for heard in set.heard.as_flattened_mut() {
+                *heard = if old(*heard) || passed > usize::from(u16::MAX) { NEVER } else { *heard };
+            }
+            self.sweep = (self.sweep + 1) % (DIALOGUES / WAYS);
+        }
+    }
+
+    /// Where the entry of a packet's ends would be. No load from the table.
+    #[inline(always)]
+    pub(crate) fn place<A: Address>(&self, src_addr: A, dst_addr: A) -> Place {
+        let [a0, a1, a2, a3, a4, a5, a6, a7, a8, b0, b1, b2, b3, b4, b5, b6, b7, b8] = self.key;
+        let (from, to) = (src_addr.to_bits_aligned(), dst_addr.to_bits_aligned());
+        let (low, high) = if from > to { (to, from) } else { (from, to) };
+        let word = |bits: u128, shift: u32| (bits >> shift) as u32;
+        let mut one = a0.wrapping_add(pair(a1, word(low, 96), a2, word(high, 96)));
+        let mut other = b0.wrapping_add(pair(b1, word(low, 96), b2, word(high, 96)));
+        if matches!(A::FAMILY, Family::V6) {
+            one = one
+                .wrapping_add(pair(a3, word(low, 64), a4, word(high, 64)))
+                .wrapping_add(pair(a5, word(low, 32), a6, word(high, 32)))
+                .wrapping_add(pair(a7, word(low, 0), a8, word(high, 0)));
+            other = other
+                .wrapping_add(pair(b3, word(low, 64), b4, word(high, 64)))
+                .wrapping_add(pair(b5, word(low, 32), b6, word(high, 32)))
+                .wrapping_add(pair(b7, word(low, 0), b8, word(high, 0)));
+        }
+        let print = ((one >> 32) as u32).max(1);
+        Place { set: (scattered(other) >> 32) as u32, print, falls: from > to }
+    }
+
+    /// Asks for an entry, which will be looked at.
+    #[inline(always)]
+    pub(crate) fn expect(&self, place: Place) {
+        if let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) {
+            prefetch(set);
+        }
+    }
+
+    /// Whether a packet of the opposite direction was lately passed on.
+    #[inline(always)]
+    pub(crate) fn is_friend(&self, place: Place) -> bool {
+        let set = self.sets.get(place.set as usize & (self.sets.len() - 1));
+        set.is_some_and(|set| {
+            let way = set.prints.iter().position(|print| *print == place.print);
+            let [rising, falling] = &set.heard;
+            let back = if place.falls { rising } else { falling };
+            way.and_then(|way| back.get(way)).is_some_and(|heard| is_fresh(*heard, self.tick))
+        })
+    }
+
+    /// A packet was passed on.
+    #[inline]
+    pub(crate) fn note(&mut self, place: Place) {
+        let (tick, mask) = (self.tick, self.sets.len() - 1);
+        let Some(set) = self.sets.get_mut(place.set as usize & mask) else { return };
+        let known = set.prints.iter().position(|print| *print == place.print);
+        let Some(way) = known.or_else(|| set.room(tick, place.print)) else { return };
+        let Set { prints, heard: [rising, falling] } = set;
+        let places = (prints.get_mut(way), rising.get_mut(way), falling.get_mut(way));
+        let (Some(print), Some(rising), Some(falling)) = places else { return };
+        if known.is_none() {
+            (*print, *rising, *falling) = (place.print, NEVER, NEVER);
+        }
+        *(if place.falls { falling } else { rising }) = tick;
+    }
+
+    /// Which packets of the next burst are noted, given how many there are of each interface.
+    pub(crate) fn sample(&mut self, ifaces: impl Iterator<Item = IfIndex>) -> Sample {
+        let mut counts = [0_usize; Sample::LANES];
+        ifaces.for_each(|iface| {
+            if let Some(count) = counts.get_mut(usize::from(iface.0) % Sample::LANES) {
+                *count += 1;
+            }
+        });
+        self.phase = self.phase.wrapping_add(1);
+        let phase = self.phase;
+        let lane = |count: usize| {
+            let step = count.div_ceil(NOTES).max(1);
+            (phase % step, step)
+        };
+        Sample { lanes: counts.map(lane) }
+    }
+
+    /// Pairs, and how many of them were heard in both directions: for tests.
+    #[cfg(test)]
+    fn count(&self) -> (usize, usize) {
+        let fresh = |set: &Set, lane: usize, way: usize| is_fresh(set.heard[lane][way], self.tick);
+        let all = self.sets.iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)));
+        all.fold((0, 0), |(some, both), (set, way)| {
+            let (rising, falling) = (fresh(set, 0, way), fresh(set, 1, way));
+            (some + usize::from(rising || falling), both + usize::from(rising && falling))
+        })
+    }
+}
+
+/// See [`Dialogues::sample`].
+pub(crate) struct Sample {
+    /// For each: packets until the next that is noted, and from one to the next.
+    lanes: [(usize, usize); Self::LANES],
+}
+
+impl Sample {
+    /// Interfaces that are told apart.
+    const LANES: usize = 4;
+
+    /// Whether the next packet of an interface is noted.
+    #[inline]
+    pub(crate) fn takes(&mut self, iface: IfIndex) -> bool {
+        let Some((left, step)) = self.lanes.get_mut(usize::from(iface.0) % Self::LANES) else {
+            return false;
+        };
+        let now = *left == 0;
+        *left = if now { *step - 1 } else { *left - 1 };
+        now
+    }
+}
+
+impl Set {
+    /// A place for a newcomer: a free one or a silent pair's, else that of the oldest pair that was
+    /// heard in one direction only; of several that are as old, any, by the newcomer's print.
+    fn room(&self, tick: u16, print: u32) -> Option<usize> {
+        let [rising, falling] = &self.heard;
+        let age = |heard: &u16| match is_fresh(*heard, tick) {
+            true => tick.wrapping_sub(*heard),
+            false => u16::MAX,
+        };
+        let ways = (0..WAYS).map(|way| (way + print as usize) % WAYS);
+        let ages = ways.filter_map(|way| {
+            let (a, b) = (age(rising.get(way)?), age(falling.get(way)?));
+            // A pair that was heard lately in neither direction is the oldest of these.
+            (a == u16::MAX || b == u16::MAX).then_some((way, a.min(b)))
+        });
+        ages.max_by_key(|(_, age)| *age).map(|(way, _)| way)
+    }
+}
+
+#[inline(always)]
+const fn is_fresh(heard: u16, tick: u16) -> bool {
+    heard != NEVER && tick.wrapping_sub(heard) <= SILENCE_TICKS
+}
+
+impl core::fmt::Debug for Dialogues {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Dialogues({} sets)", self.sets.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;
