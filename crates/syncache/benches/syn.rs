@@ -138,7 +138,8 @@ fn backlogs(clients: &[Client], rounds: usize) {
     }
     let most = means.iter().copied().fold(0.0, f64::max);
     let least = means.iter().copied().fold(f64::INFINITY, f64::min);
-    println!("most to least: {:.2}", most / least);
+    let kept = if most / least <= 1.3 { "kept" } else { "MISSED" };
+    println!("most to least: {:.2} (at most 1.3: {kept})", most / least);
 }
 
 #[global_allocator]

@@ -414,8 +414,7 @@ impl SynCache {
         id: ListenerId,
         at: Moment,
     ) -> Acked {
-        let open = self.listeners.of(id).is_some_and(|it| it.gate_is_open(at.now));
-        if !entry.has_rival() && !open {
+        if !entry.has_rival() && !self.may_verify(id, at.now) {
             return self.refuse(id, Refusal::BadAck);
         }
         let done = self.by_cookie(found, ack, id, at);
@@ -426,14 +425,18 @@ impl SynCache {
         done
     }
 
+    /// Whether an ACK that no entry explains may be a cookie: the gate is open, or keys were loaded
+    /// lately, or other instances make cookies too (decision E23).
+    fn may_verify(&self, id: ListenerId, now: Instant) -> bool {
+        let loaded = now < self.loaded_until || self.settings.shared;
+        self.listeners.of(id).is_some_and(|listener| {
+            listener.gate_is_open(now) || loaded && listener.settings.cookies != CookiePolicy::Never
+        })
+    }
+
     /// An ACK whose ends have no entry.
     fn unknown(&mut self, found: &Found, ack: &Ack, id: ListenerId, at: Moment) -> Acked {
-        let Some(listener) = self.listeners.of(id) else {
-            return self.refuse(id, Refusal::NoListener);
-        };
-        let cookies = listener.settings.cookies != CookiePolicy::Never;
-        let loaded = at.now < self.loaded_until || self.settings.shared;
-        if !(listener.gate_is_open(at.now) || cookies && loaded) {
+        if !self.may_verify(id, at.now) {
             self.stats.unasked += 1;
             return self.refuse(id, Refusal::Unknown);
         }

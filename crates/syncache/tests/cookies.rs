@@ -130,6 +130,18 @@ fn a_cookie_outlives_one_turn_of_the_keys_and_not_two() {
             let acked = it.ack(listener, &client.ack(&answer), after(millis));
             assert_eq!(matches!(acked, Acked::Proven(_)), good, "{millis} ms");
         }
+        // To the nanosecond: the last before and the first after each turn of the keys.
+        let turn = Duration::from_nanos(100_000_000);
+        for (turns, before, at) in [(0, true, true), (1, true, false)] {
+            let turn = turn + turns * Duration::from_secs(15);
+            for (short, good) in [(Duration::from_nanos(1), before), (Duration::ZERO, at)] {
+                let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
+                let answer = sent(it.syn(listener, &client.syn(), made));
+                let now = Moment::simulated(made.now + (turn - short));
+                let acked = it.ack(listener, &client.ack(&answer), now);
+                assert_eq!(matches!(acked, Acked::Proven(_)), good, "{turns} {short:?}");
+            }
+        }
         // A wall clock that is set back has the old keys again; one that jumps ahead has none.
         let jumped = Moment::new(after(15_200).now, Epoch(made.epoch.0 + 1000));
         assert_eq!(refused(it.ack(listener, &client.ack(&answer), jumped)), Refusal::Unknown);
@@ -165,6 +177,40 @@ fn a_restart_and_a_sister_with_the_same_secret_believe_each_others_cookies() {
         let acked = stranger.ack(listener, &client.ack(&answer), at_millis(9 * MINUTE + 40));
         assert_eq!(refused(acked), Refusal::Unknown);
         assert_eq!(stranger.stats().cookies_failed, 1);
+    }
+}
+
+/// The client's SYN was sent again while its ACK was on its way: the next instance notes it, with
+/// another number, and then hears the ACK of the first one's answer.
+#[test]
+fn a_restart_that_hears_the_syn_again_first_believes_the_answer_of_the_instance_before() {
+    for (client, shared) in clients().flat_map(|client| [(client, false), (client, true)]) {
+        let (mut first, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
+        let answer = sent(first.syn(listener, &client.syn(), at_millis(5)));
+        let mut next = instance(2, secret(1), CacheSettings { shared, ..CacheSettings::default() });
+        let listener = next.listen(listening(8)).unwrap();
+        // With a shared secret at any time, else while keys are young; and turned once.
+        let now = if shared { 10 } else { 9 } * 1000;
+        let again = sent(next.syn(listener, &client.syn(), at_millis(now)));
+        assert!(next.expects(&client.flow));
+        let proof = proven(next.ack(listener, &client.ack(&answer), at_millis(now + 50)));
+        assert_eq!((proof.by(), proof.iss()), (By::Cookie, answer.seq));
+        assert_eq!((next.stats().half_open, next.expects(&client.flow)), (0, false));
+        let _ = again;
+    }
+}
+
+/// The same without any reason to look: an ACK that acknowledges something else costs no hash.
+#[test]
+fn a_wrong_acknowledgement_of_a_known_client_costs_no_hash_when_nothing_is_wrong() {
+    for client in clients() {
+        let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
+        let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
+        it.take_spent();
+        let wrong = Ack { ack: answer.seq + 2, ..client.ack(&answer) };
+        assert_eq!(refused(it.ack(listener, &wrong, at_millis(MINUTE + 1))), Refusal::BadAck);
+        assert_eq!((it.take_spent().0, it.stats().cookies_failed), (1, 0));
+        assert!(it.expects(&client.flow));
     }
 }
 
@@ -294,45 +340,86 @@ fn a_cookie_is_of_one_client_one_link_and_one_sequence_number() {
     }
 }
 
-/// Tries `tries` acknowledgements at one flow, spread over the whole circle; how many are believed.
-fn forge(it: &mut SynCache, listener: ListenerId, client: &Client, tries: u32) -> u64 {
-    let base = Ack { flow: client.flow, seq: client.irs + 1, ack: Seq(0), timestamp: None };
-    let step = 0x9e37_79b1_u32;
-    for n in 0..tries {
-        let ack = Ack { ack: Seq(n.wrapping_mul(step)), ..base };
-        // A hundred thousand a second: the flood of the source times seven.
-        let at = at_millis(MINUTE + u64::from(n) / 1_000_000);
-        if let Acked::Proven(proof) = it.ack(listener, &ack, at) {
-            it.accepted(proof.slot());
+/// Tries `tries` acknowledgements, evenly spread over the circle and over `flows` clients; how many
+/// are believed. `told` hears of every part.
+fn forge(
+    it: &mut SynCache,
+    listener: ListenerId,
+    (tries, flows): (u64, u64),
+    mut told: impl FnMut(u64, u64),
+) -> u64 {
+    for part in 0..flows {
+        let client = Client::nth(7 + part as u32, part % 2 == 1);
+        // A tenth of a second each: the budget fills again, and one epoch holds all of them.
+        let at = at_millis(MINUTE + 100 * part);
+        let base = Ack { flow: client.flow, seq: client.irs + 1, ack: Seq(0), timestamp: None };
+        for n in tries * part / flows..tries * (part + 1) / flows {
+            let ack = Ack { ack: Seq((n as u32).wrapping_mul(0x9e37_79b1)), ..base };
+            if let Acked::Proven(proof) = it.ack(listener, &ack, at) {
+                it.accepted(proof.slot());
+            }
         }
+        told(part + 1, it.stats().cookies_received);
     }
     it.stats().cookies_received
 }
 
+/// Three sigma of a Poisson count; of whole numbers, the next one outside.
+fn is_by_chance(believed: u64, expected: f64) -> bool {
+    (believed as f64 - expected).abs() <= (3.0 * expected.sqrt()).ceil()
+}
+
+/// The design: 2^7 flags and two parities of 2^32, one try in 2^24, while one pair of keys is open.
+/// A short run tries 2^22, where none is likelier than one, and shows what is eight times as likely
+/// and more; the long one all 2^32 numbers, where 256 are expected and 208 to 304 are the bound:
+/// `FLOODWALL_DEEP=1 cargo test --release -p floodwall-syncache --test cookies -- forged
+/// --nocapture`, some minutes.
 #[test]
-fn of_sixteen_million_forged_acknowledgements_one_is_believed() {
-    let deep = std::env::var_os("FLOODWALL_DEEP").is_some();
+fn forged_acknowledgements_are_believed_as_rarely_as_the_design_says() {
+    let deep = std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0");
     let settings =
         CacheSettings { verifications: (2_000_000_000, 2_000_000_000), ..CacheSettings::default() };
     let (mut it, listener) = old(settings, CookiePolicy::Always);
-    let client = Client::nth(7, false);
-    let _ = it.syn(listener, &client.syn(), at_millis(MINUTE));
-    // A quarter of it where time is short: one in 2^20 or worse would show in either.
-    let tries: u32 = if deep { 1 << 28 } else { 1 << 22 };
-    let believed = forge(&mut it, listener, &client, tries);
-    let expected = f64::from(tries) / f64::from(1 << 24);
-    // Three sigma of a Poisson count, and the whole numbers round it.
-    let spread = 3.0 * expected.sqrt() + 1.0;
-    assert!((believed as f64 - expected).abs() <= spread, "{believed} of {tries}");
+    let _ = it.syn(listener, &Client::nth(1, false).syn(), at_millis(MINUTE));
+    let (tries, flows) = if deep { (1 << 32, 64) } else { (1 << 22, 8) };
+    let believed = forge(&mut it, listener, (tries, flows), |part, believed| {
+        if deep {
+            eprintln!("{part} of {flows}: {believed} believed");
+        }
+    });
+    let expected = tries as f64 / f64::from(1 << 24);
+    assert!(is_by_chance(believed, expected), "{believed} of {tries}, {expected} expected");
     let stats = it.stats();
-    assert_eq!(stats.cookies_failed + stats.cookies_received, u64::from(tries));
+    assert_eq!(stats.cookies_failed + stats.cookies_received, tries, "each was computed");
+    if deep {
+        let sigmas = (believed as f64 - expected) / expected.sqrt();
+        eprintln!("{believed} of {tries} believed, {expected} expected: {sigmas:+.2} sigma");
+    }
+}
+
+/// What would be noticed: twice as many by a bit of the hash less, and none at all.
+#[test]
+fn the_bound_of_forged_acknowledgements_refuses_half_and_twice_the_design() {
+    for (believed, expected, good) in [
+        (256, 256.0, true),
+        (208, 256.0, true),
+        (207, 256.0, false),
+        (305, 256.0, false),
+        (512, 256.0, false),
+        (128, 256.0, false),
+        (0, 0.5, true),
+        (3, 0.5, true),
+        (4, 0.5, false),
+    ] {
+        assert_eq!(is_by_chance(believed, expected), good, "{believed} for {expected}");
+    }
 }
 
 #[test]
 fn forged_acknowledgements_cost_no_hash_when_nothing_is_wrong() {
     let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
     it.take_spent();
-    assert_eq!(forge(&mut it, listener, &Client::nth(7, true), 10_000), 0);
+    assert_eq!(forge(&mut it, listener, (10_000, 2), |_, _| ()), 0);
     assert_eq!((it.take_spent().0, it.stats().unasked), (10_000, 10_000));
 }
 

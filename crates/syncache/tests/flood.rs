@@ -132,6 +132,124 @@ fn flows_chosen_with_full_knowledge_but_for_the_key_fill_rows_as_random_ones_do(
     assert!(chosen(HashKey::new(1, 1)).take(40).count() == 40);
 }
 
+/// Flows in each of the forms that an attacker can give them without the key; of all of them the
+/// words cancel out, or lie in one another's steps, in some unkeyed sum.
+fn structured(form: u32, n: u32) -> Client {
+    let local = |v6| Client::nth(1, v6).flow.local;
+    let v4 = |addr: u32, port: u16| {
+        let addr = core::net::Ipv4Addr::from_bits(addr);
+        Client::at(local(false), Endpoint::new(addr.into(), port))
+    };
+    let v6 = |addr: u128| {
+        let addr = core::net::Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | addr);
+        Client::at(local(true), Endpoint::new(addr.into(), 4000))
+    };
+    let low = n as u16;
+    match form {
+        0 => v4(0x0d00_0001, 1024 + low),
+        1 => v4(0x0d00_0000 | n, 4000),
+        2 => v4(0x0d00_0000 | n, 0x4000 ^ low),
+        3 => v4(0x0d00_0000 | n, 0x7000 - low),
+        4 => v4(0x0d00_0000 | n << 9 & 0xff_ffff, 4000 + (n >> 15) as u16),
+        5 => v4(n << 16 | 0x0101, 1024 + (n >> 12) as u16),
+        6 => v6(u128::from(n)),
+        7 => v6(u128::from(n) << 64),
+        8 => v6(u128::from(n) << 64 | u128::from(n)),
+        _ => v6(u128::from(n) << 48 | u128::from(n.wrapping_mul(0x1_0001))),
+    }
+}
+
+const FORMS: u32 = 10;
+
+/// SYNs that find their row full although the cache is not: a row that is aimed at is full first.
+fn crowded(start: u64, flows: impl Iterator<Item = Client>) -> u64 {
+    let mut random = Randomness::from_number(start).secret;
+    let secret = Secret::random(&mut random);
+    let settings = CacheSettings { prefix_entries: usize::MAX, ..CacheSettings::default() };
+    let mut it = SynCache::new(settings, secret, &mut random, at_millis(0));
+    let never = ListenSettings { cookies: CookiePolicy::Never, ..listening(5) };
+    let listener = it.listen(never).unwrap();
+    for client in flows {
+        let _ = it.syn(listener, &client.syn(), at_millis(MINUTE));
+    }
+    it.stats().row_overflow
+}
+
+/// Twelve thousand flows of each form, for 15,360 places. What random flows do at many starts says
+/// what is by chance: nothing beyond their extremes by more than these lie apart.
+#[test]
+fn flows_of_every_form_crowd_rows_as_random_ones_do() {
+    const FLOWS: u32 = 12_000;
+    let random: Vec<_> = (0..16)
+        .map(|start| {
+            let mut public = PublicRandom::new(start);
+            let any = (0..FLOWS).map(|_| Client::nth(public.next_u64() as u32, false));
+            crowded(start, any.collect::<Vec<_>>().into_iter())
+        })
+        .collect();
+    let (least, most) = (random.iter().min().unwrap(), random.iter().max().unwrap());
+    let bound = most + (most - least);
+    for form in 0..FORMS {
+        for start in 100..103 {
+            let aimed = crowded(start, (0..FLOWS).map(|n| structured(form, n)));
+            assert!(aimed <= bound, "form {form}: {aimed}, random {least} to {most}");
+        }
+    }
+    // Who knew the key would aim at 64 rows, and that would show.
+    let key = HashKey::new(7, 8);
+    let row = |client: &Client| {
+        let end = client.flow.remote;
+        key.words(&[end.addr.to_bits() as u64, u64::from(end.port)]) % 512
+    };
+    let by_a_known_key = (0..1_000_000).map(|n| structured(1, n)).filter(|it| row(it) < 64);
+    let mut rows = vec![0_u64; 512];
+    by_a_known_key.take(FLOWS as usize).for_each(|it| rows[row(&it) as usize] += 1);
+    let known: u64 = rows.iter().map(|flows| flows.saturating_sub(30)).sum();
+    assert!(known > 2 * bound, "{known}, and the bound is {bound}");
+}
+
+/// A SYN flood and an ACK flood of the same flows, together 200,000 and 400,000 a second, at the
+/// budget that everybody has: 99 in 100 are promised.
+#[test]
+fn beside_a_flood_of_syns_and_one_of_acks_honest_clients_complete() {
+    for v6 in [false, true] {
+        let (mut it, listener) = with_listener(CacheSettings::default(), listening(1024));
+        let (mut done, clients) = (0, 500);
+        for n in 0..clients {
+            let micros = u64::from(n) * 1000;
+            let at = |more: u64| {
+                Moment::simulated(Instant::from_nanos(
+                    at_millis(MINUTE).now.as_nanos() + (micros + more) * 1000,
+                ))
+            };
+            let client = Client::nth(n, v6);
+            let client = if n % 2 == 0 { client } else { client.timeless() };
+            let answer = sent(it.syn(listener, &client.syn(), at(0)));
+            for m in 0..200 {
+                let forger = Client::nth(1 << 29 | (n * 200 + m) & 0xfffff, m % 2 == 0);
+                let _ = it.syn(listener, &forger.syn(), at(5 * u64::from(m)));
+                for guess in 0..2_u32 {
+                    let ack = forger.ack(&answer);
+                    let ack = Ack {
+                        ack: Seq((n * 400 + m * 2 + guess).wrapping_mul(0x9e37_79b1)),
+                        ..ack
+                    };
+                    let acked = it.ack(listener, &ack, at(5 * u64::from(m)));
+                    assert!(matches!(acked, Acked::Refused(_)), "a guess of 2^24 tries");
+                }
+            }
+            if let Acked::Proven(proof) = it.ack(listener, &client.ack(&answer), at(999)) {
+                it.accepted(proof.slot());
+                done += 1;
+            }
+            it.work(at(999), Units(64), &mut |_| {});
+        }
+        assert!(done * 100 >= clients * 99, "{done} of {clients}");
+        let stats = it.stats();
+        assert!(stats.cookies_failed > 50_000, "they were computed: {stats:?}");
+    }
+}
+
 #[test]
 fn one_prefix_has_a_quarter_of_the_cache_and_the_rest_by_cookie() {
     let (mut it, listener) = with_listener(CacheSettings::default(), listening(64));
