@@ -29,7 +29,7 @@ pub use reassembly::reassembly;
 pub use sequence::sequence;
 #[cfg(feature = "stack")]
 pub use stack_frame::stack_frame;
-pub use syncache::{cookie, syncache};
+pub use syncache::{Completed, cookie, play as syncache_play, syncache};
 #[cfg(feature = "stack")]
 pub use tcp::tcp;
 pub use wire::wire;

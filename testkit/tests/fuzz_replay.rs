@@ -62,6 +62,26 @@ fn random_programs_keep_packets_and_models_equal() {
     }
 }
 
+/// Programs of mostly SYNs, ACKs and time, of few clients; both ways of completing are reached
+/// often, so that what the body asserts of them is asserted.
+#[test]
+fn random_programs_complete_handshakes_by_entry_and_by_cookie_and_keep_the_model() {
+    let mut random = Seeded::new(2);
+    let (mut cache, mut cookie) = (0, 0);
+    for run in 0..600 {
+        println!("run {run} of seed 2");
+        let mut program = vec![run as u8];
+        for _ in 0..random.below(400) {
+            let what = [0, 0, 3, 3, 4, 6, random.next() as u8 & 7][random.below(7)];
+            let who = random.below(24) as u8;
+            program.extend([what | random.next() as u8 & 0x48, who]);
+        }
+        let completed = fuzz_bodies::syncache_play(&program);
+        (cache, cookie) = (cache + completed.cache, cookie + completed.cookie);
+    }
+    assert!(cache > 500 && cookie > 500, "{cache} by entry, {cookie} by cookie");
+}
+
 #[test]
 #[should_panic(expected = "the canary is dead")]
 fn the_canary_dies_of_its_word() {

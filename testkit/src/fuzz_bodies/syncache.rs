@@ -6,7 +6,7 @@ use floodwall_base::{Randomness, Seq, Units};
 use floodwall_syncache::contract::{Client, at_millis, listening};
 use floodwall_syncache::{
     Ack, Acked, Answered, By, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId,
-    Options, Reset, Secret, SynCache,
+    Options, Proven, Reset, Secret, SynCache,
 };
 
 fn cache(settings: CacheSettings, cookies: CookiePolicy) -> (SynCache, ListenerId) {
@@ -104,8 +104,39 @@ fn it_again(client: &Client, bad: &Ack, n: u64) -> bool {
     matches!(it.ack(listener, bad, at_millis(60_000)), Acked::Proven(_))
 }
 
-/// What the model knows of a client: the sequence numbers that it was answered with.
-type Known = BTreeMap<(u8, u32), Vec<Seq>>;
+/// What the model knows of a client: the sequence numbers that it was answered with, and the
+/// timestamps that came with them.
+type Known = BTreeMap<(u8, u32), Vec<(Seq, Option<u32>)>>;
+
+/// How many handshakes an input completed, by entry and by cookie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Completed {
+    /// By an entry of the cache.
+    pub cache: u32,
+    /// By a cookie alone.
+    pub cookie: u32,
+}
+
+impl Completed {
+    /// Counts a proof, which is of an answer that was given.
+    fn count(&mut self, proof: &Proven, answers: &[(Seq, Option<u32>)], policy: CookiePolicy) {
+        assert!(answers.iter().any(|(iss, _)| *iss == proof.iss()), "proven out of nothing");
+        match proof.by() {
+            By::Cache => self.cache += 1,
+            By::Cookie => self.cookie += 1,
+        }
+        assert!(policy != CookiePolicy::Never || proof.by() == By::Cache);
+    }
+}
+
+/// Time passes and nobody comes: nothing is left.
+fn all_is_over(it: &mut SynCache, mut millis: u64) {
+    for _ in 0..200 {
+        millis += 200;
+        it.work(at_millis(millis), Units(64), &mut |_| {});
+    }
+    assert_eq!(it.stats().half_open, 0, "something lives for ever");
+}
 
 /// Events of two bytes and more, on a cache of two rows: nothing is proven that was not answered,
 /// every count adds up, and everything is over in the end.
@@ -113,13 +144,26 @@ type Known = BTreeMap<(u8, u32), Vec<Seq>>;
 /// # Panics
 /// One of these is not so.
 pub fn syncache(data: &[u8]) {
+    play(data);
+}
+
+/// The same; what came of it, so that a test can tell whether inputs reach what they are for.
+///
+/// # Panics
+/// As [`syncache`].
+pub fn play(data: &[u8]) -> Completed {
+    let mut completed = Completed::default();
     let mut bytes = Bytes(data);
     let settings = CacheSettings { rows: 2, entries: 40, prefix_entries: 6, ..Default::default() };
     let policies = [CookiePolicy::Never, CookiePolicy::Overflow, CookiePolicy::Always];
     let policy = policies[usize::from(bytes.u8()) % policies.len()];
     let (mut it, mut listener) = cache(settings, policy);
     let (mut known, mut slots, mut millis) = (Known::new(), Vec::new(), 60_000);
-    let who = |n: u8| Client::nth(u32::from(n >> 1), n & 1 == 1);
+    // A quarter of the clients has no timestamps.
+    let who = |n: u8| {
+        let client = Client::nth(u32::from(n >> 1), n & 1 == 1);
+        if n & 6 == 6 { client.timeless() } else { client }
+    };
     while !bytes.0.is_empty() {
         let (what, n) = (bytes.u8(), bytes.u8());
         let at = at_millis(millis);
@@ -130,17 +174,20 @@ pub fn syncache(data: &[u8]) {
                 assert!(policy != CookiePolicy::Never || !matches!(answer, Answered::Cookie(_)));
                 if let Some(answer) = answer.syn_ack() {
                     let key = (n, answer.ack.0);
-                    known.entry(key).or_default().push(answer.seq);
+                    let stamp = answer.timestamp.map(|(value, _)| value);
+                    known.entry(key).or_default().push((answer.seq, stamp));
                 }
             }
             3 | 4 => {
                 let key = (n, client.irs.0 + 1);
                 let answers = known.get(&key).map_or(&[][..], Vec::as_slice);
-                let iss = answers.get(usize::from(what >> 3 & 3)).copied().unwrap_or(Seq(7));
-                let timestamp = client.options.timestamp.map(|mine| (mine + 1, 0));
+                let one = answers.get(usize::from(what >> 3 & 3)).copied();
+                let (iss, stamp) = one.unwrap_or((Seq(7), None));
+                let mine = client.options.timestamp;
+                let timestamp = mine.map(|mine| (mine + 1, stamp.unwrap_or(0)));
                 let ack = Ack { flow: client.flow, seq: client.irs + 1, ack: iss + 1, timestamp };
                 if let Acked::Proven(proof) = it.ack(listener, &ack, at) {
-                    assert!(answers.contains(&proof.iss()), "proven out of nothing");
+                    completed.count(&proof, answers, policy);
                     assert_eq!(proof.listener(), listener);
                     slots.push(proof.slot());
                 }
@@ -154,7 +201,7 @@ pub fn syncache(data: &[u8]) {
                 slots.pop().into_iter().for_each(|slot| it.accepted(slot));
                 millis += u64::from(n) * u64::from(what >> 3);
                 it.work(at_millis(millis), Units(u32::from(what >> 3)), &mut |again| {
-                    assert!(known.values().flatten().any(|iss| *iss == again.seq));
+                    assert!(known.values().flatten().any(|(iss, _)| *iss == again.seq));
                 });
             }
             _ if n < 16 => {
@@ -172,9 +219,6 @@ pub fn syncache(data: &[u8]) {
         let listed = it.listener_stats(listener).expect("it listens");
         assert!(listed.waiting <= 4 && listed.waiting == slots.len() as u64);
     }
-    for _ in 0..200 {
-        millis += 200;
-        it.work(at_millis(millis), Units(64), &mut |_| {});
-    }
-    assert_eq!(it.stats().half_open, 0, "something lives for ever");
+    all_is_over(&mut it, millis);
+    completed
 }
