@@ -35,6 +35,8 @@ struct Vary {
     losses: Vec<f64>,
     /// SYNs a second on today's machine.
     rates: Vec<u64>,
+    /// The same as parts of what the machine can answer.
+    loads: Vec<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -182,6 +184,11 @@ fn today(vary: &Vary, hold: &Hold, amount: &Amount) -> Vec<(String, Run)> {
                 runs.push((format!("loss/{loss}-{}/{name}", speaker.name()), run));
             }
         }
+    }
+    for &load in &vary.loads {
+        let rate = (load * base.prices.saturation()) as u64;
+        let run = Run { rate, warm_millis: 50, patience_millis: 100, ..base };
+        runs.push((format!("load/{load}/hybrid"), run));
     }
     let short = Run { design: Design::List, backlog: 128, round_trip: 50.0, ..base };
     runs.push(("trip/50/list-128".to_owned(), short));

@@ -12,7 +12,7 @@ use core::time::Duration;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use floodwall_base::{Instant, PublicRandom, Randomness, Units};
+use floodwall_base::{FlowKey, Instant, PublicRandom, Randomness, Units};
 use floodwall_syncache::contract::Client;
 use floodwall_syncache::{
     Ack, Acked, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId, Moment, Secret,
@@ -84,6 +84,11 @@ impl Prices {
         let nanos = |spent| table.price(&spent).0.div_ceil(1000);
         Self { segment: nanos(handled), answer: nanos(sent), element }
     }
+
+    /// SYNs a second that a core answers which does nothing else.
+    pub(crate) fn saturation(&self) -> f64 {
+        1e9 / (self.segment + self.answer) as f64
+    }
 }
 
 /// What one run is.
@@ -134,6 +139,8 @@ pub(crate) struct Outcome {
     pub(crate) flood_in: u64,
     pub(crate) answers: u64,
     pub(crate) ring_dropped: u64,
+    /// Bytes of the flood and of what it was answered by, as Ethernet frames.
+    pub(crate) flood_bytes: (u64, u64),
     /// Half-open connections at most.
     pub(crate) half_open_max: u64,
     /// Clients whose window scale, SACK and timestamps were kept, of those who were proven.
@@ -399,6 +406,10 @@ impl<H: HalfOpen> Sim<'_, H> {
         let at = Moment::simulated(Instant::from_nanos(begun));
         let answer = self.server.half_open.syn(self.server.listener, &client.syn(), at);
         let sent = answer.syn_ack().copied();
+        if honest.is_none() {
+            self.outcome.flood_bytes.0 += syn_frame(client);
+            self.outcome.flood_bytes.1 += sent.as_ref().map_or(0, syn_ack_frame);
+        }
         let done = self.done(begun, walked, u64::from(sent.is_some()));
         if let Some((n, sent)) = honest.zip(sent) {
             let stamp = sent.timestamp.map_or(0, |(value, _)| value);
@@ -479,6 +490,8 @@ impl<H: HalfOpen> Sim<'_, H> {
             if let Some(n) = who {
                 let stamp = one.timestamp.map_or(0, |(value, _)| value);
                 self.over_the_wire(begun + cost, Event::Answer(n as u32, one.seq.0, stamp));
+            } else {
+                self.outcome.flood_bytes.1 += syn_ack_frame(&one);
             }
         }
         let due = self.server.half_open.deadline();
@@ -490,4 +503,27 @@ impl<H: HalfOpen> Sim<'_, H> {
             self.at(when, Event::Timer);
         }
     }
+}
+
+/// Bytes of a segment with these options, as an Ethernet frame, which has 60 at least.
+fn frame(v6: bool, (mss, scale, sack, stamp): (bool, bool, bool, bool)) -> u64 {
+    let options = 4 * u64::from(mss) + 3 * u64::from(scale) + 2 * u64::from(sack);
+    let options = (options + 10 * u64::from(stamp)).next_multiple_of(4);
+    let ip = if v6 { 40 } else { 20 };
+    (14 + ip + 20 + options).max(60)
+}
+
+fn is_v6(flow: &FlowKey) -> bool {
+    flow.remote.addr.to_ipv4_mapped().is_none()
+}
+
+fn syn_frame(client: &Client) -> u64 {
+    let it = &client.options;
+    let options = (it.mss.is_some(), it.window_scale.is_some(), it.sack, it.timestamp.is_some());
+    frame(is_v6(&client.flow), options)
+}
+
+fn syn_ack_frame(it: &SynAck) -> u64 {
+    let options = (it.mss.is_some(), it.window_scale.is_some(), it.sack, it.timestamp.is_some());
+    frame(is_v6(&it.flow), options)
 }

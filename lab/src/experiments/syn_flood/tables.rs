@@ -14,25 +14,56 @@ pub(super) fn measured(rows: &[Row]) -> Measured {
     for row in rows {
         numbers(&mut measured.metrics, row);
     }
+    knee(&mut measured.metrics, rows);
     measured.tables = vec![source(rows), today(rows)];
-    let series = |names: &[&str]| -> Vec<Series> {
+    let list = ("figure-2", "The list, by backlog (Figure 2)", 8.0);
+    let cache = ("figure-3", "The SYN cache (Figure 3)", 1.2);
+    let cookies = ("figure-4", "Cookies (Figure 4)", 1.2);
+    let rows_of = |names: &'static [&'static str]| -> Vec<&Row> {
         let all = rows.iter().filter(|row| row.name.starts_with("source/"));
-        all.filter(|row| names.iter().any(|name| row.name.contains(name))).map(cdf).collect()
+        all.filter(|row| names.iter().any(|name| row.name.contains(name))).collect()
     };
-    let picture = |title: &str, names: &[&str], x_max: f64| {
-        let (x, y) = ("milliseconds until connect returned", "share of connects");
-        let axes = Axes { title, x, y, x_max, y_max: 1.0, marks: &[] };
-        plot::lines(&axes, &series(names))
-    };
-    let list = &["source/list-", "source/idle-list"][..];
-    let cache = &["source/list-1024", "idle-", "source/cache"][..];
-    let cookies = &["source/cookies", "source/cache", "source/hybrid"][..];
-    measured.plots = vec![
-        ("figure-2.svg".to_owned(), picture("The list, by backlog (Figure 2)", list, 8.0)),
-        ("figure-3.svg".to_owned(), picture("The SYN cache (Figure 3)", cache, 1.2)),
-        ("figure-4.svg".to_owned(), picture("Cookies (Figure 4)", cookies, 1.2)),
-    ];
+    for (figure, rows) in [
+        (list, rows_of(&["source/list-", "source/idle-list"])),
+        (cache, rows_of(&["source/list-1024", "idle-", "source/cache"])),
+        (cookies, rows_of(&["source/cookies", "source/cache", "source/hybrid"])),
+    ] {
+        measured.plots.extend(pictures(figure, &rows));
+    }
     measured
+}
+
+/// A figure of connects, and one of first bytes.
+fn pictures((file, title, x_max): (&str, &str, f64), rows: &[&Row]) -> [(String, String); 2] {
+    let of = [
+        (false, "", "milliseconds until connect returned"),
+        (true, "-first-byte", "milliseconds until the first byte came"),
+    ];
+    of.map(|(bytes, suffix, x)| {
+        let series = rows.iter().map(|row| {
+            let Outcome { connected, first_byte, .. } = &row.outcome;
+            cdf(row, if bytes { first_byte } else { connected })
+        });
+        let axes = Axes { title, x, y: "share of connects", x_max, y_max: 1.0, marks: &[] };
+        (format!("{file}{suffix}.svg"), plot::lines(&axes, &series.collect::<Vec<_>>()))
+    })
+}
+
+/// Where the list stops to keep up with the source's flood: the largest backlog at which hardly a
+/// segment in a hundred is lost, and the next one.
+fn knee(metrics: &mut Metrics, rows: &[Row]) {
+    let lists = rows.iter().filter(|row| row.name.starts_with("source/list-"));
+    let mut lists: Vec<_> = lists.collect();
+    lists.sort_by_key(|row| row.run.backlog);
+    let keeps_up =
+        |row: &&Row| (row.outcome.ring_dropped as f64) < 0.01 * row.outcome.flood_in as f64;
+    let below = lists.iter().copied().take_while(|row| keeps_up(row)).last();
+    let above = lists.iter().copied().find(|row| !keeps_up(row));
+    for (name, row) in [("source/knee-below", below), ("source/knee-above", above)] {
+        if let Some(row) = row {
+            metrics.set(name.to_owned(), row.run.backlog as f64);
+        }
+    }
 }
 
 fn numbers(metrics: &mut Metrics, Row { name, run, outcome }: &Row) {
@@ -53,8 +84,11 @@ fn numbers(metrics: &mut Metrics, Row { name, run, outcome }: &Row) {
     }
     set("walking-share", 100.0 * ratio(outcome.walking, outcome.busy));
     set("busy", 100.0 * ratio(outcome.busy, outcome.elapsed));
+    set("left-for-programs", 100.0 - 100.0 * ratio(outcome.busy, outcome.elapsed));
     if run.rate > 0 {
         set("answers-per-flood-syn", ratio(outcome.answers, outcome.flood_in));
+        let (heard, said) = outcome.flood_bytes;
+        set("bytes-out-per-byte-in", ratio(said, heard));
     }
     // Of the segments that came, hundredths.
     set("ring-dropped", 100.0 * ratio(outcome.ring_dropped, outcome.flood_in));
@@ -89,8 +123,14 @@ fn source(rows: &[Row]) -> Table {
 }
 
 fn today(rows: &[Row]) -> Table {
-    let columns =
-        ["row", "connect, trip + 300 us", "first byte, 500 ms", "first byte, 3 s", "out / in"];
+    let columns = [
+        "row",
+        "connect, trip + 300 us",
+        "first byte, 500 ms",
+        "first byte, 3 s",
+        "out / in",
+        "left for programs",
+    ];
     let mut table = Table::new("Today's machine: by rate, round trip, loss", &columns);
     for Row { name, run, outcome } in rows {
         if name.starts_with("source/") {
@@ -106,17 +146,17 @@ fn today(rows: &[Row]) -> Table {
                 0 => "-".to_owned(),
                 all => format!("{:.2}", outcome.answers as f64 / all as f64),
             },
+            percent(1.0 - outcome.busy as f64 / outcome.elapsed.max(1) as f64),
         ]);
     }
     table
 }
 
-/// A row's connects, sorted: the share that had returned by then.
-fn cdf(row: &Row) -> Series {
-    let mut times: Vec<_> =
-        row.outcome.connected.iter().copied().filter(|time| time.is_finite()).collect();
+/// A row's times, sorted: the share that was over by then.
+fn cdf(row: &Row, all: &[f64]) -> Series {
+    let mut times: Vec<_> = all.iter().copied().filter(|time| time.is_finite()).collect();
     times.sort_by(f64::total_cmp);
-    let all = row.outcome.connected.len().max(1) as f64;
+    let all = all.len().max(1) as f64;
     let step = (times.len() / 200).max(1);
     let last = times.len().saturating_sub(1);
     let points = times.iter().enumerate().filter(|(n, _)| n % step == 0 || *n == last);
