@@ -161,7 +161,12 @@ impl TcpClient {
 /// What a frame of ours says, if it is a TCP segment.
 #[must_use]
 pub fn heard(packet: &PacketBuf) -> Option<Heard> {
-    let bytes = bytes_of(packet);
+    heard_in(&bytes_of(packet))
+}
+
+/// The same of the bytes of a frame.
+#[must_use]
+pub fn heard_in(bytes: &[u8]) -> Option<Heard> {
     let ip = bytes.get(ethernet::HEADER_LEN..)?;
     let (dst_addr, segment): (IpAddr, &[u8]) = match ip.first()? >> 4 {
         4 => {

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use floodwall_stack::tcp_set::{By, CookiePolicy};
+use floodwall_checksum::sum;
+use floodwall_stack::tcp_set::{By, CookiePolicy, Settings};
 use floodwall_tests::craft::{self, FAMILIES};
+use floodwall_tests::tcp::TcpClient;
+use floodwall_wire::IpProtocol;
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
+use crate::floods::{BURST, Flood, burst};
 use crate::{HELLO, accept, answer, client, half_open, read, server};
 
 const POLICIES: [CookiePolicy; 2] = [CookiePolicy::Overflow, CookiePolicy::Always];
@@ -43,6 +47,64 @@ fn odd_offers_make_sane_connections_by_cache_and_by_cookie() {
                         assert!(heard.text.len() <= usize::from(said.mss), "{}", heard.text.len());
                     }
                 }
+            }
+        }
+    }
+}
+
+/// A SYN with these bytes of options as they are.
+fn syn_with(client: &TcpClient, options: &[u8]) -> Vec<u8> {
+    assert!(options.len() <= 40 && options.len().is_multiple_of(4));
+    let mut segment = [&[0; 20][..], options].concat();
+    segment[..2].copy_from_slice(&client.from.port().to_be_bytes());
+    segment[2..4].copy_from_slice(&client.to.port().to_be_bytes());
+    segment[4..8].copy_from_slice(&client.isn.to_be_bytes());
+    segment[12] = (segment.len() as u8 / 4) << 4;
+    segment[13] = TcpFlags::SYN.0;
+    segment[14..16].copy_from_slice(&64_000_u16.to_be_bytes());
+    let (from, to) = (client.from.ip(), client.to.ip());
+    let pseudo = craft::pseudo(from, to, IpProtocol::TCP, segment.len());
+    let check = pseudo.add(sum(&segment)).finish();
+    segment[16..18].copy_from_slice(&check.to_be_bytes());
+    craft::from_peer(&craft::ip(from, to, IpProtocol::TCP, &segment))
+}
+
+/// Options that nobody here knows (an experiment's, MD5 signatures, Fast Open, multipath), some
+/// with lengths that end them early: skipped, never sent back, and what else was offered stands.
+#[test]
+fn options_that_nobody_knows_are_skipped_by_cache_and_by_cookie() {
+    const UNKNOWN: [&[u8]; 5] = [
+        &[253, 4, 0xf9, 0x89],
+        &[19, 18, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+        &[34, 2],
+        &[30, 12, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8],
+        &[77, 3, 9],
+    ];
+    for family in FAMILIES {
+        for policy in POLICIES {
+            for unknown in UNKNOWN {
+                let (mut rig, listener) = server(8);
+                rig.sockets(|s| s.tcp_set_cookies(listener, policy).unwrap());
+                let it = client(1, family).timeless();
+                let known: [&[u8]; 3] = [&[2, 4, 0x05, 0x78], &[3, 3, 9], &[4, 2]];
+                let mut options = [unknown, known[0], known[1], unknown, known[2]].concat();
+                if options.len() > 40 {
+                    options = [unknown, known[0], known[1], known[2]].concat();
+                }
+                options.resize(options.len().next_multiple_of(4), 0);
+                let heard = answer(&it, &rig.frame(&syn_with(&it, &options)));
+                assert_eq!(heard.options.mss.is_some(), heard.options.window_scale.is_some());
+                rig.frame(&it.ack(&heard, HELLO));
+                let id = accept(&mut rig, listener).unwrap();
+                assert_eq!(read(&mut rig, id), HELLO);
+                let said = rig.sockets(|s| s.tcp_syn_said(id).unwrap()).0.unwrap();
+                // A cookie without timestamps rounds 9 down to 8, and 1,400 where it has no place.
+                let six = family == floodwall_base::Family::V6;
+                let (mss, scale) = match policy {
+                    CookiePolicy::Always => (if six { 1380 } else { 1400 }, 8),
+                    _ => (1400, 9),
+                };
+                assert_eq!((said.mss, said.window_scale, said.sack), (mss, Some(scale), true));
             }
         }
     }
@@ -133,7 +195,7 @@ fn a_client_that_starts_again_gets_in_with_either_number() {
         for second in [false, true] {
             let (mut rig, listener) = server(8);
             let first = client(1, family);
-            let restarted = floodwall_tests::tcp::TcpClient { isn: first.isn ^ 0x5555, ..first };
+            let restarted = TcpClient { isn: first.isn ^ 0x5555, ..first };
             let early = answer(&first, &rig.frame(&first.syn()));
             let again = answer(&first, &rig.frame(&first.syn()));
             assert_eq!((early.seq, early.ack), (again.seq, again.ack));
@@ -144,6 +206,68 @@ fn a_client_that_starts_again_gets_in_with_either_number() {
             assert_eq!(read(&mut rig, id), HELLO);
             assert_eq!((half_open(&rig), accept(&mut rig, listener)), (0, None));
         }
+    }
+}
+
+/// A SYN again after a flood has displaced what the first one left, with the same number and with
+/// another: each answer is good, the early one and the late one. A few rows keep their oldest until
+/// the cache pauses; most do not.
+#[test]
+fn a_client_that_starts_again_after_it_was_displaced_gets_in_with_either_number() {
+    for family in FAMILIES {
+        let (mut rig, listener) = server(64);
+        let cases = [(false, false), (false, true), (true, false), (true, true)];
+        let clients: Vec<_> = (0..32).map(|n| client(n, family)).collect();
+        let early: Vec<_> = clients.iter().map(|it| answer(it, &rig.frame(&it.syn()))).collect();
+        for n in 0..400 {
+            burst(&mut rig, Flood::Syn, n * BURST);
+        }
+        let mut by_cookie = [0; 4];
+        for (n, first) in clients.into_iter().enumerate() {
+            let (renumbered, acks_late) = cases[n % 4];
+            let isn = if renumbered { first.isn ^ 0x5555 } else { first.isn };
+            let again = TcpClient { isn, ..first };
+            let late = answer(&again, &rig.frame(&again.syn()));
+            let (it, heard) = if acks_late { (again, &late) } else { (first, &early[n]) };
+            rig.frame(&it.ack(heard, HELLO));
+            let id = accept(&mut rig, listener).expect("let in");
+            assert_eq!(read(&mut rig, id), HELLO);
+            let said = rig.sockets(|s| s.tcp_syn_said(id).unwrap()).0.unwrap();
+            assert_eq!((said.window_scale, said.sack), (Some(9), true));
+            by_cookie[n % 4] += u32::from(said.by == By::Cookie);
+        }
+        assert!(by_cookie.iter().all(|clients| *clients >= 4), "{by_cookie:?} of 8 displaced");
+        assert_eq!(accept(&mut rig, listener), None);
+    }
+}
+
+/// Two who call each other at the same moment: one connection, nothing half open, and nobody to be
+/// accepted (RFC 9293 section 3.5, figure 8). A SYN-ACK to a listener is nobody's.
+#[test]
+fn syns_that_cross_make_one_connection_and_a_syn_ack_to_a_listener_none() {
+    for family in FAMILIES {
+        let (mut rig, listener) = server(8);
+        let mut it = client(1, family);
+        let (id, departed) = rig.sockets(|s| {
+            let owner = s.tcp_owner().unwrap();
+            s.tcp_connect(it.from, &Settings::default(), owner).unwrap()
+        });
+        let heard = it.hears(&departed);
+        assert!(heard.len() == 1 && heard[0].flags.contains(TcpFlags::SYN), "{heard:?}");
+        it.to = rig.sockets(|s| s.tcp_ends(id).unwrap()).0.0;
+        let crossed = answer(&it, &rig.frame(&it.syn()));
+        assert_eq!((crossed.seq, half_open(&rig)), (heard[0].seq, 0));
+        rig.frame(&it.ack(&crossed, HELLO));
+        assert_eq!((read(&mut rig, id), accept(&mut rig, listener)), (HELLO.to_vec(), None));
+
+        let stray = client(2, family);
+        let heard = answer(&stray, &rig.frame(&stray.syn()));
+        let seqs = (stray.isn, heard.seq.wrapping_add(1));
+        let departed = rig.frame(&stray.frame(seqs, TcpFlags(0x12), &stray.options, &[]));
+        assert!(stray.hears(&departed).iter().all(|it| it.text.is_empty() && it.flags.0 & 2 == 0));
+        assert_eq!((half_open(&rig), accept(&mut rig, listener)), (1, None));
+        rig.frame(&stray.ack(&heard, HELLO));
+        assert!(accept(&mut rig, listener).is_some(), "it was not held against the client");
     }
 }
 

@@ -13,13 +13,13 @@ use floodwall_wire::tcp_options::TcpOptionSet;
 use crate::{First, PORT, accept, answer, client, converses, half_open, server};
 
 /// Frames that arrive together.
-const BURST: u32 = 64;
+pub(crate) const BURST: u32 = 64;
 /// How long 64 packets take at 200,000 a second.
 const BURST_TIME: Duration = Duration::from_micros(320);
 
 /// What attackers send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Flood {
+pub(crate) enum Flood {
     /// SYNs of random sources.
     Syn,
     /// The same with a request in each.
@@ -81,7 +81,7 @@ impl Flood {
 }
 
 /// One burst of a flood; answers to it that are SYN-ACKs.
-fn burst(rig: &mut Rig, flood: Flood, from: u32) -> usize {
+pub(crate) fn burst(rig: &mut Rig, flood: Flood, from: u32) -> usize {
     rig.now += BURST_TIME;
     let frames: Vec<_> = (from..from + BURST)
         .map(|n| rig.pool.packet_from(&flood.frame(n)).expect("room in the pool"))

@@ -4,14 +4,17 @@
 //! two of these never happen at once, so what a model checker would look for in their interleavings
 //! is all in their orders, and those are gone through here, every one.
 
+use floodwall_base::Counter;
+use floodwall_stack::services::ServiceKind;
 use floodwall_stack::tcp_set::ListenerId;
-use floodwall_tests::Rig;
-use floodwall_tests::craft::FAMILIES;
-use floodwall_tests::tcp::{Heard, TcpClient};
+use floodwall_stack::{Application, TcpService};
+use floodwall_tests::craft::{self, FAMILIES, PEER};
+use floodwall_tests::tcp::{Heard, TcpClient, heard_in};
+use floodwall_tests::{Rig, Shards};
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::TcpOptionSet;
 
-use crate::{HELLO, accept, client, half_open, server};
+use crate::{HELLO, PORT, accept, client, config, half_open, server};
 
 /// What happens.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -109,4 +112,40 @@ fn in_every_order_there_is_one_child_at_most_and_none_without_proof() {
             assert_eq!(scene.rig.pool.available(), free, "{order:?}: memory is gone");
         }
     }
+}
+
+/// A client's ACK and its copies, whichever of two workers is asked first: the owner of the flow
+/// has it, and it makes one child.
+#[test]
+fn copies_of_a_completing_ack_make_one_child_at_a_host_of_two_workers() {
+    const CLIENTS: u32 = 64;
+    let echo = || -> Vec<Box<dyn Application>> {
+        vec![Box::new(TcpService::new(ServiceKind::Echo, PORT))]
+    };
+    let mut shards = Shards::new(&config(), 2, echo);
+    for family in FAMILIES {
+        shards.add_neighbor(craft::addr(family, PEER), craft::mac(PEER));
+    }
+    shards.run_for(core::time::Duration::from_secs(2), core::time::Duration::from_millis(50));
+    let mut owned = [0, 0];
+    for n in 0..CLIENTS {
+        let it = client(n, FAMILIES[n as usize % 2]);
+        owned[usize::from(shards.owner(&it.syn()).0)] += 1;
+        shards.arrive(&[it.syn()]);
+        let for_it = |shards: &mut Shards| -> Vec<Heard> {
+            let departed = shards.departed();
+            departed.iter().filter_map(|it| heard_in(it)).filter(|h| h.to == it.from).collect()
+        };
+        let answers = for_it(&mut shards);
+        let [answer] = &answers[..] else { panic!("{answers:?}") };
+        let ack = it.ack(answer, HELLO);
+        shards.arrive(&[ack.clone(), ack.clone(), ack]);
+        let echoes = for_it(&mut shards).iter().filter(|heard| heard.text == HELLO).count();
+        assert_eq!(echoes, 1, "client {n}");
+    }
+    assert!(owned.iter().all(|owned| *owned > CLIENTS / 8), "{owned:?}");
+    let opened =
+        [0, 1].map(|worker| shards.stats(worker).counters.of(Counter::TcpPassiveOpens) as u32);
+    assert_eq!(opened, owned, "each flow's owner has it");
+    shards.assert_conserved();
 }

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use floodwall_base::{IpCidr, Randomness, Units};
+use floodwall_base::{Instant, IpCidr, Randomness, Units};
 use floodwall_device::{AfPacket, AfPacketConfig, Device};
 use floodwall_dispatch::{Clock, pin_to_core};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
@@ -35,8 +35,8 @@ const FIRST_PORT: u16 = 7200;
 const ASKED: u64 = 1000;
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// Where flood and client run, and where the router does.
-const OUTSIDE: usize = 0;
-const INSIDE: usize = 1;
+pub(crate) const OUTSIDE: usize = 0;
+pub(crate) const INSIDE: usize = 1;
 /// What is promised at any rate at which the kernel loses a third.
 const KEPT_MIN: f64 = 0.99;
 const KERNEL_LOSES: f64 = 2.0 / 3.0;
@@ -195,7 +195,7 @@ struct Trial {
 }
 
 /// The link address of an interface of the calling thread's namespace.
-fn station(name: &str) -> String {
+pub(crate) fn station(name: &str) -> String {
     let shown = shown_by_ip(&format!("-o link show dev {name}"));
     let mut words = shown.split_whitespace().skip_while(|word| *word != "link/ether").skip(1);
     words.next().expect("an Ethernet interface").to_owned()
@@ -209,7 +209,7 @@ fn forward_by_kernel() {
         for addr in addrs {
             assert!(ip(&format!("addr add {addr} dev {name}")), "{addr}");
         }
-        steer(name);
+        steer(name, INSIDE);
     }
     for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         set(&format!("net/{switch}"), "1");
@@ -217,16 +217,16 @@ fn forward_by_kernel() {
     assert!(ip("route add 10.80.0.0/12 via 10.78.0.2") && ip("-6 route add fd80::/16 via fd78::2"));
 }
 
-/// Lets the router's core do what arrives there: else the sender's would.
-fn steer(name: &str) {
-    let mask = 1 << INSIDE;
+/// Lets one core do what arrives there: else the sender's would.
+pub(crate) fn steer(name: &str, core: usize) {
+    let mask = 1_u32 << core;
     let script = format!(
         "mount --make-rprivate / && mount -t sysfs sysfs /sys && \
          echo {mask:x} > /sys/class/net/{name}/queues/rx-0/rps_cpus"
     );
     let said = std::process::Command::new("unshare").args(["-m", "sh", "-c", &script]).output();
     if !said.is_ok_and(|said| said.status.success()) {
-        tell(&format!("{name} could not be steered to core {INSIDE}: the sender's core forwards"));
+        tell(&format!("{name} could not be steered to core {core}: the sender's works for it"));
     }
 }
 
@@ -257,7 +257,7 @@ fn start(device: &str) -> Option<(Process, String, Folder)> {
     Some((process, socket, folder))
 }
 
-fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -277,23 +277,33 @@ fn configure(n: u8, station: &str) {
 
 /// The flood, from the calling thread's namespace; how many packets left.
 fn send(flood: Flood, four: bool, (rate, peer): (u64, &str), length: Duration) -> u64 {
-    let _ = pin_to_core(OUTSIDE);
     let [client, _] = ends(four);
     let from: AddrRange = IpCidr::new(client, if four { 32 } else { 128 }).unwrap().into();
     let to: AddrRange = flood.destinations(four).parse().unwrap();
     let stream = Stream::new(Content::Udp, from, to, Pace::per_second(rate));
+    let end = Clock::new().now() + length;
+    pump(vec![stream], (ETH, peer), |now| now < end)
+}
+
+/// Sends these streams to a station by an interface of the calling thread's namespace, from the
+/// core outside, for as long as it may; how many packets left.
+pub(crate) fn pump(
+    streams: Vec<Stream>,
+    (interface, peer): (&str, &str),
+    goes_on: impl Fn(Instant) -> bool,
+) -> u64 {
+    let _ = pin_to_core(OUTSIDE);
     let station = StationConfig {
-        mac: station(ETH).parse().unwrap(),
+        mac: station(interface).parse().unwrap(),
         peer: Peer::Link(peer.parse().unwrap()),
         ..StationConfig::default()
     };
-    let mut blast = Blast::new(Plan { station, streams: vec![stream] }).unwrap();
-    let mut device = AfPacket::open(ETH, &AfPacketConfig::default()).unwrap();
+    let mut blast = Blast::new(Plan { station, streams }).unwrap();
+    let mut device = AfPacket::open(interface, &AfPacketConfig::default()).unwrap();
     let pool = Pool::new(&PoolConfig::default()).unwrap();
-    let (clock, mut random) = (Clock::new(), Randomness::from_number(rate));
+    let (clock, mut random) = (Clock::new(), Randomness::from_number(1));
     let (mut arrived, mut departing) = (Burst::new(), PacketList::new());
-    let end = clock.now() + length;
-    while clock.now() < end {
+    while goes_on(clock.now()) {
         // What comes back is the kernel's, too.
         while device.receive(&pool, &mut arrived).unwrap() > 0 {
             arrived.drain().for_each(drop);

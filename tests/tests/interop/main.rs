@@ -16,6 +16,7 @@ mod binary;
 mod client;
 mod command;
 mod configured;
+mod cookies;
 mod echo;
 mod flooded_router;
 mod fragments;
@@ -37,6 +38,7 @@ mod running;
 mod several;
 mod site;
 mod slow_readers;
+mod syn_flood;
 mod tcp;
 
 /// One test a scenario and kind of device.

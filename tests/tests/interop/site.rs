@@ -114,10 +114,16 @@ impl Host {
     /// Lets the host send so many packets a second, however large, and makes whoever sends faster
     /// wait; false, and said so, where the kernel or `tc` cannot.
     pub(crate) fn pace(&self, packets_per_second: u32) -> bool {
+        self.pace_by(packets_per_second, "64k")
+    }
+
+    /// The same with so many bytes at once.
+    pub(crate) fn pace_by(&self, packets_per_second: u32, burst: &str) -> bool {
         // A packet counts as much as the largest one (`mpu`), so that bytes are packets.
         let bits = u64::from(packets_per_second) * 1514 * 8;
-        let words =
-            format!("qdisc replace dev {ETH} root tbf rate {bits}bit burst 64k limit 20m mpu 1514");
+        let words = format!(
+            "qdisc replace dev {ETH} root tbf rate {bits}bit burst {burst} limit 20m mpu 1514"
+        );
         self.inside(|| run("tc", &words, b"").is_some_and(|said| said.status.success()))
     }
 

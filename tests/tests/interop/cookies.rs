@@ -1,0 +1,127 @@
+//! The file of keys as Linux's clients meet it: what becomes of handshakes when it changes, or when
+//! another instance takes over.
+//!
+//! Reading: `docs/design/syn-cookie.md`. Not here: floods (`syn_flood.rs`).
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use crate::binary::floodwall;
+use crate::command::run;
+use crate::instance::Folder;
+use crate::namespace::{inside, pause, skip};
+use crate::syn_flood::{PATIENCE, Server, Stand, service, start};
+
+const LINE: &[u8] = b"is anybody there?\n";
+
+/// Says a line and gets it back.
+fn say(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(LINE).unwrap();
+    let mut room = [0; LINE.len()];
+    stream.read_exact(&mut room).unwrap();
+    assert_eq!(room, LINE);
+}
+
+/// A file of keys, with its permissions.
+fn write_keys(path: &str, bytes: &[u8], mode: u32) {
+    let _ = fs::remove_file(path);
+    fs::write(path, bytes).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+const KEYS: &[u8; 32] = b"2718281828459045235360287471352a";
+const OTHER_KEYS: &[u8; 32] = b"3141592653589793238462643383279b";
+
+/// Refused at the start, with what is wrong and what helps.
+#[test]
+fn a_file_of_keys_that_is_missing_short_or_open_to_all_is_refused_in_clear_words() {
+    inside(|| {
+        let (Some(binary), folder) = (floodwall(), Folder::new()) else { return };
+        let path = folder.file("keys");
+        let refused = |words: [&str; 2]| {
+            let run_words = format!("run --device tap:fw0 --cookie-secret {path}");
+            let said = run(binary.to_str().unwrap(), &run_words, b"").unwrap();
+            assert_eq!(said.status.code(), Some(1), "{}", said.complaint);
+            for word in words {
+                assert!(said.complaint.contains(word), "{word}: {}", said.complaint);
+            }
+            assert!(said.complaint.contains(&path), "{}", said.complaint);
+        };
+        refused(["cannot be read", "32 or more random bytes"]);
+        write_keys(&path, &KEYS[..31], 0o600);
+        refused(["31 bytes", "needs 32 or more"]);
+        write_keys(&path, KEYS, 0o644);
+        refused(["open to everybody (mode 0644)", "chmod"]);
+    });
+}
+
+/// How long a change of the file takes to be seen: it is looked at four times a second.
+const SEEN_WITHIN: Duration = Duration::from_millis(700);
+
+/// A file that goes bad in mid-run is complained of once each time, the old keys stay, and clients
+/// connect; one that is good again is taken.
+#[test]
+fn a_file_of_keys_that_changes_in_mid_run_is_told_of_and_clients_connect_throughout() {
+    inside(|| {
+        let folder = Folder::new();
+        let path = folder.file("keys");
+        write_keys(&path, KEYS, 0o600);
+        let flags = format!("--cookie-secret {path}");
+        let Some(stand) = Stand::new(Server::Packet, &flags) else { return };
+        let call = || {
+            for four in [true, false] {
+                stand.clients.inside(|| say(&mut TcpStream::connect(service(four)).unwrap()));
+            }
+        };
+        let change = |what: &dyn Fn()| {
+            what();
+            pause(SEEN_WITHIN);
+            call();
+        };
+        change(&|| write_keys(&path, &OTHER_KEYS[..9], 0o600));
+        change(&|| write_keys(&path, OTHER_KEYS, 0o666));
+        change(&|| fs::remove_file(&path).unwrap());
+        change(&|| write_keys(&path, OTHER_KEYS, 0o600));
+        let said = stand.end();
+        let count = |word: &str| said.matches(word).count();
+        assert_eq!(count("9 bytes and needs 32"), 1, "{said}");
+        assert_eq!(count("open to everybody (mode 0666)"), 1, "{said}");
+        assert_eq!(count("cannot be read"), 1, "{said}");
+        assert_eq!(count("The old keys stay in force"), 3, "{said}");
+        assert_eq!(count("another cookie secret is in force"), 1, "{said}");
+    });
+}
+
+/// A SYN is answered by one instance, the client's ACK and its line reach the next one, which knows
+/// nothing of it but the keys: by file, or by a file of the same bytes, as a sister has it.
+#[test]
+fn a_restarted_instance_with_the_same_keys_takes_over_handshakes_under_way() {
+    inside(|| {
+        let folder = Folder::new();
+        let (path, sister) = (folder.file("keys"), folder.file("sisters-keys"));
+        write_keys(&path, KEYS, 0o600);
+        write_keys(&sister, KEYS, 0o640);
+        let Some(mut stand) = Stand::new(Server::Packet, &format!("--cookie-secret {path}")) else {
+            return;
+        };
+        // From now on one packet a second: the SYN leaves at once, the ACK waits.
+        if !stand.clients.pace_by(1, "1600") {
+            return skip("`tc` is missing or cannot hold a client to its pace");
+        }
+        for (four, keys) in [(true, &sister), (false, &path)] {
+            let mut stream = stand.clients.inside(|| TcpStream::connect(service(four)).unwrap());
+            // SIGKILL: it says farewell to nobody.
+            stand.ours.take().unwrap().process.kill();
+            let flags = format!("--cookie-secret {keys}");
+            let next = stand.server.inside(|| start(Server::Packet, &flags)).unwrap();
+            say(&mut stream);
+            assert_eq!((next.listener("cookies_valid"), next.listener("cache_hits")), (1, 0));
+            stand.ours = Some(next);
+        }
+        let _ = stand.end();
+    });
+}
