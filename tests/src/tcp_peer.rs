@@ -126,7 +126,21 @@ impl TcpPeer {
         hosts: (u8, u8),
         ports: (u16, u16),
     ) -> Self {
-        let config = StackConfig { tcp_connections_max: 4096, ..ethernet_config(hosts.0) };
+        Self::on(&ethernet_config(hosts.0), family, settings, (hosts, ports))
+    }
+
+    /// The same on a host of this configuration.
+    ///
+    /// # Panics
+    /// As [`TcpPeer::new`].
+    #[must_use]
+    pub fn on(
+        config: &StackConfig,
+        family: Family,
+        settings: &Settings,
+        (hosts, ports): ((u8, u8), (u16, u16)),
+    ) -> Self {
+        let config = StackConfig { tcp_connections_max: 4096, ..config.clone() };
         let mut rig = Rig::with_neighbor(&config, hosts.1);
         let any = SocketAddr::new(IpAddr::from([0_u16; 8]), ports.0);
         let listen = |s: &mut Sockets<'_>| s.tcp_listen(any, settings, 1024, 1);

@@ -114,6 +114,7 @@ drop_reasons! {
     UdpOverShare = "The datagram's source is over its share of a socket that fills up.",
     UdpChallenged = "The datagram's sender is to prove its address first, and was told so.",
     UdpSocketFull = "The socket's receive buffer is full.",
+    UdpMemoryFull = "All UDP sockets together hold too much for this one to take more.",
     NoRoute = "No route leads to the destination.",
     RouteUnreachable = "The route to the destination says that it is unreachable.",
     RouteProhibited = "The route to the destination forbids its packets.",

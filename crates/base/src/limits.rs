@@ -175,6 +175,11 @@ pub const GROUP_SOURCES_MAX: usize = 16;
 pub const NDP_OPTIONS_MAX: usize = 64;
 /// Bytes that wait in one UDP socket, counted in true bytes: Linux's `rmem_default`.
 pub const UDP_RECEIVE_BYTES: usize = 212_992;
+/// True bytes that the UDP sockets of a shard may hold together before they are held to less than
+/// their own limits: a sixth of the frames that a shard has by default. Linux's `udp_mem`.
+pub const UDP_MEMORY: usize = 3 * 1024 * 1024;
+/// True bytes that a UDP socket may hold also where all hold a little more than that: two frames.
+pub const UDP_MEMORY_FLOOR: usize = 2 * (2048 + 128);
 /// Counters in a row of the sketch that tells light senders of a flooded UDP socket from others.
 pub const UDP_FAIR_CELLS: usize = 4096;
 /// Bytes of one UDP socket on their way out, counted in true bytes.

@@ -146,7 +146,9 @@ pub(crate) fn stack(
     let reassembly = reassembly_part(config.reassembly, workers);
     let (sockets_max, shared_max) = (config.udp_sockets_max, config.udp_shared_sockets_max);
     let fair_drop = config.udp_fair_drop;
-    let udp = UdpConfig { sockets_max, shared_max, fair_drop, ..UdpConfig::default() };
+    let memory_bytes = config.udp_memory_bytes as u64;
+    let udp =
+        UdpConfig { sockets_max, shared_max, memory_bytes, fair_drop, ..UdpConfig::default() };
     let mut stack = Stack {
         interfaces: interfaces(config)?,
         routes_v4: fibs.v4,

@@ -94,6 +94,9 @@ pub struct StackConfig {
     pub udp_shared_sockets_max: usize,
     /// True bytes that wait in one UDP socket.
     pub udp_receive_bytes: usize,
+    /// True bytes that the UDP sockets of a shard may hold together before each is held to less
+    /// than its own limit; a sixth of the shard's frames at most.
+    pub udp_memory_bytes: usize,
     /// Whether a UDP socket that fills up prefers light senders to heavy ones, unless its own
     /// settings say otherwise.
     pub udp_fair_drop: bool,
@@ -146,6 +149,7 @@ impl Default for StackConfig {
             udp_sockets_max: 1024,
             udp_shared_sockets_max: 0,
             udp_receive_bytes: limits::UDP_RECEIVE_BYTES,
+            udp_memory_bytes: limits::UDP_MEMORY,
             udp_fair_drop: true,
             tcp_connections_max: 0,
             ping_sockets_max: limits::PING_SOCKETS_MAX,

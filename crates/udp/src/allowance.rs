@@ -71,6 +71,11 @@ impl Allowance {
         self.account.used()
     }
 
+    /// Charges as if the limit were this, where that is less, until the next call.
+    pub(crate) fn hold_to(&self, bytes: u64) {
+        self.account.set_limit(self.limit.min(bytes));
+    }
+
     pub(crate) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
         self.account.set_limit(limit);

@@ -16,13 +16,15 @@ pub struct Refused {
     pub over_share: u64,
     /// Because their source was to prove its address first.
     pub challenged: u64,
+    /// Because all sockets together held too much.
+    pub memory: u64,
 }
 
 impl Refused {
     /// All of them: what `SO_RXQ_OVFL` tells.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.full + self.over_share + self.challenged
+        self.full + self.over_share + self.challenged + self.memory
     }
 }
 
@@ -31,6 +33,7 @@ impl core::ops::AddAssign for Refused {
         self.full += more.full;
         self.over_share += more.over_share;
         self.challenged += more.challenged;
+        self.memory += more.memory;
     }
 }
 
@@ -40,17 +43,18 @@ pub(crate) enum Cause {
     Full,
     OverShare,
     Challenged,
+    Memory,
 }
 
 #[derive(Debug, Default)]
-struct Counts([AtomicU64; 3]);
+struct Counts([AtomicU64; 4]);
 
 /// See the file's head.
 #[derive(Debug)]
 pub struct Drops(Box<[Counts]>);
 
 impl Drops {
-    /// For so many sockets. Takes 24 bytes each.
+    /// For so many sockets. Takes 32 bytes each.
     #[must_use]
     pub fn new(sockets: usize) -> Self {
         Self((0..sockets).map(|_| Counts::default()).collect())
@@ -71,9 +75,11 @@ impl Drops {
     }
 
     /// A place's numbers are these now. By the worker alone.
-    pub fn set(&self, index: u32, Refused { full, over_share, challenged }: Refused) {
+    pub fn set(&self, index: u32, now: Refused) {
+        let Refused { full, over_share, challenged, memory } = now;
         let counts = self.0.get(index as usize).map(|counts| &counts.0);
-        for (count, now) in counts.into_iter().flatten().zip([full, over_share, challenged]) {
+        for (count, now) in counts.into_iter().flatten().zip([full, over_share, challenged, memory])
+        {
             count.store(now, Ordering::Relaxed);
         }
     }
@@ -82,8 +88,9 @@ impl Drops {
     #[must_use]
     pub fn of(&self, index: usize) -> Refused {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        self.0.get(index).map_or_else(Refused::default, |Counts([full, share, challenged])| {
-            Refused { full: read(full), over_share: read(share), challenged: read(challenged) }
+        self.0.get(index).map_or_else(Refused::default, |Counts(counts)| {
+            let [full, over_share, challenged, memory] = counts.each_ref().map(read);
+            Refused { full, over_share, challenged, memory }
         })
     }
 }

@@ -190,10 +190,16 @@ impl<I: Intake> Udp<I> {
         let Some(body) = &mut socket.body else {
             return tally.drop(packet, DropReason::UdpNoPort);
         };
-        let (used, limit) = (body.intake.charged(), body.intake.limit());
+        let used = body.intake.charged();
+        let allowed = self.memory.allowed(index, used);
+        let (size, limit) = (u64::from(packet.true_size()), body.intake.limit().min(allowed));
+        if used + size > allowed && (used > 0 || allowed == 0) {
+            self.refuse_memory(index, allowed);
+            return tally.drop(packet, DropReason::UdpMemoryFull);
+        }
         if self.fair.is_pressed(used, limit) {
             let known = Known { is_answered, pool };
-            match self.weigh(index, (input, header), &packet, known) {
+            match self.weigh(index, limit, (input, header), &packet, known) {
                 Share::Granted => {}
                 Share::Over => return tally.drop(packet, DropReason::UdpOverShare),
                 Share::Broken => return tally.drop(packet, DropReason::UdpChecksum),
@@ -206,6 +212,11 @@ impl<I: Intake> Udp<I> {
         let Some(body) = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut()) else {
             return tally.drop(packet, DropReason::UdpNoPort);
         };
+        if self.memory.is_cut(index) {
+            // Until a review says so: this one may be taken.
+            body.intake.hold_to(u64::MAX);
+            self.memory.set_cut(index, false);
+        }
         let offer = Offer { source: input.src_addr, now: self.now };
         if !body.intake.reserve(&mut packet, &offer) {
             self.refuse(index, Cause::Full);
@@ -221,8 +232,22 @@ impl<I: Intake> Udp<I> {
             packet.set_timestamp(self.now);
         }
         let was_empty = body.intake.push(packet);
+        self.memory.note(index, used + size);
         self.ready.mark(index);
         Verdict::Delivered { socket: SocketId { index, generation }, was_empty }
+    }
+
+    /// All sockets hold too much for this one to take more. Its own limit falls to what it may
+    /// hold, so that triage refuses the next one.
+    #[cold]
+    fn refuse_memory(&mut self, index: u32, allowed: u64) {
+        self.refuse(index, Cause::Memory);
+        self.memory.refused(index);
+        let body = self.sockets.get_mut(index as usize).and_then(|socket| socket.body.as_mut());
+        if let Some(body) = body.filter(|_| !self.memory.is_cut(index)) {
+            body.intake.hold_to(allowed);
+            self.memory.set_cut(index, true);
+        }
     }
 
     /// Whether the datagram has a share in a socket that fills up, and whether its sender is to
@@ -231,6 +256,7 @@ impl<I: Intake> Udp<I> {
     fn weigh(
         &mut self,
         index: u32,
+        limit: u64,
         (input, header): (&Input, Header),
         packet: &PacketBuf,
         known: Known<'_>,
@@ -252,7 +278,7 @@ impl<I: Intake> Udp<I> {
             socket: index,
             true_size: packet.true_size(),
             used: body.intake.charged(),
-            limit: body.intake.limit(),
+            limit,
         };
         let mut proven = None;
         if let Some(hook) = &body.settings.challenge
@@ -346,38 +372,63 @@ impl<I: Intake> Udp<I> {
                 _ => packet.take(),
             };
             let body = self.sockets.get(index as usize).and_then(|s| s.body.as_ref());
-            let (Some(mut next), Some(body)) = (next, body) else {
+            let (Some(next), true) = (next, body.is_some()) else {
                 tally.full();
                 continue;
             };
-            let pressed = self.fair.is_pressed(body.intake.charged(), body.intake.limit());
-            let has_share = !pressed || {
-                let known = Known { is_answered, pool };
-                matches!(self.weigh(index, (input, header), &next, known), Share::Granted)
-            };
-            let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
-            let Some(body) = body else { continue };
-            let offer = Offer { source: input.src_addr, now: self.now };
-            if has_share && body.intake.reserve(&mut next, &offer) {
-                body.intake.push(next);
-                self.ready.mark(index);
-                sockets += 1;
-            } else {
-                refused = match has_share {
-                    true => DropReason::UdpSocketFull,
-                    false => DropReason::UdpOverShare,
-                };
-                if has_share {
-                    self.refuse(index, Cause::Full);
+            let known = Known { is_answered, pool };
+            match self.take_copy(index, (input, header), next, known) {
+                Ok(()) => sockets += 1,
+                Err((next, reason)) => {
+                    tally.refused(reason);
+                    refused = reason;
+                    packet = packet.or(Some(next));
                 }
-                tally.full();
-                packet = packet.or(Some(next));
             }
         }
         match packet {
             Some(packet) if sockets == 0 => Verdict::Dropped(packet, refused),
             _ => Verdict::DeliveredToGroup { sockets },
         }
+    }
+
+    /// Into one socket of many.
+    fn take_copy(
+        &mut self,
+        index: u32,
+        (input, header): (&Input, Header),
+        mut packet: PacketBuf,
+        known: Known<'_>,
+    ) -> Result<(), (PacketBuf, DropReason)> {
+        let body = self.sockets.get(index as usize).and_then(|s| s.body.as_ref());
+        let Some(body) = body else { return Err((packet, DropReason::UdpSocketFull)) };
+        let used = body.intake.charged();
+        let allowed = self.memory.allowed(index, used);
+        let (size, limit) = (u64::from(packet.true_size()), body.intake.limit().min(allowed));
+        if used + size > allowed && (used > 0 || allowed == 0) {
+            self.refuse_memory(index, allowed);
+            return Err((packet, DropReason::UdpMemoryFull));
+        }
+        let granted = !self.fair.is_pressed(used, limit)
+            || matches!(self.weigh(index, limit, (input, header), &packet, known), Share::Granted);
+        if !granted {
+            return Err((packet, DropReason::UdpOverShare));
+        }
+        let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
+        let Some(body) = body else { return Err((packet, DropReason::UdpSocketFull)) };
+        if self.memory.is_cut(index) {
+            body.intake.hold_to(u64::MAX);
+            self.memory.set_cut(index, false);
+        }
+        let offer = Offer { source: input.src_addr, now: self.now };
+        if !body.intake.reserve(&mut packet, &offer) {
+            self.refuse(index, Cause::Full);
+            return Err((packet, DropReason::UdpSocketFull));
+        }
+        body.intake.push(packet);
+        self.memory.note(index, used + size);
+        self.ready.mark(index);
+        Ok(())
     }
 }
 
@@ -398,6 +449,15 @@ impl Tally<'_> {
         self.count(Counter::UdpInErrors, Counter::Udp6InErrors);
     }
 
+    /// One socket refused it, for this reason.
+    fn refused(&mut self, reason: DropReason) {
+        if reason != DropReason::UdpMemoryFull {
+            return self.full();
+        }
+        self.count(Counter::UdpMemErrors, Counter::Udp6MemErrors);
+        self.count(Counter::UdpInErrors, Counter::Udp6InErrors);
+    }
+
     /// One was answered instead of taken.
     fn drop_count(&mut self) {
         self.count(Counter::UdpInErrors, Counter::Udp6InErrors);
@@ -406,7 +466,9 @@ impl Tally<'_> {
     #[cold]
     fn drop(&mut self, packet: PacketBuf, reason: DropReason) -> Verdict {
         match reason {
-            DropReason::UdpSocketFull | DropReason::UdpOverShare => self.full(),
+            DropReason::UdpSocketFull | DropReason::UdpOverShare | DropReason::UdpMemoryFull => {
+                self.refused(reason);
+            }
             DropReason::UdpNoPort => self.count(Counter::UdpNoPorts, Counter::Udp6NoPorts),
             reason => {
                 if reason == DropReason::UdpChecksum {

@@ -7,9 +7,10 @@
 //!
 //! # Under flood
 //! Reachable by anyone. Bound: `UDP_RECEIVE_BYTES` true bytes a socket, and one datagram more
-//! where it was empty. Worst work per refused datagram: two loads and a compare, before any byte
-//! of the payload is read. When full the newcomer is refused; what waits stays. Honest traffic to
-//! the same socket shares that fate, to other sockets nothing. Counter: `UdpRcvbufErrors`.
+//! where it was empty; of all sockets together, `memory.rs`. Worst work per refused datagram: two
+//! loads and a compare, before any byte of the payload is read. When full the newcomer is refused;
+//! what waits stays. Honest traffic to the same socket shares that fate, to other sockets nothing.
+//! Counter: `UdpRcvbufErrors`.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -67,6 +68,11 @@ pub trait Intake: Sized {
 
     /// Changes the limit. What waits stays.
     fn set_limit(&mut self, limit: u64);
+
+    /// Takes, and says in the rooms, as if the limit were this, where that is less: for sockets
+    /// that hold too much of what all may hold. Ends with [`Intake::set_limit`] or a call with
+    /// more.
+    fn hold_to(&mut self, bytes: u64);
 }
 
 /// The intake of a stack with one worker.
@@ -125,5 +131,9 @@ impl Intake for LocalIntake {
 
     fn set_limit(&mut self, limit: u64) {
         self.allowance.set_limit(limit);
+    }
+
+    fn hold_to(&mut self, bytes: u64) {
+        self.allowance.hold_to(bytes);
     }
 }

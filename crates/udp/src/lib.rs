@@ -26,6 +26,7 @@ mod icmp_error;
 mod id;
 mod input;
 mod intake;
+mod memory;
 mod output;
 mod ready;
 mod receive;

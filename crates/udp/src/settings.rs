@@ -19,6 +19,9 @@ pub struct UdpConfig {
     pub sockets_max: usize,
     /// Sockets beside these that all shards of a host have under one id ([`crate::Udp::open_as`]).
     pub shared_max: usize,
+    /// True bytes that all of them may hold before they are held to less than their own limits; a
+    /// sixth of the pool's frames at most (`memory.rs`).
+    pub memory_bytes: u64,
     /// Whether sockets drop fairly whose settings say so.
     pub fair_drop: bool,
     /// Ports for unnamed sockets.
@@ -30,6 +33,7 @@ impl Default for UdpConfig {
         Self {
             sockets_max: limits::UDP_SOCKETS_MAX,
             shared_max: 0,
+            memory_bytes: limits::UDP_MEMORY as u64,
             fair_drop: true,
             ephemeral_ports: EPHEMERAL_PORTS,
         }
@@ -41,7 +45,8 @@ impl Default for UdpConfig {
 pub struct SocketSettings {
     /// An IPv6 socket takes IPv4 too, unless `v6_only`. Fixed when opened.
     pub family: Family,
-    /// True bytes that may wait to be read. An empty socket takes one datagram of any size.
+    /// True bytes that may wait to be read. An empty socket takes one datagram of any size. Never
+    /// more than what all sockets leave of [`UdpConfig::memory_bytes`].
     pub receive_bytes: u64,
     /// True bytes that may be on their way out.
     pub send_bytes: u64,

@@ -66,6 +66,7 @@ impl<I: Intake> Udp<I> {
         let taken = OpenError::TooMany(self.shared_max().max(self.sockets_max()));
         self.tells |= settings.timestamps || settings.drop_count;
         let body = Body::open(pool, settings, &self.rooms, id.index)?;
+        self.memory.fit(pool);
         if !self.is_shared(id) {
             // Where no places are set aside: it must be free here too.
             while self.sockets.len() <= id.index() && id.index() < self.sockets_max() {

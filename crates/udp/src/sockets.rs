@@ -23,6 +23,7 @@ use crate::groups::Joined;
 use crate::icmp_error::{IcmpError, IcmpVerdict, Quote};
 use crate::id::{SocketClosed, SocketId};
 use crate::intake::{Intake, LocalIntake};
+use crate::memory::Memory;
 use crate::ready::Ready;
 use crate::settings::{SocketSettings, UdpConfig};
 use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
@@ -31,10 +32,10 @@ use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
 ///
 /// # Under flood
 /// Reachable by anyone. Bounds: `sockets_max` places, allocated at construction, which only
-/// applications take; per socket the intake's (`intake.rs`). Worst work per datagram: two table
-/// probes and one pass over its bytes. When a socket is full the newcomer is refused before its
-/// bytes are read; a flood of one socket costs the others nothing. Counters: `UdpNoPorts`,
-/// `UdpRcvbufErrors`, `UdpInErrors` and those of IPv6.
+/// applications take; per socket the intake's (`intake.rs`); for all together `memory.rs`. Worst
+/// work per datagram: two table probes and one pass over its bytes. When a socket is full the
+/// newcomer is refused before its bytes are read; a flood of one socket costs the others nothing.
+/// Counters: `UdpNoPorts`, `UdpRcvbufErrors`, `UdpInErrors` and those of IPv6.
 #[derive(Debug)]
 pub struct Udp<I: Intake = LocalIntake> {
     pub(crate) demux: Demux,
@@ -44,6 +45,8 @@ pub struct Udp<I: Intake = LocalIntake> {
     pub(crate) rooms: Arc<Rooms>,
     /// Who has had much of a socket that fills up.
     pub(crate) fair: FairShare,
+    /// What all of them hold.
+    pub(crate) memory: Memory,
     pub(crate) drops: Drops,
     /// Sockets that have refused something since somebody asked.
     pub(crate) refusing: Ready,
@@ -214,6 +217,7 @@ impl<I: Intake> Udp<I> {
         fair.set_on(config.fair_drop);
         let mut udp = Self {
             fair,
+            memory: Memory::new(config.memory_bytes, all),
             drops: Drops::new(all),
             refusing: Ready::new(all),
             tells: false,
@@ -250,6 +254,7 @@ impl<I: Intake> Udp<I> {
         self.sockets.push(Socket { generation: 1, body: None });
         self.demux.grow();
         self.ready.grow();
+        self.memory.grow();
         self.refusing.grow();
         self.sockets.len() as u32 - 1
     }
@@ -270,6 +275,7 @@ impl<I: Intake> Udp<I> {
         let index = self.free.last().copied().unwrap_or(self.sockets.len() as u32);
         self.tells |= settings.timestamps || settings.drop_count;
         let body = Body::open(pool, settings, &self.rooms, index)?;
+        self.memory.fit(pool);
         let index = self.free.pop().unwrap_or_else(|| self.grow());
         self.drops.begin(index);
         let generation = self.sockets.get_mut(index as usize).map_or(0, |socket| {
@@ -295,6 +301,7 @@ impl<I: Intake> Udp<I> {
         self.demux.leave(id.index);
         self.ready.remove(id.index);
         self.refusing.remove(id.index);
+        self.memory.forget(id.index);
         if let Some(socket) = self.sockets.get_mut(id.index()) {
             socket.generation = socket.generation.wrapping_add(1);
             socket.body = None;
@@ -571,9 +578,36 @@ impl<I: Intake> Udp<I> {
 
     /// What happens next happens at `now`: a round begins.
     #[inline]
-    pub const fn begin(&mut self, now: Instant) {
+    pub fn begin(&mut self, now: Instant) {
         self.now = now;
         self.fair.begin(now);
+        if self.memory.wants_review() {
+            self.review();
+        }
+    }
+
+    /// Looks at what some sockets hold still, and gives back their limits to those that may have
+    /// them again.
+    #[cold]
+    fn review(&mut self) {
+        for index in self.memory.take_due() {
+            let body = self.sockets.get_mut(index as usize).and_then(|socket| socket.body.as_mut());
+            let Some(body) = body else { continue };
+            let (used, limit) = (body.intake.charged(), body.intake.limit());
+            let allowed = self.memory.allowed(index, used);
+            if self.memory.is_cut(index) {
+                body.intake.hold_to(if used == 0 { limit } else { allowed });
+                self.memory.set_cut(index, used > 0 && allowed < limit);
+            }
+            self.memory.reviewed(index, used);
+        }
+    }
+
+    /// True bytes that all sockets hold, as far as is known: never less than they do, those
+    /// excepted of sockets that are closed.
+    #[must_use]
+    pub const fn memory_held(&self) -> u64 {
+        self.memory.held()
     }
 
     /// True bytes of the socket that are on their way out.

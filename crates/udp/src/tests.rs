@@ -46,7 +46,7 @@ impl Bench {
 
     pub(crate) fn with(config: UdpConfig) -> Self {
         let config_pool =
-            PoolConfig { small: 512, frames: 512, supers: 4, ..PoolConfig::default() };
+            PoolConfig { small: 512, frames: 1024, supers: 4, ..PoolConfig::default() };
         let mut random = Randomness::from_number(42);
         Self {
             udp: Udp::new(&config, &mut random.secret),

@@ -21,6 +21,7 @@ mod tcp;
 mod tcp_memory;
 mod transit;
 mod udp;
+mod udp_memory;
 
 use floodwall_tests::craft::{HOST, PEER};
 use floodwall_tests::{Rig, ethernet_config};
