@@ -10,8 +10,8 @@ use floodwall_checksum::Sum;
 use floodwall_ip::{Interface, PingOpenError, RawOpenError};
 use floodwall_packet::PacketBuf;
 use floodwall_udp::{
-    BindError, ConnectError, GroupError, OpenError, Received, ReceivedPacket, RecvError, Refused,
-    SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
+    BindError, ConnectError, GroupError, OpenError, ReceiveSlot, Received, ReceivedPacket,
+    RecvError, Refused, SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
 };
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
@@ -228,6 +228,38 @@ impl<'a> Sockets<'a> {
     #[inline]
     pub fn udp_recv(&mut self, id: SocketId, out: &mut [u8]) -> Result<Received, RecvError> {
         self.stack.udp.recv(id, out, &mut self.stack.stats.counters)
+    }
+
+    /// Copies as many datagrams as there are slots and datagrams; returns how many.
+    ///
+    /// # Errors
+    /// As [`Sockets::udp_recv`]; none where at least one was copied.
+    pub fn udp_recv_burst(
+        &mut self,
+        id: SocketId,
+        slots: &mut [ReceiveSlot<'_>],
+    ) -> Result<usize, RecvError> {
+        self.stack.udp.recv_burst(id, slots, &mut self.stack.stats.counters)
+    }
+
+    /// Sends datagrams in order, each to its own address or to the connected peer; returns how many
+    /// were sent.
+    ///
+    /// # Errors
+    /// As [`Sockets::udp_send`], of the first; none where at least one was sent.
+    pub fn udp_send_burst(
+        &mut self,
+        id: SocketId,
+        datagrams: &[(&[u8], Option<SocketAddr>)],
+    ) -> Result<usize, SendError> {
+        for (sent, (payload, to)) in datagrams.iter().enumerate() {
+            match self.udp_send(id, *to, payload) {
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => return Ok(sent),
+                Ok(()) => {}
+            }
+        }
+        Ok(datagrams.len())
     }
 
     /// Hands the oldest datagram out without a copy.

@@ -47,7 +47,8 @@ pub use tcp::{
 };
 pub use udp::{Datagram, UdpSocket};
 
+/// What a socket can be told, and what a received datagram says of itself.
+pub use floodwall_stack::remote::Segments;
 /// How a silent peer of a connection is asked.
 pub use floodwall_tcp::Keepalive;
-/// What a socket can be told, and what a received datagram says of itself.
 pub use floodwall_udp::{Received, SocketSettings};

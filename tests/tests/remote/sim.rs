@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, Family, PublicRandom};
 use floodwall_packet::Engine;
+use floodwall_stack::StackConfig;
 use floodwall_stack::remote::{Remote, RemoteConfig, UdpHandle};
 use floodwall_tests::{Rig, bytes_of, craft, ethernet_config};
 use floodwall_udp::SocketSettings;
@@ -23,8 +24,14 @@ struct Host {
 
 impl Host {
     fn new(host: u8, other: u8, family: Family) -> Self {
-        let mut rig = Rig::with_neighbor(&ethernet_config(host), other);
-        let config = RemoteConfig { sockets_max: SOCKETS, lanes: 1, ..RemoteConfig::default() };
+        Self::with_sockets(host, other, family, SOCKETS)
+    }
+
+    fn with_sockets(host: u8, other: u8, family: Family, sockets_max: usize) -> Self {
+        let udp_sockets_max = sockets_max.max(64);
+        let stack = StackConfig { udp_sockets_max, ..ethernet_config(host) };
+        let mut rig = Rig::with_neighbor(&stack, other);
+        let config = RemoteConfig { sockets_max, lanes: 1, ..RemoteConfig::default() };
         let (remote, mut shards) = Remote::new(&config).unwrap();
         rig.stack.serve(shards.remove(0));
         let addr = match family {
@@ -48,8 +55,11 @@ impl Host {
     }
 
     fn bind(&mut self, port: u16) -> UdpHandle {
+        self.bind_with(port, SocketSettings::new(Family::of(self.addr)))
+    }
+
+    fn bind_with(&mut self, port: u16, settings: SocketSettings) -> UdpHandle {
         let local = SocketAddr::new(self.addr, port);
-        let settings = SocketSettings::new(Family::of(self.addr));
         let asked = self.remote.bind_udp(local, settings);
         self.turn();
         asked.wait(Duration::ZERO).unwrap()
@@ -178,6 +188,127 @@ fn a_program_that_does_not_read_is_told_what_was_refused() {
         let counters = host.rig.stats().counters;
         let rcvbuf = [Counter::UdpRcvbufErrors, Counter::Udp6RcvbufErrors];
         assert_eq!(rcvbuf.map(|c| counters.of(c)).iter().sum::<u64>(), refused.total());
+        assert!(host.rig.conservation().holds());
+    }
+}
+
+/// Carries what leaves one host to the other.
+fn carry(from: &mut Host, to: &mut Host) {
+    for frame in from.turn() {
+        to.arrive(&frame);
+    }
+}
+
+/// A payload goes in segments and comes back as a whole, as far as there is room, credit, and
+/// likeness; a thread that blocks sends and reads as many as one that does not.
+#[test]
+fn segments_of_one_payload_are_datagrams_and_are_read_as_one() {
+    for family in [Family::V4, Family::V6] {
+        let mut hosts = [Host::new(1, 2, family), Host::new(2, 1, family)];
+        let [a, b, other] =
+            [(0, PORT), (1, PORT), (0, PORT + 1)].map(|(n, port)| hosts[n].bind(port));
+        let payload: Vec<u8> = (0..3500).map(|n| (n % 251) as u8).collect();
+        let to = b.local_addr();
+        assert_eq!(a.try_send_segments(&payload, 1000, Some(to)).unwrap(), 3500);
+        assert_eq!(a.try_send_segments(&payload[..1000], 1000, Some(to)).unwrap(), 1000);
+        assert_eq!(
+            other.send_segments_blocking(&payload, 1200, Some(to), Duration::ZERO).unwrap(),
+            3500
+        );
+        assert_eq!(other.send_segments_blocking(&[], 1200, Some(to), Duration::ZERO).unwrap(), 0);
+        assert!(a.try_send_segments(&payload, 0, Some(to)).is_err());
+        let [left, right] = &mut hosts;
+        carry(left, right);
+        let mut buffer = [0; 8000];
+        // The shorter one ends the first four, another sender the fifth.
+        for (sender, len, size) in [(&a, 3500, 1000), (&a, 1000, 1000), (&other, 3500, 1200)] {
+            let got = b.recv_segments_blocking(&mut buffer, Duration::ZERO).unwrap();
+            assert_eq!((got.received.len, got.size), (len, size), "{family:?}");
+            assert_eq!(got.received.from, sender.local_addr());
+            assert!(buffer[..len] == payload[..len]);
+        }
+        let nothing = b.try_recv_segments(&mut buffer).unwrap();
+        assert_eq!((nothing.received.len, nothing.size), (0, 0));
+        assert!(b.try_recv_segments(&mut buffer).is_err());
+        // A buffer with room for two and a half has two; one that is too small cuts the first.
+        assert_eq!(a.try_send_segments(&payload, 1000, Some(to)).unwrap(), 3500);
+        carry(left, right);
+        assert_eq!(b.try_recv_segments(&mut buffer[..2500]).unwrap().received.len, 2000);
+        let cut = b.try_recv_segments(&mut buffer[..400]).unwrap();
+        assert!(cut.received.truncated && cut.received.len == 400 && cut.size == 400);
+        assert_eq!(b.try_recv_segments(&mut buffer).unwrap().received.len, 500);
+    }
+}
+
+/// Credit ends a burst between two datagrams, and nothing is lost or sent twice.
+#[test]
+fn bursts_end_where_credit_does_and_go_on_behind_it() {
+    for family in [Family::V4, Family::V6] {
+        let mut hosts = [Host::new(1, 2, family), Host::new(2, 1, family)];
+        // It takes whatever one has credit for.
+        let wide = SocketSettings { receive_bytes: 1 << 20, ..SocketSettings::new(family) };
+        let [a, b] = [0, 1].map(|n| hosts[n].bind_with(PORT, wide.clone()));
+        let [left, right] = &mut hosts;
+        let payload: Vec<u8> = (0..400_000_u32).map(|n| (n / 1000) as u8).collect();
+        let (to, mut sent, mut read) = (b.local_addr(), 0, Vec::new());
+        while sent < payload.len() {
+            let taken = a.try_send_segments(&payload[sent..], 1000, Some(to)).unwrap();
+            assert!(taken > 0 && taken % 1000 == 0 && taken < 300_000, "{taken}");
+            sent += taken;
+            let more = a.try_send_segments(&payload[sent..], 1000, Some(to));
+            assert!(sent == payload.len() || more.is_err(), "the credit is used up: {more:?}");
+            carry(left, right);
+            let mut each = |datagram: floodwall_udp::ReceivedPacket| {
+                let bytes = datagram.packet.first();
+                read.extend_from_slice(&bytes[datagram.payload]);
+            };
+            assert!(b.recv_batch_blocking(usize::MAX, Duration::ZERO, &mut each).is_ok());
+        }
+        assert!(read == payload, "{family:?}: {} of {} bytes", read.len(), payload.len());
+        let batch = [(&b"one"[..], Some(to)), (b"two", Some(to))];
+        assert_eq!(a.send_batch_blocking(&batch, Duration::ZERO).unwrap(), 2);
+    }
+}
+
+/// Handles of programs that read nothing hold no more of the workers' memory together than all may.
+#[test]
+fn programs_that_read_nothing_leave_memory_to_others() {
+    for family in [Family::V4, Family::V6] {
+        let mut host = Host::with_sockets(1, 2, family, 80);
+        let frames = host.rig.pool.available().frames;
+        let settings = SocketSettings { fair_drop: false, ..SocketSettings::new(family) };
+        let handles: Vec<UdpHandle> =
+            (0..79).map(|n| host.bind_with(PORT + n, settings.clone())).collect();
+        let read = host.bind(PORT + 79);
+        let from = SocketAddr::new(craft::addr(family, 2), 9);
+        let to = |handle: &UdpHandle| {
+            craft::from_peer(&craft::udp(from, handle.local_addr(), &[7; 1000]))
+        };
+        for _ in 0..40 {
+            for handle in &handles {
+                host.arrive(&to(handle));
+            }
+            host.arrive(&to(&read));
+            assert_eq!(read.try_recv_from(&mut [0; 1000]).unwrap().len, 1000);
+            let free = host.rig.pool.available().frames;
+            assert!(free > frames * 3 / 4, "{free} of {frames} are free");
+        }
+        let refused: u64 = handles.iter().map(|handle| handle.refused().memory).sum();
+        assert!(refused > 1000, "{refused}");
+        // They read at last: where that is found out they may hold as much again.
+        let mut all = 0;
+        for handle in &handles {
+            while handle.try_recv_packet().is_ok() {
+                all += 1;
+            }
+        }
+        assert_eq!(all + refused, 79 * 40);
+        for _ in 0..20 {
+            host.arrive(&to(&read));
+            read.try_recv_from(&mut [0; 1000]).unwrap();
+        }
+        (0..30).for_each(|_| _ = host.arrive(&to(&handles[0])));
+        assert_eq!(handles[0].try_recv_batch(100, drop).unwrap(), 30);
         assert!(host.rig.conservation().holds());
     }
 }

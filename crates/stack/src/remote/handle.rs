@@ -10,9 +10,7 @@
 //! access: what was sent before still leaves, what waits to be read dies, and the control shard
 //! frees the slot.
 
-use core::future::Future;
 use core::net::{IpAddr, SocketAddr};
-use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
@@ -164,7 +162,10 @@ impl UdpHandle {
 
     /// Reads once; `None`: nothing is there.
     #[inline]
-    fn read<R>(&self, read: impl FnOnce(&mut PacketList) -> Option<R>) -> Option<io::Result<R>> {
+    pub(super) fn read<R>(
+        &self,
+        read: impl FnOnce(&mut PacketList) -> Option<R>,
+    ) -> Option<io::Result<R>> {
         let slot = self.slot()?;
         let mut list = lock(&self.read);
         loop {
@@ -187,7 +188,7 @@ impl UdpHandle {
     }
 
     #[inline]
-    fn poll_read<R>(
+    pub(super) fn poll_read<R>(
         &self,
         cx: &mut Context<'_>,
         mut read: impl FnMut(&mut PacketList) -> Option<R>,
@@ -210,17 +211,16 @@ impl UdpHandle {
     /// `WouldBlock`; an ICMP error, once; `BrokenPipe` where the stack has stopped.
     #[inline]
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        let mut received = self.read(|list| copy_first(list, buffer));
+        let mut received =
+            self.read(|list| copy_first(list, buffer)).unwrap_or_else(would_block)?;
         self.tell_drops(&mut received);
-        received.unwrap_or_else(would_block)
+        Ok(received)
     }
 
     /// Adds what was refused until now, where the socket asked for that.
     #[inline]
-    fn tell_drops(&self, received: &mut Option<io::Result<Received>>) {
-        if self.drop_count.load(Ordering::Relaxed)
-            && let Some(Ok(received)) = received
-        {
+    pub(super) fn tell_drops(&self, received: &mut Received) {
+        if self.drop_count.load(Ordering::Relaxed) {
             received.dropped = self.refused().total() as u32;
         }
     }
@@ -233,10 +233,9 @@ impl UdpHandle {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<Received>> {
-        self.poll_read(cx, |list| copy_first(list, buffer)).map(|received| {
-            let mut received = Some(received);
+        self.poll_read(cx, |list| copy_first(list, buffer)).map_ok(|mut received| {
             self.tell_drops(&mut received);
-            received.unwrap_or_else(would_block)
+            received
         })
     }
 
@@ -329,17 +328,7 @@ impl UdpHandle {
         buffer: &mut [u8],
         patience: Duration,
     ) -> io::Result<Received> {
-        let mut ready = self.ready(Direction::Read);
-        self.block(patience, |handle, cx| {
-            loop {
-                if let Some(done) = handle.read(|list| copy_first(list, buffer)) {
-                    return Poll::Ready(done);
-                }
-                if Pin::new(&mut ready).poll(cx).is_pending() {
-                    return Poll::Pending;
-                }
-            }
-        })
+        self.read_blocking(patience, |handle| handle.try_recv_from(buffer))
     }
 
     /// Polls until it is ready, sleeping in between.
@@ -458,7 +447,7 @@ pub(super) fn would_block<R>() -> io::Result<R> {
 }
 
 /// Copies the oldest datagram that has headers out; what has none was never delivered.
-fn copy_first(list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
+pub(super) fn copy_first(list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
     let packet = list.pop_front()?;
     floodwall_udp::copy_datagram(&packet, buffer)
 }

@@ -34,7 +34,7 @@ const PAYLOAD_MAX_V4: usize = 65_535 - 28;
 const PAYLOAD_MAX_V6: usize = 65_535 - 8;
 
 /// Why a datagram was not taken.
-enum Blocked {
+pub(super) enum Blocked {
     /// For want of credit.
     Credit,
     /// For want of memory.
@@ -124,13 +124,24 @@ impl UdpHandle {
         mut register: impl FnMut(),
     ) -> Poll<io::Result<usize>> {
         let way = Way { to, ..Way::default() };
+        let len = payload.len();
+        self.poll_write(len, &mut register, || self.send(&[payload], way).map(|()| len))
+    }
+
+    /// Tries, and registers where there is no credit for `len` bytes, or no memory.
+    pub(super) fn poll_write<R>(
+        &self,
+        len: usize,
+        mut register: impl FnMut(),
+        mut attempt: impl FnMut() -> Result<R, Blocked>,
+    ) -> Poll<io::Result<R>> {
         loop {
-            match self.send(&[payload], way) {
-                Ok(()) => return Poll::Ready(Ok(payload.len())),
+            match attempt() {
+                Ok(done) => return Poll::Ready(Ok(done)),
                 Err(Blocked::Failed(errno)) => return Poll::Ready(Err(errno.into_io())),
                 Err(blocked) => {
                     register();
-                    if self.park_for(&blocked, payload.len()) {
+                    if self.park_for(&blocked, len) {
                         return Poll::Pending;
                     }
                 }
@@ -144,11 +155,23 @@ impl UdpHandle {
     /// # Errors
     /// As [`UdpHandle::try_send_to`], of the first datagram; none where one was taken.
     pub fn try_send_batch(&self, datagrams: &[(&[u8], Option<SocketAddr>)]) -> io::Result<usize> {
+        match self.send_many(datagrams.iter().copied()) {
+            Ok(count) => Ok(count),
+            Err(Blocked::Failed(errno)) => Err(errno.into_io()),
+            Err(_) => would_block(),
+        }
+    }
+
+    /// Takes as many as there is credit and memory for; says why it took none.
+    pub(super) fn send_many<'a>(
+        &self,
+        datagrams: impl Iterator<Item = (&'a [u8], Option<SocketAddr>)>,
+    ) -> Result<usize, Blocked> {
         let mut list = PacketList::new();
         let guard = lock(&self.write);
         let mut blocked = None;
         for (payload, to) in datagrams {
-            let way = Way { to: *to, ..Way::default() };
+            let way = Way { to, ..Way::default() };
             if let Err(why) = self.make(&mut list, &[payload], way) {
                 blocked = Some(why);
                 break;
@@ -157,10 +180,9 @@ impl UdpHandle {
         let count = list.len();
         let pushed = self.push(list);
         drop(guard);
-        match (count, blocked) {
-            (0, Some(Blocked::Failed(errno))) => Err(errno.into_io()),
-            (0, Some(_)) => would_block(),
-            _ => self.ring(pushed).map(|()| count).map_err(Errno::into_io),
+        match blocked.filter(|_| count == 0) {
+            Some(why) => Err(why),
+            None => self.ring(pushed).map(|()| count).map_err(Blocked::Failed),
         }
     }
 

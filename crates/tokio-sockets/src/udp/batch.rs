@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use floodwall_base::IfIndex;
-use floodwall_stack::remote::UdpHandle;
+use floodwall_stack::remote::{Segments, UdpHandle};
 use floodwall_udp::ReceivedPacket;
 
 use super::UdpSocket;
@@ -191,6 +191,62 @@ impl UdpSocket {
             }
         }
         Ok(sent)
+    }
+
+    /// Receives one datagram and those behind it that are like it (sender, our address, interface,
+    /// length), one after the other, as many as lie ready and have room; a shorter one is the last.
+    /// As Linux does with `UDP_GRO`. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::recv`].
+    pub async fn recv_segments(&self, buf: &mut [u8]) -> io::Result<Segments> {
+        self.reading(|handle| handle.try_recv_segments(buf)).await
+    }
+
+    /// As [`UdpSocket::recv_segments`], without waiting.
+    ///
+    /// # Errors
+    /// As there, and `WouldBlock` where nothing is there.
+    pub fn try_recv_segments(&self, buf: &mut [u8]) -> io::Result<Segments> {
+        self.handle.try_recv_segments(buf)
+    }
+
+    /// Sends a buffer as datagrams of `size` bytes, the last perhaps shorter: as Linux does with
+    /// `UDP_SEGMENT`, and of any number. Returns when all have been taken; how many bytes that
+    /// were: all, unless a datagram is refused, and then those before it. Dropped while it waits,
+    /// it has sent those that were taken.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::send_to`], of the first datagram; `InvalidInput` for a size of 0.
+    pub async fn send_segments(
+        &self,
+        buf: &[u8],
+        size: usize,
+        target: SocketAddr,
+    ) -> io::Result<usize> {
+        let mut sent =
+            self.writing(|handle| handle.try_send_segments(buf, size, Some(target))).await?;
+        while let Some(left) = buf.get(sent..).filter(|left| !left.is_empty()) {
+            match self.writing(|handle| handle.try_send_segments(left, size, Some(target))).await {
+                Ok(bytes) => sent += bytes,
+                // For those that were taken there is nothing to say; the next call finds it again.
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
+    }
+
+    /// As [`UdpSocket::send_segments`], as many as are taken at once.
+    ///
+    /// # Errors
+    /// As there, and `WouldBlock` where none is taken.
+    pub fn try_send_segments(
+        &self,
+        buf: &[u8],
+        size: usize,
+        target: SocketAddr,
+    ) -> io::Result<usize> {
+        self.handle.try_send_segments(buf, size, Some(target))
     }
 
     fn datagram(&self, inner: ReceivedPacket) -> Datagram {
