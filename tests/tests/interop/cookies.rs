@@ -1,21 +1,126 @@
-//! The file of keys as Linux's clients meet it: what becomes of handshakes when it changes, or when
-//! another instance takes over.
+//! Connections that are born by cookie, as Linux sees them: what `ss` shows of them, and what
+//! becomes of handshakes when the file of keys changes or another instance takes over.
 //!
 //! Reading: `docs/design/syn-cookie.md`. Not here: floods (`syn_flood.rs`).
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc::{self, SyncSender};
 use std::time::Duration;
 
+use floodwall_base::Units;
+use floodwall_stack::tcp_set::{
+    By, ConnectionId, CookiePolicy, ListenerId, RecvError, Settings, SynSaid,
+};
+use floodwall_stack::{Application, Sockets, StartError};
+
+use crate::bench::Bench;
 use crate::binary::floodwall;
 use crate::command::run;
 use crate::instance::Folder;
+use crate::link::{Ends, Kind, ends};
 use crate::namespace::{inside, pause, skip};
-use crate::syn_flood::{PATIENCE, Server, Stand, service, start};
+use crate::syn_flood::{PATIENCE, PORT, Server, Stand, service, start};
 
 const LINE: &[u8] = b"is anybody there?\n";
+
+/// Listens, answers every SYN by cookie alone, tells what each one's SYN said, and sends back what
+/// comes.
+struct ByCookie {
+    listener: Option<ListenerId>,
+    open: Vec<ConnectionId>,
+    tell: SyncSender<SynSaid>,
+}
+
+impl Application for ByCookie {
+    fn name(&self) -> &str {
+        "by-cookie"
+    }
+
+    fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
+        let any: SocketAddr = format!("[::]:{PORT}").parse().unwrap();
+        let owner = sockets.tcp_owner()?;
+        let listener = sockets.tcp_listen(any, &Settings::default(), 64, owner)?;
+        sockets.tcp_set_cookies(listener, CookiePolicy::Always).unwrap();
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
+        let Some(listener) = self.listener else { return Units(0) };
+        while let Ok(Some(id)) = sockets.tcp_accept(listener) {
+            let said = sockets.tcp_syn_said(id).unwrap().expect("it came by a SYN");
+            self.tell.try_send(said).unwrap();
+            self.open.push(id);
+        }
+        let mut room = [0; LINE.len()];
+        self.open.retain(|id| match sockets.tcp_recv(*id, &mut room) {
+            Ok(0) => {
+                let _ = sockets.tcp_close(*id);
+                false
+            }
+            Ok(len) => {
+                assert_eq!(sockets.tcp_send(*id, &room[..len]).unwrap(), len);
+                true
+            }
+            Err(RecvError::WouldBlock) => true,
+            Err(_) => false,
+        });
+        Units(1)
+    }
+}
+
+/// A number of what `ss -i` shows, as in `snd_wnd:65536`.
+fn number(shown: &str, name: &str) -> Option<u64> {
+    let word = shown.split_whitespace().find_map(|word| word.strip_prefix(name));
+    word.and_then(|word| word.split(',').next()?.parse().ok())
+}
+
+fn options_kept(kind: Kind) {
+    inside(move || {
+        let (tell, told) = mpsc::sync_channel(8);
+        let app = ByCookie { listener: None, open: Vec::new(), tell };
+        let offload = kind.usual_offload();
+        let Some(bench) = Bench::with(kind, offload, None, vec![Box::new(app)]) else { return };
+        for Ends { ours, .. } in ends() {
+            let to = SocketAddr::new(ours, PORT);
+            let mut stream = TcpStream::connect(to).unwrap();
+            say(&mut stream);
+            let said = told.recv_timeout(PATIENCE).unwrap();
+            assert_eq!((said.by, said.sack, said.timestamps), (By::Cookie, true, true));
+            let Some(shown) = run("ss", &format!("-t -i -o -n -H dst {to}"), b"") else { return };
+            let words = shown.text.split_whitespace().collect::<Vec<_>>();
+            assert!(words.contains(&"ts") && words.contains(&"sack"), "{}", shown.text);
+            // Ours, then the kernel's own, which is what we took its window by.
+            let scales = words.iter().find_map(|word| word.strip_prefix("wscale:")).unwrap();
+            let (_, its) = scales.split_once(',').unwrap();
+            assert_eq!(said.window_scale, its.parse().ok(), "{}", shown.text);
+            // A server that had forgotten its own scale would be believed to have 128 times as
+            // much room as it has.
+            let most = floodwall_base::limits::TCP_RECEIVE_BYTES as u64;
+            let window = number(&shown.text, "snd_wnd:");
+            assert!(window.is_none_or(|window| (1000..=most).contains(&window)), "{}", shown.text);
+        }
+        bench.running.stop().outcome.expect("it was asked to end");
+    });
+}
+
+#[test]
+fn a_cookie_keeps_window_scale_sack_and_timestamps_of_linux_over_tap() {
+    options_kept(Kind::Tap);
+}
+
+#[test]
+fn a_cookie_keeps_window_scale_sack_and_timestamps_of_linux_over_tun() {
+    options_kept(Kind::Tun);
+}
+
+#[test]
+fn a_cookie_keeps_window_scale_sack_and_timestamps_of_linux_over_a_packet_socket() {
+    options_kept(Kind::Packet);
+}
 
 /// Says a line and gets it back.
 fn say(stream: &mut TcpStream) {

@@ -7,8 +7,8 @@
 //! for it the second, so that nobody has a core more than the other. Both sides know each other's
 //! link addresses or learn them before, so that what is judged is the handshake. The clients' time
 //! counts from the moment at which a call was due until its line has come back
-//! (`syn_flood/callers.rs`). Reading: Lemon, BSDCon 2002; RFC 4987. Not here: files of keys
-//! (`cookies.rs`), floods in memory (`tests/handshakes`, crate `drill`).
+//! (`syn_flood/callers.rs`). Reading: Lemon, BSDCon 2002; RFC 4987. Not here: what cookies
+//! keep and files of keys (`cookies.rs`), floods in memory (`tests/handshakes`, crate `drill`).
 
 mod callers;
 
@@ -32,7 +32,7 @@ use callers::{Calls, Lines, call};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Where the lines are sent back.
-const PORT: u16 = 7;
+pub(crate) const PORT: u16 = 7;
 /// Ours; another link address than the cable's end has, which the kernel keeps.
 const STATION: &str = "02:00:00:00:77:02";
 /// What we may hold more after a flood than before, in KiB: tables that are there from the start
