@@ -5,9 +5,9 @@
 //! * the first half is for whoever comes first, as everywhere;
 //! * up to three quarters is for a source beside whom hardly anything comes: one sender alone,
 //!   however fast, finds most of the room;
-//! * so much is for whoever comes, too, in a round that has found a quarter at most, where it holds
-//!   a whole burst of frames: a reader has no time to read in mid-burst, so what has come since says
-//!   nothing of it (a burst is two thirds of the default);
+//! * so much is for whoever comes, too, in a round that has found a quarter at most, where it
+//!   holds a whole burst of frames: a reader has no time to read in mid-burst, so what has come
+//!   since says nothing of it (a burst is two thirds of the default);
 //! * up to seven eighths is for everybody who was granted little lately: the fuller the socket, the
 //!   less that may be, so that what is left is never taken by few;
 //! * the last eighth is for peers that were answered lately, by a measure four times as wide: that
