@@ -145,8 +145,7 @@ pub(crate) fn stack(
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
     let reassembly = reassembly_part(config.reassembly, workers);
     let (sockets_max, shared_max) = (config.udp_sockets_max, config.udp_shared_sockets_max);
-    let fair_drop = config.udp_fair_drop;
-    let memory_bytes = config.udp_memory_bytes as u64;
+    let (fair_drop, memory_bytes) = (config.udp_fair_drop, config.udp_memory_bytes as u64);
     let udp =
         UdpConfig { sockets_max, shared_max, memory_bytes, fair_drop, ..UdpConfig::default() };
     let mut stack = Stack {
