@@ -4,8 +4,8 @@
 
 use floodwall_base::{IfIndex, MacAddr, Randomness};
 use floodwall_device::{
-    Device, DeviceError, DeviceInfo, DeviceKind, Medium, OpenConfig, OpenedDevice, PlacementReport,
-    station_address,
+    Device, DeviceError, DeviceInfo, DeviceKind, HalfRank, Medium, OpenConfig, OpenedDevice,
+    PlacementReport, station_address,
 };
 
 use crate::settings::InterfaceSettings;
@@ -23,12 +23,12 @@ pub(crate) struct Opened {
     pub(crate) placement: PlacementReport,
 }
 
-/// Opens an interface's device as wanted, for the workers on these cores, with the most that it
-/// and our privilege allow.
+/// Opens an interface's device as wanted, for the workers on these cores, before whom or behind
+/// whom the kernel's half stands, with the most that it and our privilege allow.
 pub(crate) fn open(
     index: usize,
     wanted: &InterfaceSettings,
-    cores: &[Option<usize>],
+    (cores, rank): (&[Option<usize>], HalfRank),
     random: &mut Randomness,
 ) -> Result<Opened, DeviceError> {
     let name = &wanted.device.value.name;
@@ -47,6 +47,7 @@ pub(crate) fn open(
         kernel_half: wanted.kernel_half.as_ref().map(|half| half.value).unwrap_or_default(),
         // A device of one queue goes to the first worker.
         core: cores.first().copied().flatten(),
+        rank,
     };
     let OpenedDevice { queues, mut notes, placement } = wanted.device.value.open(&config)?;
     let Some(first) = queues.first() else {

@@ -1,4 +1,5 @@
-//! `KernelHalf`: where the kernel's half of a device shall run.
+//! `KernelHalf`: where the kernel's half of a device shall run; `HalfRank`: whether before or behind
+//! the worker.
 //!
 //! Read from the configuration's words; obeyed by `placement.rs`. The comparison of the places is
 //! in `docs/design/placement.md`.
@@ -17,10 +18,23 @@ pub enum KernelHalf {
     Auto,
     /// Within the worker's own system calls.
     BusyPoll,
-    /// In a thread of its own beside the worker, behind it in rank.
+    /// In a thread of its own beside the worker, behind or before it in rank ([`HalfRank`]).
     NapiThread,
     /// Wherever the system runs it.
     Leave,
+}
+
+/// Which goes first on a core that the worker and the kernel's half, as a thread, share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HalfRank {
+    /// The worker: what it has no time for stays in the card's ring, and is lost there before
+    /// anybody has worked on it. For who does much with each packet.
+    #[default]
+    Behind,
+    /// The kernel's half, with nine parts of ten of a core that both want: the worker sees as much
+    /// as it can look at, and chooses by itself. For who looks at packets much faster than it
+    /// handles them, and knows its friends: a router.
+    Before,
 }
 
 impl KernelHalf {

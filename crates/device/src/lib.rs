@@ -51,7 +51,7 @@ pub use capture::{
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
-pub use kernel_half::{KernelHalf, NoKernelHalf};
+pub use kernel_half::{HalfRank, KernelHalf, NoKernelHalf};
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 #[cfg(target_os = "linux")]

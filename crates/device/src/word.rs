@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::device::Device;
 use crate::error::DeviceError;
-use crate::kernel_half::KernelHalf;
+use crate::kernel_half::{HalfRank, KernelHalf};
 use crate::placement_report::PlacementReport;
 use crate::xdp_mode::XdpMode;
 #[cfg(target_os = "linux")]
@@ -180,6 +180,8 @@ pub struct OpenConfig {
     pub kernel_half: KernelHalf,
     /// The core of the worker that will have the device; `None` where it is not pinned.
     pub core: Option<usize>,
+    /// Which of the two goes first there.
+    pub rank: HalfRank,
 }
 
 impl Default for OpenConfig {
@@ -192,6 +194,7 @@ impl Default for OpenConfig {
             mtu: None,
             kernel_half: KernelHalf::default(),
             core: None,
+            rank: HalfRank::default(),
         }
     }
 }
@@ -255,12 +258,17 @@ fn boxed<D: Device + 'static>(devices: Vec<D>) -> Vec<Box<dyn Device>> {
     devices.into_iter().map(|device| Box::new(device) as Box<dyn Device>).collect()
 }
 
+#[cfg(target_os = "linux")]
+const fn placement_of(config: &OpenConfig) -> PlacementConfig {
+    PlacementConfig { half: config.kernel_half, core: config.core, rank: config.rank }
+}
+
 /// A packet socket, and the place of the kernel's half behind it.
 #[cfg(target_os = "linux")]
 fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
     let wanted = AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
     let mut device = AfPacket::open(name, &wanted)?;
-    let wanted = PlacementConfig { half: config.kernel_half, core: config.core };
+    let wanted = placement_of(config);
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     device.place(placement);
@@ -281,7 +289,7 @@ fn open_xdp(word: &DeviceWord, config: &OpenConfig) -> Result<OpenedDevice, Devi
     let queues = word.queues.or(config.queues);
     let wanted = AfXdpConfig { queues, mode: word.mode, ..AfXdpConfig::new(station) };
     let OpenedXdp { mut queues, notes } = AfXdp::open(name, &wanted)?;
-    let wanted = PlacementConfig { half: config.kernel_half, core: config.core };
+    let wanted = placement_of(config);
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     if let Some(first) = queues.first_mut() {

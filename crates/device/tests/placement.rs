@@ -33,7 +33,7 @@ fn joins() -> Option<bool> {
 }
 
 fn take(half: KernelHalf) -> Option<Placement> {
-    let config = PlacementConfig { half, core: Some(0) };
+    let config = PlacementConfig { half, core: Some(0), ..PlacementConfig::default() };
     available(Placement::take("ours", &config))
 }
 
@@ -185,9 +185,10 @@ fn while_packets_come_the_worker_runs_the_kernels_half_and_at_rest_nobody_does()
         if !veth() {
             return;
         }
-        let Ok(placement) =
-            Placement::take("ours", &PlacementConfig { half: KernelHalf::BusyPoll, core: None })
-        else {
+        let Ok(placement) = Placement::take(
+            "ours",
+            &PlacementConfig { half: KernelHalf::BusyPoll, ..PlacementConfig::default() },
+        ) else {
             return skip("no privilege, or no io_uring that polls");
         };
         assert_eq!((placement.report().place, placement.polls()), ("busy-poll", 0));

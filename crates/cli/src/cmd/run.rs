@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use floodwall_base::WorkerId;
+use floodwall_device::HalfRank;
 use floodwall_dispatch::{
     Berth, Clock, Control, ControlError, Crew, CrewConfig, CrewError, CrewReader, Event, OnPanic,
     Port, Seat, Setting, Shown, Stop, WorkerConfig, WorkerError, entropy, pin,
@@ -195,8 +196,10 @@ fn named<T: Send + 'static>(
 fn open_devices(settings: &Settings, cores: &[Option<usize>]) -> Result<Vec<Opened>, Failure> {
     let mut random = entropy::randomness().map_err(words)?;
     let mut all = Vec::new();
+    // A router looks at packets much faster than it passes them on.
+    let rank = if settings.transit.forwards() { HalfRank::Before } else { HalfRank::Behind };
     for (index, wanted) in settings.interfaces.iter().enumerate() {
-        let opened = devices::open(index, wanted, cores, &mut random).map_err(words)?;
+        let opened = devices::open(index, wanted, (cores, rank), &mut random).map_err(words)?;
         if let Some(mtu) = &wanted.mtu
             && mtu.value > opened.info.mtu
         {

@@ -123,6 +123,11 @@ fn value<T: Copy>(given: &Option<Given<T>>) -> Option<T> {
 }
 
 impl HostTransit {
+    /// Whether packets for others are passed on.
+    pub(crate) fn forwards(&self) -> bool {
+        self.forwarding.as_ref().is_some_and(|given| given.value.v4 || given.value.v6)
+    }
+
     /// The stack's part of it.
     pub(crate) fn of_host(&self) -> StackConfig {
         let Families { v4, v6 } = value(&self.forwarding).unwrap_or_default();

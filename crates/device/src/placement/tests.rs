@@ -128,7 +128,7 @@ impl System for Fake {
 }
 
 fn take(fake: &Fake, half: KernelHalf) -> Result<Placement, DeviceError> {
-    let config = PlacementConfig { half, core: Some(1) };
+    let config = PlacementConfig { half, core: Some(1), ..PlacementConfig::default() };
     let nowhere = Taken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
     Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere)
 }
@@ -141,7 +141,7 @@ fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device
     let during = fake.state();
     assert!(during.joins, "a veth has a receive half only then");
     assert_eq!(during.napis[0].setting.threaded, Some(true));
-    assert_eq!(during.standing, Standing { cores: vec![1], nice: NICE });
+    assert_eq!(during.standing, Standing { cores: vec![1], nice: NICE_BEHIND });
     assert_eq!(during.group, "/ours");
     let report = placement.report();
     assert_eq!(report.place, "napi-thread");
@@ -149,6 +149,24 @@ fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device
     drop(placement);
     let after = fake.state();
     assert_eq!((after.joins, &after.napis), (before.joins, &before.napis));
+}
+
+#[test]
+fn for_a_router_the_thread_stands_before_the_worker_and_looks_more_often() {
+    let fake = Fake::veth();
+    let config = PlacementConfig { half: KernelHalf::Auto, core: Some(1), rank: HalfRank::Before };
+    let nowhere = || Taken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
+    let take = |fake: &Fake| Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere());
+    let placement = take(&fake).unwrap();
+    let during = fake.state();
+    assert_eq!(during.standing, Standing { cores: vec![1], nice: NICE_BEFORE });
+    assert_eq!(during.napis[0].setting.flush_nanos, BEFORE_FLUSH_NANOS);
+    assert!(placement.report().words.contains("before the worker"), "{placement:?}");
+    let fake = Fake::veth().deny("set_nice", libc::EPERM);
+    let placement = take(&fake).unwrap();
+    assert!(placement.report().words.contains("equal to the worker"), "{placement:?}");
+    let lack = placement.report().lacks.last().unwrap().to_string();
+    assert!(lack.contains("may not be put before") && lack.contains("ring overflows"), "{lack}");
 }
 
 #[test]
@@ -274,7 +292,7 @@ fn what_a_killed_process_left_is_undone_first() {
     let note = || super::note::Note::take_in(&folder, "n", "boot v0");
     let fake = Fake::veth();
     let users = fake.state();
-    let config = PlacementConfig { half: KernelHalf::NapiThread, core: None };
+    let config = PlacementConfig { half: KernelHalf::NapiThread, ..PlacementConfig::default() };
     let mut killed = Placement::take_by("v0", &config, Box::new(fake.clone()), note()).unwrap();
     // As the system does for a killed process: nothing is set back, the lock is gone.
     killed.system = None;
