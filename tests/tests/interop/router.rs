@@ -351,6 +351,46 @@ fn advertised_to_a_host(kind: Kind) {
     });
 }
 
+/// The script with which such floods were first measured, its two addresses lost as they are: what
+/// it leaves open is given beside it, and it is not waited for to the end of its ten million.
+const CLASSIC: &str = include_str!("../../../crates/pktgen/src/script/classic.sh");
+
+/// What the script sends from the left host passes the router, in frames of the script's size.
+fn classic_script(kind: Kind) {
+    inside(move || {
+        let Some(scene) = Scene::new(kind, "") else { return };
+        scene.configure();
+        let [left, right] = &scene.hosts;
+        assert!(until(PATIENCE, || left.is_answered("10.77.2.2")));
+        let way = format!("route --socket {} add 10.80.0.0/12 via 10.77.2.2", scene.socket);
+        let added = run(scene.binary, &way, b"").expect("the command is there");
+        assert!(added.status.success(), "{}", added.complaint);
+        let script = scene.folder.file("classic.sh");
+        std::fs::write(&script, CLASSIC).unwrap();
+        let file = scene.folder.file("words.sh");
+        let line = format!(
+            "exec {} pktgen {script} --device packet:{ETH} --address 10.77.1.9/24 \\\n\
+             --gateway 10.77.1.1 --set 'dst_min 10.80.0.0' --set 'dst_max 10.95.255.255' \\\n\
+             --seconds 1 --seed 1 --i-own-this-network -j\n",
+            scene.binary
+        );
+        std::fs::write(&file, line).unwrap();
+        let before = right.count("rx_packets");
+        let said = left.inside(|| run("sh", &file, b"")).expect("a shell");
+        assert!(said.status.success(), "{}", said.complaint);
+        assert!(said.complaint.contains("Configuring /proc/net/pktgen/eth0"), "{}", said.complaint);
+        let report: Value = serde_json::from_str(&said.text).unwrap();
+        let sent = report["frames"].as_u64().unwrap_or(0);
+        let bytes = report["bytes"].as_u64().unwrap_or(0);
+        assert!(sent >= 1000 && bytes == 60 * sent, "{report:#}");
+        let passed = || right.count("rx_packets") - before;
+        assert!(until(PATIENCE, || passed() >= 1000), "{} of {sent}", passed());
+        let kept = scene.look().expect("it answers")["neighbours"].as_array().unwrap().len();
+        assert!(kept < 16, "{kept} neighbours: nothing is kept for a destination");
+        scene.end();
+    });
+}
+
 #[test]
 fn hosts_talk_through_a_router_on_taps() {
     between_two_hosts(Kind::Tap);
@@ -362,11 +402,31 @@ fn hosts_talk_through_a_router_on_packet_sockets() {
 }
 
 #[test]
-fn flows_take_both_of_two_next_hops() {
+fn flows_take_both_of_two_next_hops_on_taps() {
+    over_two_next_hops(Kind::Tap);
+}
+
+#[test]
+fn flows_take_both_of_two_next_hops_on_packet_sockets() {
     over_two_next_hops(Kind::Packet);
 }
 
 #[test]
-fn a_host_is_configured_by_our_advertisements() {
+fn a_host_is_configured_by_our_advertisements_on_taps() {
+    advertised_to_a_host(Kind::Tap);
+}
+
+#[test]
+fn a_host_is_configured_by_our_advertisements_on_packet_sockets() {
     advertised_to_a_host(Kind::Packet);
+}
+
+#[test]
+fn the_classic_script_runs_as_it_is_written_through_a_router_on_taps() {
+    classic_script(Kind::Tap);
+}
+
+#[test]
+fn the_classic_script_runs_as_it_is_written_through_a_router_on_packet_sockets() {
+    classic_script(Kind::Packet);
 }

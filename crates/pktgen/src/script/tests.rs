@@ -11,23 +11,7 @@ use crate::{Blast, Peer, Plan, StationConfig};
 
 /// The script that came with the first measurements of such floods, line by line, its two addresses
 /// lost as they are.
-const CLASSIC: &str = r#"CLONE_SKB="clone_skb 1"
-PKT_SIZE="pkt_size 60"
-#COUNT="count 0"
-COUNT="count 10000000"
-IPG="ipg 0"
-
-echo "Configuring $PGDEV"
-pgset "$COUNT"
-pgset "$CLONE_SKB"
-pgset "$PKT_SIZE"
-pgset "$IPG"
-pgset "flag IPDST_RND"
-pgset "dst_min"
-pgset "dst_max"
-pgset "flows 32768"
-pgset "flowlen 10"
-"#;
+const CLASSIC: &str = include_str!("classic.sh");
 
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
