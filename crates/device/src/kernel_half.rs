@@ -1,5 +1,5 @@
-//! `KernelHalf`: where the kernel's half of a device shall run; `HalfRank`: whether before or behind
-//! the worker.
+//! `KernelHalf`: where the kernel's half of a device shall run; `HalfRank`: whether before or
+//! behind the worker.
 //!
 //! Read from the configuration's words; obeyed by `placement.rs`. The comparison of the places is
 //! in `docs/design/placement.md`.

@@ -2,14 +2,14 @@
 //!
 //! Called by `rx.rs` for a packet that is not for this host on an interface that forwards, and by
 //! `shard.rs` and `shards/handover.rs` at the end of what arrived together. What a header alone
-//! decides stands in `floodwall_ip::forward`. Invariants: no state for a destination, a source or a
-//! flow decides where a packet goes; a packet passed on counts as `forwarded` in the ledger of what arrived and as `originated`
-//! in that of what leaves, so both balance; what is known of paths and redirects (`exceptions.rs`)
-//! is never used for others' packets; packets of one flow stay in order. A follower passes on what
-//! its own queue brought; a packet whose neighbour it does not know goes to the control shard as it
-//! arrived. Reading: RFC 1812 chapter 5, RFC 8200 sections 3 to 5, RFC 2992 (choice among several
-//! next hops). Not here: answers to senders (`fate.rs`), redirects (`forward/redirect.rs`), who
-//! goes first (`forward/dialogues.rs`).
+//! decides stands in `floodwall_ip::forward`. Invariants: no state for a destination, a source or
+//! a flow decides where a packet goes; a packet passed on counts as `forwarded` in the ledger of
+//! what arrived and as `originated` in that of what leaves, so both balance; what is known of
+//! paths and redirects (`exceptions.rs`) is never used for others' packets; packets of one flow
+//! stay in order. A follower passes on what its own queue brought; a packet whose neighbour it
+//! does not know goes to the control shard as it arrived. Reading: RFC 1812 chapter 5, RFC 8200
+//! sections 3 to 5, RFC 2992 (choice among several next hops). Not here: answers to senders
+//! (`fate.rs`), redirects (`forward/redirect.rs`), who goes first (`forward/dialogues.rs`).
 //!
 //! # Under flood
 //! Reachable by anyone, with any addresses. Bound: one burst of packets
