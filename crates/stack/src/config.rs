@@ -98,7 +98,7 @@ pub struct StackConfig {
     /// than its own limit; a sixth of the shard's frames at most.
     pub udp_memory_bytes: usize,
     /// Whether a UDP socket that fills up prefers light senders to heavy ones, unless its own
-    /// settings say otherwise.
+    /// settings say otherwise. Hosts of one worker only, as yet.
     pub udp_fair_drop: bool,
     /// How many TCP connections each shard may have. With 0 this stack does not speak TCP.
     pub tcp_connections_max: usize,

@@ -5,9 +5,6 @@
 //! * the first half is for whoever comes first, as everywhere;
 //! * up to three quarters is for a source beside whom hardly anything comes: one sender alone,
 //!   however fast, finds most of the room;
-//! * so much is for whoever comes, too, in a round that has found a quarter at most, where it
-//!   holds a whole burst of frames: a reader has no time to read in mid-burst, so what has come
-//!   since says nothing of it (a burst is two thirds of the default);
 //! * up to seven eighths is for everybody who was granted little lately: the fuller the socket, the
 //!   less that may be, so that what is left is never taken by few;
 //! * the last eighth is for peers that were answered lately, by a measure four times as wide: that
@@ -29,7 +26,7 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use floodwall_base::{HashKey, Instant, limits};
+use floodwall_base::{HashKey, Instant};
 
 use crate::sketch::{Decaying, Granted, PrefixSketch};
 
@@ -39,12 +36,8 @@ const TICK: Duration = Duration::from_millis(50);
 const CALM_PART: u64 = 8;
 /// Part of a socket's bytes for answered peers alone.
 const RESERVE_PART: u64 = 8;
-/// Part of a socket's bytes that one sender alone, or a burst, leaves to the next.
+/// Part of a socket's bytes that one sender alone leaves to the next.
 const NEXT_PART: u64 = 4;
-/// Part of a socket's bytes that a reader who keeps up may have left to the next round.
-const LEFT_PART: u64 = 4;
-/// True bytes of a burst of frames.
-const BURST_BYTES: u64 = limits::BURST_MAX as u64 * (2048 + 128);
 /// Beside a sender that is alone comes less than this part of what it sends.
 const ALONE_PART: u32 = 8;
 /// Part of the room left that a narrow and a wide prefix of strangers may have been granted lately.
@@ -78,35 +71,15 @@ pub enum Standing {
     Connected,
 }
 
-/// What was asked of one socket lately, granted or not, and what this round found in it. Two words.
+/// What was asked of one socket lately, granted or not. A word and a half.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Demand {
-    asked: Decaying,
-    /// The last round in which it was asked for a share.
-    round: u32,
-    /// Whether its reader had left little to that round.
-    keeps_up: bool,
-}
-
-impl Demand {
-    /// Something is asked of a socket that holds so much, in this round. The first to be weighed
-    /// tells what the round has found: those before it were too few to be.
-    #[inline(always)]
-    fn note(&mut self, ask: &Ask, round: u32, tick: u32) {
-        self.asked.add(ask.true_size, tick);
-        if self.round != round {
-            (self.round, self.keeps_up) = (round, ask.used <= ask.limit / LEFT_PART);
-        }
-    }
-}
+pub struct Demand(Decaying);
 
 /// See the file's head.
 #[derive(Debug)]
 pub struct FairShare {
     sketch: PrefixSketch,
     tick: u32,
-    /// Counts; a socket that was never asked is in round 0.
-    round: u32,
     is_on: bool,
 }
 
@@ -114,7 +87,7 @@ impl FairShare {
     /// For all sockets of a shard: 256 KiB.
     #[must_use]
     pub fn new(key: HashKey) -> Self {
-        Self { sketch: PrefixSketch::new(key, TICK), tick: 0, round: 1, is_on: true }
+        Self { sketch: PrefixSketch::new(key, TICK), tick: 0, is_on: true }
     }
 
     /// Switches it off or on: while it is off, every datagram has its share.
@@ -126,7 +99,6 @@ impl FairShare {
     #[inline]
     pub const fn begin(&mut self, now: Instant) {
         self.tick = self.sketch.tick_of(now);
-        self.round = self.round.wrapping_add(1);
     }
 
     /// Whether a socket with so many of its bytes used asks for shares at all. A compare.
@@ -156,12 +128,11 @@ impl FairShare {
         demand: &mut Demand,
         standing: impl FnOnce() -> Standing,
     ) -> bool {
-        demand.note(ask, self.round, self.tick);
+        demand.0.add(ask.true_size, self.tick);
         let places = self.sketch.places(ask.source, ask.socket);
         let granted = self.sketch.granted(&places, self.tick);
         let is_granted = ask.used <= ask.limit / 2
-            || leaves_the_next(ask)
-                && (demand.keeps_up && holds_a_burst(ask) || self.is_alone(ask, *demand, granted))
+            || self.is_alone(ask, *demand, granted)
             || match standing() {
                 Standing::Connected => return true,
                 standing => is_light(ask, granted, standing),
@@ -172,22 +143,13 @@ impl FairShare {
         is_granted
     }
 
-    /// Whether hardly anything else was asked of the socket lately.
+    /// Whether hardly anything else was asked of the socket lately, and enough room stays for the
+    /// next who comes.
     fn is_alone(&self, ask: &Ask, demand: Demand, granted: Granted) -> bool {
-        let (own, all) = (granted.narrow.saturating_add(ask.true_size), demand.asked.at(self.tick));
+        let (own, all) = (granted.narrow.saturating_add(ask.true_size), demand.0.at(self.tick));
         all.saturating_sub(own) < own / ALONE_PART
+            && ask.used.saturating_add(ask.true_size.into()) <= ask.limit - ask.limit / NEXT_PART
     }
-}
-
-/// Whether a socket that is read once a round takes whatever a round brings: so much is never
-/// refused for want of a reader.
-const fn holds_a_burst(ask: &Ask) -> bool {
-    BURST_BYTES <= ask.limit - ask.limit / NEXT_PART
-}
-
-/// Whether enough room stays for the next who comes.
-const fn leaves_the_next(ask: &Ask) -> bool {
-    ask.used.saturating_add(ask.true_size as u64) <= ask.limit - ask.limit / NEXT_PART
 }
 
 /// Whether so little was granted lately that the room left allows more.

@@ -23,8 +23,6 @@ use crate::tx::Path;
 impl Stack {
     /// Takes all that was handed over: a unit each.
     pub(crate) fn adopt_all(&mut self, cx: &mut Cx<'_>, handed: &mut HandoffList) -> Units {
-        // To a worker without a queue of its own all time comes by this.
-        self.udp.begin(cx.now);
         let spent = handed.len();
         let out = handed.iter().filter(|handoff| handoff.kind == HandoffKind::Outgoing).count();
         // Before the first: whatever ends this loop, all have been taken over.

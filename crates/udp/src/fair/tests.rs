@@ -152,46 +152,6 @@ fn one_sender_alone_has_three_quarters_and_leaves_the_next_its_room() {
     }
 }
 
-/// Bursts of heavy sources, each read before the next comes: what a worker's own programs do.
-#[test]
-fn nobody_is_refused_for_a_burst_that_its_reader_takes_whole() {
-    for size in [384, 1024, 2176] {
-        let (mut fair, mut demand) = share();
-        for round in 0..200 {
-            fair.begin(Instant::from_nanos(round * 100_000));
-            for n in 0..limits::BURST_MAX as u32 {
-                // All of one network: none of them is light.
-                let (source, used) = (addr(5, n, true), u64::from(n * size));
-                let ask = Ask { source, true_size: size, ..ask(used) };
-                let granted = fair.grants(&ask, &mut demand, || Standing::Stranger);
-                assert!(granted, "{size} bytes, round {round}, {used} used");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_burst_that_finds_more_or_fits_no_socket_is_shared_as_ever() {
-    let half = |limit: u64, left: u64, size: u32| {
-        let (mut fair, mut demand) = share();
-        let mut used = left;
-        for round in 0..50 {
-            fair.begin(Instant::from_nanos(round * 100_000));
-            used = left;
-            for n in 0..200 {
-                let (source, socket) = (addr(5, n, true), 1);
-                let ask = Ask { source, socket, true_size: size, used, limit };
-                let granted = fair.grants(&ask, &mut demand, || Standing::Stranger);
-                used += if granted { u64::from(size) } else { 0 };
-            }
-        }
-        used <= limit / 2 + u64::from(size)
-    };
-    assert!(!half(LIMIT, LIMIT / 4, SIZE), "the reader keeps up");
-    assert!(half(LIMIT, LIMIT / 4 + u64::from(SIZE), SIZE), "it does not");
-    assert!(half(LIMIT / 4, 0, 2176), "a burst that does not fit is to be shared");
-}
-
 /// Where the limit is tiny, or is shrunk below what waits, nothing panics and an empty socket takes
 /// whatever comes.
 #[test]
