@@ -103,6 +103,8 @@ pub struct TcpPeer {
     pub iss: u32,
     /// Who listens.
     pub listener: ListenerId,
+    /// The host's address, where that is not the one of its number.
+    pub towards: Option<IpAddr>,
 }
 
 impl TcpPeer {
@@ -145,11 +147,12 @@ impl TcpPeer {
         let any = SocketAddr::new(IpAddr::from([0_u16; 8]), ports.0);
         let listen = |s: &mut Sockets<'_>| s.tcp_listen(any, settings, 1024, 1);
         let listener = rig.sockets(listen).0.expect("a listener");
-        Self { rig, family, hosts, ports, iss: 0, listener }
+        Self { rig, family, hosts, ports, iss: 0, listener, towards: None }
     }
 
     fn addrs(&self) -> (IpAddr, IpAddr) {
-        (addr(self.family, self.hosts.0), addr(self.family, self.hosts.1))
+        let ours = self.towards.unwrap_or_else(|| addr(self.family, self.hosts.0));
+        (ours, addr(self.family, self.hosts.1))
     }
 
     /// The segment's bytes, from its TCP header on.

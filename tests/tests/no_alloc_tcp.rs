@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counters, IfIndex, Instant, Randomness, Units};
-use floodwall_packet::{AccessCounters, PacketList, Pool, PoolConfig, Region};
+use floodwall_packet::{AccessCounters, PacketBuf, PacketList, Pool, PoolConfig, Region};
 use floodwall_tcp::{
     ConnectionId, Ends, Input, Lend, ListenerId, Moment, Settings, Tcp, TcpConfig, Transmit,
 };
@@ -36,6 +36,19 @@ struct Pair {
     loses: Option<u64>,
     segments: u64,
     access: AccessCounters,
+    /// Where the payloads lie that were sent, and how long they are, while somebody wants to know.
+    seen: Option<Vec<Piece>>,
+}
+
+/// The address of some bytes, and how many.
+type Piece = (usize, usize);
+
+/// The pieces of a packet that have bytes.
+fn pieces(packet: &PacketBuf) -> impl Iterator<Item = Piece> + '_ {
+    packet
+        .chunks()
+        .filter(|piece| !piece.is_empty())
+        .map(|piece| (piece.as_ptr().addr(), piece.len()))
 }
 
 impl Pair {
@@ -59,7 +72,7 @@ impl Pair {
         let tcp = &mut hosts[1].tcp;
         let listener = tcp.listen(any, IfIndex::default(), 1500, &settings, 64, 0).unwrap();
         let access = AccessCounters::default();
-        Self { pool, now, hosts, listener, loses: None, segments: 0, access }
+        Self { pool, now, hosts, listener, loses: None, segments: 0, access, seen: None }
     }
 
     fn with<R>(&mut self, host: usize, act: impl FnOnce(&mut Tcp, &mut Lend<'_>) -> R) -> R {
@@ -71,6 +84,10 @@ impl Pair {
 
     fn launch(&mut self, from: usize, out: Transmit) {
         self.segments += 1;
+        if let Some(seen) = &mut self.seen {
+            // Behind the header, which lies apart.
+            seen.extend(pieces(&out.packet).skip(1));
+        }
         if self.loses.is_none_or(|every| !self.segments.is_multiple_of(every)) {
             self.hosts[1 - from].arrived.push_back(out.packet);
         }
@@ -192,4 +209,64 @@ fn opening_and_closing_allocates_nothing() {
         }
     });
     assert_eq!(count.allocations, 0);
+}
+
+/// The writer's copy is the one that is sent, sent again, received and handed out, in place: so a
+/// reader who copies makes the second copy of a byte and the last.
+#[test]
+fn bytes_are_copied_by_their_writer_and_by_their_reader_and_by_nobody_else() {
+    for v6 in [false, true] {
+        for whole in [false, true] {
+            let mut pair = Pair::new(v6);
+            let ids = pair.open();
+            pair.bulk(ids, 1 << 18);
+            let len = pair.with(0, |tcp, _| tcp.chunk_len(ids[0])).unwrap();
+            let bytes: Vec<u8> = (0..20 * len).map(|n| (n ^ n >> 8) as u8).collect();
+            pair.seen = Some(Vec::new());
+            if whole {
+                // As a program on another thread writes: chunks of its own.
+                let mut chunks = PacketList::new();
+                for piece in bytes.chunks(len) {
+                    chunks.push_back(pair.pool.packet_from(piece).unwrap());
+                }
+                let sent = pair.with(0, |tcp, lend| tcp.send_chunks(ids[0], &mut chunks, lend.now));
+                sent.unwrap();
+            } else {
+                let sent = pair.with(0, |tcp, lend| tcp.send(lend, ids[0], &bytes));
+                assert_eq!(sent, Ok(bytes.len()));
+            }
+            for _ in 0..100 {
+                pair.exchange();
+            }
+            let sent = pair.seen.take().unwrap();
+            let (mut received, mut text) = (Vec::new(), Vec::<u8>::new());
+            while let Ok(Some(chunk)) = pair.with(1, |tcp, lend| tcp.recv_chunk(ids[1], lend.now)) {
+                received.extend(pieces(&chunk));
+                text.extend(chunk.chunks().flatten());
+            }
+            assert!(text == bytes, "IPv6: {v6}");
+            assert_eq!(received, sent, "the same memory at both ends, IPv6: {v6}");
+            assert_eq!(sent.len(), 20, "a segment, a piece");
+        }
+    }
+}
+
+#[test]
+fn what_is_sent_again_is_the_writers_copy() {
+    let mut pair = Pair::new(true);
+    let ids = pair.open();
+    pair.bulk(ids, 1 << 18);
+    pair.seen = Some(Vec::new());
+    (pair.loses, pair.segments) = (Some(3), 0);
+    let sent = pair.with(0, |tcp, lend| tcp.send(lend, ids[0], &[7; 14_000]));
+    assert_eq!(sent, Ok(14_000));
+    for _ in 0..2000 {
+        pair.exchange();
+    }
+    let mut seen = pair.seen.take().unwrap();
+    let all = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    assert!(all > seen.len(), "something was sent again");
+    assert_eq!(seen.iter().map(|(_, len)| len).sum::<usize>(), 14_000);
 }

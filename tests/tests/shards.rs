@@ -472,3 +472,31 @@ fn whom_one_worker_answers_is_a_friend_of_the_worker_that_hears_it() {
         shards.assert_conserved();
     }
 }
+
+/// Of a device with one queue all that the other worker takes in was handed over to it.
+#[test]
+fn a_worker_without_a_queue_of_its_own_knows_the_time_of_what_it_takes_over() {
+    let (any, ms) = (SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 53), Duration::from_millis(10));
+    for family in FAMILIES {
+        let mut shards = host(2);
+        let settings = SocketSettings { timestamps: true, ..SocketSettings::new(Family::V6) };
+        let socket = shards.act(1, |host, round, _| {
+            host.stack_mut().sockets(round).udp_bind(any, settings).expect("a socket")
+        });
+        let to = SocketAddr::new(addr(family, HOST), 53);
+        let asks = from_peer(&craft::udp((addr(family, PEER), 2000).into(), to, b"question"));
+        for _ in 0..3 {
+            shards.now += ms;
+            let arrived = shards.act(1, |host, round, inbox| {
+                let mut packet = round.pool.packet_from(&asks).expect("room");
+                packet.set_iface(IfIndex(1));
+                let (to, kind) = (WorkerId(1), HandoffKind::Frame);
+                inbox.push(Handoff { to, kind, packet }).expect("room");
+                host.adopt(round, inbox);
+                let mut sockets = host.stack_mut().sockets(round);
+                sockets.udp_recv(socket, &mut [0; 9]).expect("a question").timestamp
+            });
+            assert_eq!(arrived, Some(shards.now));
+        }
+    }
+}

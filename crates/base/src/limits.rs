@@ -290,13 +290,17 @@ pub const TCP_CONNECTIONS_MAX: usize = 65_536;
 /// Connections that may wait to be accepted of one listener, whatever it asks for: Linux's
 /// `somaxconn`.
 pub const TCP_BACKLOG_MAX: usize = 4096;
-/// True bytes that may wait to be read of one TCP connection.
-pub const TCP_RECEIVE_BYTES: usize = 262_144;
-/// True bytes that may wait to be acknowledged of one TCP connection.
-pub const TCP_SEND_BYTES: usize = 262_144;
-/// True bytes that the TCP connections of a shard may hold together: half of the frames that a
-/// shard has by default, so that packets go on arriving whatever peers leave unread.
-pub const TCP_MEMORY: usize = 8 * 1024 * 1024;
+/// True bytes that may wait to be read of one TCP connection, at most: Linux's `tcp_rmem[2]`.
+pub const TCP_RECEIVE_BYTES: usize = 6 << 20;
+/// True bytes that may wait to be acknowledged of one TCP connection, at most: Linux's
+/// `tcp_wmem[2]`.
+pub const TCP_SEND_BYTES: usize = 4 << 20;
+/// Where both begin: what a window without congestion needs within 20 ms at 100 Mbit/s. They grow
+/// as the program reads, and as the congestion window does.
+pub const TCP_BUFFER_BYTES_FIRST: usize = 262_144;
+/// Which part of a shard's frames its TCP connections may hold together, so that packets go on
+/// arriving whatever peers leave unread.
+pub const TCP_MEMORY_PART: u64 = 2;
 /// How long TIME-WAIT lasts: Linux's `TCP_TIMEWAIT_LEN`.
 pub const TCP_TIME_WAIT: Duration = Duration::from_secs(60);
 /// How long a SYN is sent again (RFC 9293 section 3.8.3: three minutes at least).

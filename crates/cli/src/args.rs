@@ -323,6 +323,11 @@ pub(crate) struct StatArgs {
     /// One column a worker for what the loops count of themselves
     #[arg(long)]
     pub(crate) workers: bool,
+    /// Instead of showing them, write the counters into FOLDER as snmp, snmp6 and netstat, in the
+    /// form of /proc/net, which nstat reads where PROC_NET_SNMP, PROC_NET_SNMP6 and
+    /// PROC_NET_NETSTAT name these files
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["json", "all", "workers"])]
+    pub(crate) proc_net: Option<PathBuf>,
     /// Again and again, until interrupted
     #[arg(long)]
     pub(crate) watch: bool,

@@ -14,6 +14,7 @@ mod hosted;
 mod listeners;
 mod neighbors;
 mod network;
+mod proc_net;
 mod record;
 mod report;
 mod routes;

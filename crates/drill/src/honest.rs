@@ -101,7 +101,8 @@ impl Asking {
         let half_gap = Duration::from_nanos(500_000_000 / self.rate_of(party).max(1));
         let start_after = if family == Family::V6 { half_gap } else { Duration::ZERO };
         let large = party == Party::Large;
-        let id = self.id << 3 | (party as u32) << 1 | u32::from(family == Family::V6);
+        // What begins lies lowest: numbers that follow each other are of one station.
+        let id = (party as u32) << 29 | u32::from(family == Family::V6) << 28 | self.id;
         let defaults = HonestConfig::default();
         Ok(Honest::new(HonestConfig {
             station,

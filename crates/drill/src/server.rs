@@ -48,7 +48,7 @@ pub struct ServerConfig {
     /// Thousandths of the worker's core that applications are given; at 0 the worker takes all that
     /// it can use. What is promised does not depend on it.
     pub application_share: u16,
-    /// Workers of the host; more than one in virtual time only.
+    /// Workers of the host; on a TAP there is one.
     pub workers: u16,
 }
 
@@ -322,7 +322,7 @@ pub(crate) struct View {
     pub(crate) paths: Paths,
 }
 
-const WORDS: usize = 2 * DropReason::ALL.len() + 9 + 4 + 6 + 2;
+const WORDS: usize = 2 * DropReason::ALL.len() + 13 + 4 + 6 + 2;
 const _: () = assert!(WORDS <= WORDS_MAX, "a snapshot has no room for the drill's words");
 
 impl Publish for Served {
@@ -341,6 +341,7 @@ impl View {
             .chain(DropReason::ALL.iter().map(|reason| stats.drops_out.of(*reason)))
             .chain([f.received, f.delivered, f.forwarded, f.answered])
             .chain([f.merged, stats.held])
+            .chain([f.handed_in, f.adopted_in, f.handed_out, f.adopted_out])
             .chain([f.originated, f.transmitted, stats.pending])
             .chain([free.small, free.frames, free.references, *looks])
             .chain([e.bursts, e.packets_max, e.units_max])
@@ -361,6 +362,7 @@ impl View {
         let (drops_in, drops_out) = (drops(), drops());
         let [received, delivered, forwarded, answered, merged, held] =
             std::array::from_fn(|_| next());
+        let [handed_in, adopted_in, handed_out, adopted_out] = std::array::from_fn(|_| next());
         let (originated, transmitted) = (next(), next());
         let fates = Fates {
             received,
@@ -370,7 +372,10 @@ impl View {
             merged,
             originated,
             transmitted,
-            ..Fates::default()
+            handed_in,
+            adopted_in,
+            handed_out,
+            adopted_out,
         };
         let stats = Stats { drops_in, drops_out, fates, held, pending: next(), ..Stats::default() };
         let free = Free { small: next(), frames: next(), references: next() };
@@ -400,6 +405,8 @@ mod tests {
         view.stats.fates.received = 5;
         view.stats.pending = 6;
         (view.stats.fates.merged, view.stats.held) = (9, 10);
+        let f = &mut view.stats.fates;
+        (f.handed_in, f.adopted_in, f.handed_out, f.adopted_out) = (13, 14, 15, 16);
         view.free.references = 7;
         view.effort.longest_nanos = 11;
         view.paths = Paths { learnt: 12, known: 8 };

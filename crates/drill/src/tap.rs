@@ -45,13 +45,15 @@ pub(crate) fn drill(
     progress: &mut dyn Progress,
 ) -> Result<Report, DrillError> {
     check()?;
+    // The kernel's half has one queue here.
+    let server = &ServerConfig { workers: 1, ..server.clone() };
     std::thread::scope(|scope| {
         let inside = std::thread::Builder::new().name("drill-tap".to_owned());
         let run = move || {
             enter_namespace()?;
             let [tap, flood] = set_up()?;
             let clients: Box<dyn Outsiders> = Box::new(Kernel::default());
-            let mut bench = WireBench::between(server, seed, flood, tap, Some(clients))?;
+            let mut bench = WireBench::between(server, seed, flood, vec![tap], Some(clients))?;
             let mut report = run::run(&mut bench, schedule, seed, progress)?;
             report.notes.extend(ping());
             Ok(report)

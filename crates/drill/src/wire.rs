@@ -1,26 +1,22 @@
 //! The bench in real time: a memory wire, the host's worker on a thread of its own at one end, the
-//! crowd in the calling thread at the other.
+//! crowd in the calling thread at the other; of a host of several workers a wire for each, and one
+//! end for the crowd (`fan.rs`).
 //!
 //! The wire stands for a network card's receive ring: what finds it full dies there, honest or
 //! not, and is counted (decision F27). It is longer than a card's, because a machine that is
 //! shared with others takes the core away from the host's thread for longer than a core of its own
 //! would ever be gone. An application runs on the worker's core in one phase only (`stamping.rs`),
-//! for there the system's scheduler has its say in everything. The bell stands for the card's
-//! interrupt, [`MODERATION`] included. On a TAP (`tap.rs`) the same loop sends the flood, and
-//! honest clients are the kernel's. Threads and clock: a shell, as `dispatch` is.
+//! for there the system's scheduler has its say in everything; where several workers leave no core
+//! to the crowd, it shares the last one's, and there is no application on that. The bell stands for
+//! the card's interrupt, [`MODERATION`] included. On a TAP (`tap.rs`) the same loop sends the
+//! flood, and honest clients are the kernel's. Threads and clock: a shell, as `dispatch` is.
 
 use core::cell::Cell;
 use core::time::Duration;
-use std::fs;
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread::JoinHandle;
 
-use floodwall_base::{IfIndex, Instant, Randomness, Units};
+use floodwall_base::{Instant, Randomness, Units};
 use floodwall_device::{Device, WireConfig, pair_of};
-use floodwall_dispatch::{
-    Applications, Bell, Clock, Fact, Port, Published, PublishedReader, Stop, Worker, WorkerConfig,
-    pin_to_core,
-};
+use floodwall_dispatch::{Applications, Clock, Fact};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 
 use rustix::thread::{Pid, gettid};
@@ -28,11 +24,16 @@ use rustix::thread::{Pid, gettid};
 use crate::bench::{Bench, Look, Loop, Outcome, Watch};
 use crate::crowd::{Crowd, Seen, Stretch, sort_losses};
 use crate::error::DrillError;
+use crate::fan::Fan;
 use crate::honest::{Asked, Asking};
-use crate::server::{Free, Served, ServerConfig, View};
-use crate::stamping::Stamping;
+use crate::hosted::{self, Hosted, Said, Thread};
+use crate::pinned::Pinned;
+use crate::report::GraceReport;
+use crate::server::{Free, ServerConfig};
+use crate::shards::ShardReport;
+use crate::stamping::{Stamping, Stamps};
 
-/// Packets of the ring, each way.
+/// Packets of the ring, each way; of several rings together.
 const RING: usize = 65_536;
 /// Packets in the ring from which on a flood is held back: the host's thread is off its core.
 const HOLD: u64 = RING as u64 / 8;
@@ -51,16 +52,10 @@ const QUIET: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_micros(200);
 /// How often a snapshot is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Thousandths of the core that falling asleep and waking take: the system does that in the
-/// worker's name, before and after the time that the worker sees.
-const SLEEPING: u16 = 40;
 /// Units of work that the crowd does in a turn.
 const TURN_UNITS: Units = Units(64);
 /// Bursts that the crowd takes in a turn.
 const TURN_BURSTS: usize = 4;
-
-/// What the worker's thread tells when it is ready.
-type Ready = Result<(Bell, PublishedReader, Pid, Option<usize>), DrillError>;
 
 /// Honest clients who are not part of the crowd.
 pub(crate) trait Outsiders {
@@ -87,16 +82,12 @@ pub(crate) struct WireBench {
     device: Box<dyn Device>,
     clock: Clock,
     random: Randomness,
-    bell: Bell,
-    /// The host's and this one's.
-    threads: [Pid; 2],
+    host: Hosted,
+    /// This one's, the crowd's.
+    thread: Pid,
+    _pinned: Option<Pinned>,
     rung: Instant,
-    reader: PublishedReader,
-    stop: Stop,
-    worker: Option<JoinHandle<Result<(), String>>>,
-    /// The worker's core, where it has one for itself.
-    core: Option<usize>,
-    /// How programs on that core tell the worker of themselves.
+    /// How programs on the workers' cores tell them of themselves.
     applications: Applications,
     burst: Burst,
     departing: PacketList,
@@ -105,48 +96,43 @@ pub(crate) struct WireBench {
 }
 
 impl WireBench {
-    /// Lays the wire and starts the host.
+    /// Lays the wire, or one for each worker, and starts the host.
     pub(crate) fn start(config: &ServerConfig, seed: u64) -> Result<Self, DrillError> {
-        let (ours, theirs) = pair_of(WireConfig { capacity: RING, ..WireConfig::default() });
-        Self::between(config, seed, Box::new(ours), Box::new(theirs), None)
+        let workers = usize::from(config.workers.max(1));
+        let capacity = RING / workers;
+        let wires = (0..workers).map(|_| pair_of(WireConfig { capacity, ..WireConfig::default() }));
+        let (ours, theirs): (Vec<_>, Vec<_>) = wires.unzip();
+        let ours = Fan::new(ours, hosted::steering(config, seed));
+        let ours = ours.ok_or(DrillError::WorkerEnded("there is none".to_owned()))?;
+        let theirs = theirs.into_iter().map(|end| Box::new(end) as Box<dyn Device>).collect();
+        let bench = Self::between(config, seed, Box::new(ours), theirs, None)?;
+        // Where it may not be pinned, it runs where the system likes.
+        let pinned = bench.shared_core().and_then(Pinned::to);
+        Ok(Self { _pinned: pinned, ..bench })
     }
 
-    /// Starts the host on `theirs`; the crowd sends through `ours`.
+    /// Starts the host, a worker for each queue of `theirs`; the crowd sends through `ours`.
     pub(crate) fn between(
         config: &ServerConfig,
         seed: u64,
         ours: Box<dyn Device>,
-        theirs: Box<dyn Device>,
+        theirs: Vec<Box<dyn Device>>,
         outsiders: Option<Box<dyn Outsiders>>,
     ) -> Result<Self, DrillError> {
-        let system = |action| move |source| DrillError::System { action, source };
-        let stop = Stop::new().map_err(system("make a stop signal"))?;
         let (small, frames) = CROWD_PACKETS;
         let pool = Pool::new(&PoolConfig { small, frames, ..PoolConfig::default() })?;
-        let (ready, is_ready) = mpsc::sync_channel(1);
-        let (config, until) = (config.clone(), stop.clone());
-        let host = Randomness::from_number(seed ^ 0x686f_7374);
         let applications = Applications::new();
-        let share = applications.clone();
-        let worker = std::thread::Builder::new()
-            .name("drill-host".to_owned())
-            .spawn(move || serve(&config, host, theirs, share, &until, &ready))
-            .map_err(system("start the host's thread"))?;
-        let (bell, reader, host_thread, core) = await_start(&is_ready)?;
-        let clock = Clock::new();
+        let host = Hosted::start(config, seed, theirs, &applications)?;
         Ok(Self {
             crowd: Crowd::default(),
             outsiders,
             device: ours,
-            clock,
+            clock: Clock::new(),
             random: Randomness::from_number(seed),
-            bell,
-            threads: [host_thread, gettid()],
+            host,
+            thread: gettid(),
+            _pinned: None,
             rung: Instant::ORIGIN,
-            reader,
-            stop,
-            worker: Some(worker),
-            core,
             applications,
             burst: Burst::new(),
             departing: PacketList::new(),
@@ -154,14 +140,29 @@ impl WireBench {
         })
     }
 
+    /// The last worker's core, where each worker has one and none is left for the crowd.
+    fn shared_core(&self) -> Option<usize> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let [_, .., last] = self.host.threads() else { return None };
+        last.core.filter(|_| self.host.threads().len() >= cores)
+    }
+
+    /// The workers on whose cores an application may run beside nobody else.
+    fn apart(&self) -> &[Thread] {
+        match self.host.threads() {
+            [others @ .., _] if self.shared_core().is_some() => others,
+            all => all,
+        }
+    }
+
     fn look(&self) -> Look {
-        let published = self.reader.read();
+        let said = self.host.said();
         // What outsiders give is not known before it arrives.
         let given = match self.outsiders {
-            Some(_) => published.facts.of(Fact::RxPackets),
+            Some(_) => said.facts.of(Fact::RxPackets),
             None => self.device.stats().tx_packets,
         };
-        look(&published, Free::of(&self.pool), given)
+        look(said, Free::of(&self.pool), given)
     }
 
     /// Prepares a stretch, its honest part with the outsiders where there are some.
@@ -196,13 +197,21 @@ impl WireBench {
     }
 
     /// How long each thread has been ready while others had its core, by the system's account.
-    fn waited(&self) -> [Option<u64>; 2] {
-        self.threads.map(|thread| account(thread, 1))
+    fn waited(&self) -> Vec<Option<u64>> {
+        let workers = self.host.threads().iter().map(|thread| thread.id);
+        workers.chain([self.thread]).map(|thread| hosted::account(thread, 1)).collect()
     }
 
-    /// How long the worker has run, by the same.
-    fn worker_ran(&self) -> Option<Duration> {
-        account(self.threads[0], 0).map(Duration::from_nanos)
+    /// How long each of those that an application runs beside has run, by the same.
+    fn workers_ran(&self) -> Vec<Option<Duration>> {
+        self.apart().iter().map(hosted::ran).collect()
+    }
+
+    /// A program on the core of each of them.
+    fn start_stamping(&self) -> Result<Vec<Stamping>, DrillError> {
+        let system = |source| DrillError::System { action: "start the application", source };
+        let cores = self.apart().iter().filter_map(|thread| thread.core);
+        cores.map(|core| Stamping::start(core, &self.applications).map_err(system)).collect()
     }
 
     /// One turn of the crowd. Returns what found the ring full.
@@ -223,7 +232,7 @@ impl WireBench {
         let lost = sort_losses(&self.departing.take());
         if now.saturating_since(self.rung) >= MODERATION {
             self.rung = now;
-            self.bell.ring();
+            self.host.ring();
         }
         Ok(lost)
     }
@@ -250,19 +259,6 @@ impl WireBench {
             std::thread::park_timeout(PAUSE);
         }
     }
-
-    /// The worker's end, where it came too early.
-    fn check_worker(&mut self) -> Result<(), DrillError> {
-        if !self.worker.as_ref().is_some_and(JoinHandle::is_finished) {
-            return Ok(());
-        }
-        let said = match self.worker.take().map(JoinHandle::join) {
-            Some(Ok(Err(error))) => error,
-            Some(Err(_)) => "it panicked; see above, and report it".to_owned(),
-            _ => "it gave no reason".to_owned(),
-        };
-        Err(DrillError::WorkerEnded(said))
-    }
 }
 
 impl WireBench {
@@ -281,7 +277,7 @@ impl WireBench {
             outcome.ring_full.1 += flood;
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
-                self.check_worker()?;
+                self.host.check()?;
                 let look = self.look();
                 if look.at <= end && look.at > started {
                     outcome.note(&first, &look);
@@ -298,7 +294,8 @@ impl WireBench {
             }
             self.rest(now);
         }
-        outcome.waited_percent = waited_percent(waited, self.waited(), self.clock.now() - started);
+        outcome.waited_percent =
+            waited_percent(&waited, &self.waited(), self.clock.now() - started);
         outcome.seen = self.seen(stretch)?;
         // The system does not tell whose packets found its ring full.
         outcome.ring_full.1 += self.lost_outside() - lost_outside;
@@ -330,7 +327,8 @@ impl Bench for WireBench {
 
     /// Over a TAP the kernel's half of the device would have its part of the core too.
     fn has_application_apart(&self) -> bool {
-        self.core.is_some() && self.outsiders.is_none()
+        let mut threads = self.apart().iter();
+        self.outsiders.is_none() && threads.all(|thread| thread.core.is_some())
     }
 
     fn run_beside_application(
@@ -338,18 +336,21 @@ impl Bench for WireBench {
         stretch: &Stretch,
         watch: &mut dyn Watch,
     ) -> Result<(Outcome, Duration), DrillError> {
-        let Some(core) = self.core else { return Ok((self.run(stretch, watch)?, Duration::ZERO)) };
-        let system = |source| DrillError::System { action: "start the application", source };
-        let before = self.worker_ran();
-        let stamping = Stamping::start(core, &self.applications).map_err(system)?;
+        let before = self.workers_ran();
+        let stamping = self.start_stamping()?;
         let mut outcome = self.drive(stretch, watch)?;
-        let (after, stamps) = (self.worker_ran(), stamping.end());
+        let after = self.workers_ran();
+        let stamps: Vec<Option<Stamps>> = stamping.into_iter().map(Stamping::end).collect();
         self.drain(stretch, watch)?;
-        let worker = after.zip(before).map(|(after, before)| after.saturating_sub(before));
-        outcome.share = stamps.zip(worker).map(|(stamps, worker)| {
-            stamps.ran.as_secs_f64() / (stamps.ran + worker).as_secs_f64().max(1e-9)
+        // What counts is the worker that left the least.
+        let shares = stamps.iter().zip(before.into_iter().zip(after));
+        let shares = shares.filter_map(|(stamps, (before, after))| {
+            let (ran, worker) = (stamps.as_ref()?.ran, after?.saturating_sub(before?));
+            Some(ran.as_secs_f64() / (ran + worker).as_secs_f64().max(1e-9))
         });
-        Ok((outcome, stamps.unwrap_or_default().gap))
+        outcome.share = shares.min_by(f64::total_cmp);
+        let gaps = stamps.iter().flatten().map(|stamps| stamps.gap);
+        Ok((outcome, gaps.max().unwrap_or_default()))
     }
 
     fn settle(
@@ -366,7 +367,7 @@ impl Bench for WireBench {
             self.turn(now)?;
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
-                self.check_worker()?;
+                self.host.check()?;
                 let look = self.look();
                 watch.look(&look);
                 if done(&look) || now >= end {
@@ -381,6 +382,14 @@ impl Bench for WireBench {
     /// Over a TAP the kernel's half of the device is the bottleneck, and knows no friends.
     fn finds_friends(&self) -> bool {
         self.outsiders.is_none()
+    }
+
+    fn shards(&self) -> Vec<ShardReport> {
+        self.host.shards()
+    }
+
+    fn grace(&self) -> Option<GraceReport> {
+        self.host.grace(self.clock.now())
     }
 
     fn now(&self) -> Instant {
@@ -400,28 +409,10 @@ impl Bench for WireBench {
     }
 }
 
-impl Drop for WireBench {
-    fn drop(&mut self) {
-        self.stop.trigger();
-        if let Some(worker) = self.worker.take() {
-            // It ended as it was asked to, or `check_worker` has told of it.
-            let _ = worker.join();
-        }
-    }
-}
-
-/// One number of the system's account of a thread: 0 is how long it ran, 1 how long it was ready
-/// while others ran, in nanoseconds.
-fn account(thread: Pid, number: usize) -> Option<u64> {
-    let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
-    fs::read_to_string(path).ok()?.split_whitespace().nth(number)?.parse().ok()
-}
-
-fn look(published: &Published, crowd_free: Free, given: u64) -> Look {
-    let facts = &published.facts;
+fn look(Said { at, facts, view }: Said, crowd_free: Free, given: u64) -> Look {
     Look {
-        at: published.at,
-        view: View::read(&published.words),
+        at,
+        view,
         worker: Loop {
             received: facts.of(Fact::RxPackets),
             triaged: [Fact::DropsTriageRefusable, Fact::DropsTriageStranger]
@@ -440,56 +431,10 @@ fn look(published: &Published, crowd_free: Free, given: u64) -> Look {
     }
 }
 
-/// The longer wait of the two threads, as a part of the time.
-fn waited_percent(
-    before: [Option<u64>; 2],
-    after: [Option<u64>; 2],
-    time: Duration,
-) -> Option<u64> {
-    let waits = before.into_iter().zip(after).filter_map(|(before, after)| {
-        Some(after?.saturating_sub(before?) * 100 / (time.as_nanos() as u64).max(1))
+/// The longest wait of all threads, as a part of the time.
+fn waited_percent(before: &[Option<u64>], after: &[Option<u64>], time: Duration) -> Option<u64> {
+    let waits = before.iter().zip(after).filter_map(|(before, after)| {
+        Some((*after)?.saturating_sub((*before)?) * 100 / (time.as_nanos() as u64).max(1))
     });
     waits.max()
-}
-
-/// Waits until the host runs, or says why it does not.
-fn await_start(is_ready: &Receiver<Ready>) -> Ready {
-    is_ready.recv().unwrap_or_else(|_| {
-        Err(DrillError::WorkerEnded("it panicked at its start; see above".to_owned()))
-    })
-}
-
-/// The host's thread, from its memory to its end. It takes a core for itself where there are two.
-fn serve(
-    config: &ServerConfig,
-    mut random: Randomness,
-    device: Box<dyn Device>,
-    applications: Applications,
-    stop: &Stop,
-    ready: &SyncSender<Ready>,
-) -> Result<(), String> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // Where it may not be pinned, it runs where the system likes.
-    let last = cores.checked_sub(1).filter(|core| *core > 0);
-    let core = last.filter(|core| pin_to_core(*core).is_ok());
-    let clock = Clock::new();
-    let made = Pool::new(&config.pool()).map_err(DrillError::from).and_then(|pool| {
-        let host = Served::new(config, &pool, &mut random, clock.now(), Some(clock))?;
-        let ports = vec![Port::new(IfIndex(1), device)];
-        let balance = config.balance_with(SLEEPING);
-        let applications = Some(applications);
-        let how = WorkerConfig { balance, applications, ..WorkerConfig::default() };
-        Ok(Worker::new(host, pool, random, ports, how)?)
-    });
-    let mut worker = match made {
-        Ok(worker) => worker,
-        Err(error) => {
-            let text = error.to_string();
-            // Who waits for it has gone only if the whole drill has.
-            let _ = ready.send(Err(error));
-            return Err(text);
-        }
-    };
-    let _ = ready.send(Ok((worker.bell(), worker.reader(), gettid(), core)));
-    worker.run(stop).map(drop).map_err(|error| error.to_string())
 }

@@ -56,7 +56,7 @@ fn a_simulated_drill_repeats_itself_byte_for_byte() {
 }
 
 #[test]
-fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
+fn a_drill_in_real_time_gives_the_same_verdicts_with_one_worker_and_with_two() {
     // What other work on this machine can spoil is not asserted here: whether every question was
     // answered in time.
     let options = short(Options::new(7));
@@ -64,8 +64,11 @@ fn a_drill_in_real_time_gives_the_same_verdicts_twice() {
         schedule: Schedule { flood_rate_max: 20_000, honest_rate: 200, ..options.schedule },
         ..options
     };
-    for _ in 0..2 {
-        let report = run(&options);
+    for workers in [1, 2] {
+        let server = ServerConfig { workers, ..options.server.clone() };
+        let report = run(&Options { server, ..options.clone() });
+        assert_eq!(report.shards.len(), if workers == 1 { 0 } else { 2 }, "{report}");
+        assert!(report.shards.iter().all(|shard| shard.received > 100), "{report}");
         let held = [Floor::Conservation, Floor::Memory, Floor::NamedDrops, Floor::WorkerRun];
         assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
         // And one for the application, where the worker has a core for itself.

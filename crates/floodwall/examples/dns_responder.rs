@@ -1,10 +1,10 @@
-//! A small DNS server on a flooded port: `dns_responder serve packet:eth0 192.0.2.1/24`.
+//! A small DNS server on a flooded port: `dns_responder serve packet:eth0 192.0.2.1/24,fd00::1/64`.
 //!
 //! It answers every question for an address with one, and works on each answer for as long as it is
 //! told, so that it can be flooded. With `fair` (the default) its socket prefers light senders to
 //! heavy ones while it fills up, with `plain` it takes what comes first; with `cookies` strangers
 //! are sent a DNS cookie (RFC 7873, made as RFC 9018 says, but for the hash) before anything of
-//! theirs is queued. `dns_responder kernel 192.0.2.1:53` is the same server on the kernel's socket,
+//! theirs is queued. `dns_responder kernel [::]:53` is the same server on the kernel's socket,
 //! and `dns_responder flood 192.0.2.1:53 20000 5 SOURCE...` a flood of so many questions a second,
 //! for so many seconds, out of those addresses of this machine.
 #![expect(clippy::disallowed_methods, reason = "a program reads clocks and waits")]
@@ -137,9 +137,11 @@ fn work(micros: u64) {
     }
 }
 
-async fn serve(device: &str, address: &str, words: &[String]) -> std::io::Result<()> {
+async fn serve(device: &str, addresses: &str, words: &[String]) -> std::io::Result<()> {
     let has = |word: &str| words.iter().any(|w| w == word);
-    let network = Network::builder().device(device).address(address).start().await?;
+    let network = Network::builder().device(device);
+    let network = addresses.split(',').fold(network, |network, address| network.address(address));
+    let network = network.start().await?;
     let cookies = has("cookies").then(|| {
         let key = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), "cookies");
         ChallengeHook(Arc::new(Cookies { key: HashKey::new(key, key.rotate_left(17)) }))
@@ -206,14 +208,16 @@ async fn main() -> std::io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
-        ["serve", device, address, ..] => serve(device, address, &args[3..]).await,
+        ["serve", device, addresses, ..] => serve(device, addresses, &args[3..]).await,
         ["kernel", address, ..] => kernel(address, &args[2..]),
         ["flood", target, rate, seconds, _, ..] => {
             let number = |text: &str| text.parse().map_err(std::io::Error::other);
             flood(target, number(rate)?, number(seconds)?, &args[4..])
         }
         _ => {
-            eprintln!("usage: dns_responder serve DEVICE ADDRESS [fair|plain|cookies] [MICROS]");
+            eprintln!(
+                "usage: dns_responder serve DEVICE ADDRESS,... [fair|plain|cookies] [MICROS]"
+            );
             eprintln!("       dns_responder kernel ADDRESS:PORT [MICROS]");
             eprintln!("       dns_responder flood ADDRESS:PORT RATE SECONDS SOURCE...");
             std::process::exit(2);

@@ -118,6 +118,8 @@ pub struct Interface {
     pub hop_limit: u8,
     /// Whether IPv6 packets that arrive here are passed on: neighbours are told so.
     pub is_router: bool,
+    /// Whether what arrives here for one host is for us, whatever its destination.
+    pub any_destination: bool,
     v4: Vec<Assigned<Ipv4Addr>>,
     v6: Vec<Assigned<Ipv6Addr>>,
     /// Of the IPv4 addresses and their prefixes' broadcast addresses, and of the IPv6 addresses.
@@ -148,6 +150,7 @@ impl Interface {
             carrier: true,
             hop_limit: HOP_LIMIT,
             is_router: false,
+            any_destination: false,
             mtu_v6: mtu,
             v4: Vec::with_capacity(ADDRESSES_MAX),
             v6: Vec::with_capacity(ADDRESSES_MAX),
@@ -216,7 +219,9 @@ impl Interface {
         self.sieves = Default::default();
         for a in &self.v4 {
             self.sieves.0.insert(u64::from(a.addr.to_bits()));
-            self.sieves.0.insert(u64::from(a.addr.to_bits() | host_bits(a.prefix_len)));
+            let host = host_bits(a.prefix_len);
+            self.sieves.0.insert(u64::from(a.addr.to_bits() | host));
+            self.sieves.0.insert(u64::from(a.addr.to_bits() & !host));
         }
         for a in &self.v6 {
             self.sieves.1.insert(fold_v6(a.addr));
@@ -272,6 +277,16 @@ impl Interface {
                 let host = host_bits(a.prefix_len);
                 host > 1 && addr.to_bits() == a.addr.to_bits() | host
             })
+    }
+
+    /// Whether an address is that of one of our networks, which was its broadcast address once
+    /// (RFC 1812 section 4.2.3.1).
+    #[must_use]
+    pub fn is_network_v4(&self, addr: Ipv4Addr) -> bool {
+        self.v4.iter().any(|a| {
+            let host = host_bits(a.prefix_len);
+            host > 1 && addr.to_bits() == a.addr.to_bits() & !host
+        })
     }
 
     /// Whether we are in this group: every host is in 224.0.0.1, ff01::1, ff02::1 and the

@@ -430,6 +430,14 @@ impl<A: Address> NeighborCache<A> {
         shown(self.table.entry(self.table.find(iface, addr)?)?)
     }
 
+    /// Whether this station has answered a question of ours for this address, and still counts for
+    /// it. Cost: one look-up.
+    #[must_use]
+    pub fn is_proven(&self, iface: IfIndex, addr: A, link_addr: MacAddr) -> bool {
+        let entry = self.table.find(iface, addr).and_then(|at| self.table.entry(at));
+        entry.is_some_and(|entry| entry.proven && entry.link_addr == link_addr)
+    }
+
     /// Every neighbour, in no order. Visits every entry: for showing.
     pub fn iter(&self) -> impl Iterator<Item = Neighbor<A>> + '_ {
         self.table.iter().filter_map(shown)

@@ -36,6 +36,14 @@ use crate::template::Template;
 /// Questions that may be open at a time, at most: 25 MB of memory.
 pub(crate) const OPEN_MAX: u64 = 1 << 20;
 
+/// The identification of the first question that a client sends in fragments. Clients of numbers
+/// that follow each other begin a golden section apart, in 32 bits and in the lower 16, which are
+/// all that IPv4 has: where one follows another at the same address, a host that still waits for
+/// the rest of a question of the first takes none of the second's for it.
+const fn first_id(client: u32) -> u32 {
+    client.wrapping_mul(0x9e37_9e37)
+}
+
 /// What a client asks, whom, and how often. The default asks nobody.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HonestConfig {
@@ -333,8 +341,7 @@ impl Honest {
             return self.station.transmit(template.frame(), round);
         };
         let plan = Fragments { bytes, overlap: 0, withheld: Withheld::None };
-        // The sequence number, told apart from another client's.
-        let id = (seq as u32).wrapping_add(self.config.id.rotate_left(20));
+        let id = (seq as u32).wrapping_add(first_id(self.config.id));
         let (mut all, station, network) = (true, &self.station, template.network());
         fragment::cut(template.frame(), network, plan, id, &mut self.scratch, |frame| {
             all &= station.transmit(frame, round);
@@ -458,5 +465,21 @@ impl Engine for Honest {
 impl core::fmt::Debug for Honest {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Honest({:?}, {:?})", self.stats, self.latency)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_follow_each_other_begin_far_apart_in_16_bits() {
+        let firsts: Vec<u16> = (0..30).map(|client| first_id(client) as u16).collect();
+        for (n, one) in firsts.iter().enumerate() {
+            for other in firsts.iter().skip(n + 1) {
+                let apart = one.wrapping_sub(*other).min(other.wrapping_sub(*one));
+                assert!(apart > 1000, "{firsts:?}");
+            }
+        }
     }
 }

@@ -14,12 +14,14 @@
 //! Only our own answers fill the table, and nothing learns of it. Bound: `ANSWERED_PEERS` entries,
 //! allocated at the start; an IPv4 /24 or IPv6 /64 has at most `ANSWERED_PREFIX_MAX` of them. Worst
 //! work: one set of eight, in two cache lines. A newcomer displaces who has been silent for
-//! [`PEER_SILENCE`], else the oldest that was answered once only, else the friend that has been
-//! silent for longest, if for [`CROWDED_SILENCE`]. Where none has it is remembered beside them, one
-//! for each set; answered again, it takes the place of the longest silent of those friends that do
-//! not hold theirs, as the first [`HELD`] of a set do: else those who came first would shut out
-//! everybody behind their prefix who comes soon after. What a flood from forged sources can do:
-//! each source that it uses at least twice becomes a friend, as nothing in UDP proves that it
+//! [`PEER_SILENCE`], else, one newcomer in [`NEWCOMERS`], the oldest that was answered once only;
+//! where all are friends the one that has been silent for longest, if for [`CROWDED_SILENCE`]. Whom
+//! none gave way to may be remembered beside them, one for each set, as rarely; answered again, it
+//! takes the place of the longest silent of those that do not hold theirs, as friends in the first
+//! [`HELD`] of a set do: else those who came first would shut out everybody behind their prefix who
+//! comes soon after. That most newcomers displace nobody, by a toss that nobody foresees, is what
+//! lets more of them than there are places come back in turn. What a flood from forged sources can
+//! do: each source that it uses at least twice becomes a friend, as nothing in UDP proves that it
 //! exists. Therefore friends of this kind get at most [`QUOTA`] places of a burst as soon as there
 //! are connected sockets, whose peers they thus cannot crowd out; and half of a set's friends keep
 //! their entries as long as they go on talking. Honest peers behind the same prefix, or in a full
@@ -50,9 +52,9 @@ pub(crate) const QUOTA: usize = BURST_MAX / 4;
 const WAYS: usize = 8;
 /// Entries of a set whose friends keep them until they are silent.
 const HELD: usize = WAYS / 2;
-/// So many newcomers that find a set full of friends pass before the next is remembered instead of
-/// the last: so many returning ones at a time do not make each other forgotten.
-const PASSING: u8 = 4;
+/// One in so many newcomers makes another one forgotten that has not come back yet: if all did,
+/// clients that come in turn would never find themselves remembered. A power of two.
+const NEWCOMERS: u64 = 4;
 /// Sets that one prefix may use.
 const SETS_OF_A_PREFIX: u32 = (ANSWERED_PREFIX_MAX / WAYS) as u32;
 /// Time is kept in steps of 2^16 ns, 66 us, which wrap after three days.
@@ -102,7 +104,7 @@ pub(crate) struct Noted {
 struct Set {
     /// 0 is a free place.
     prints: [u64; WAYS],
-    /// Who was answered once while all were friends; 0 is nobody.
+    /// Who was answered once when no place was to be had; 0 is nobody.
     newcomer: u64,
     sent_at: [u32; WAYS],
     /// When that one was.
@@ -111,8 +113,6 @@ struct Set {
     told: [u16; WAYS],
     /// Bits of those that were answered again.
     friends: u8,
-    /// How many others pass before the newcomer is forgotten.
-    passing: u8,
 }
 
 const EMPTY: Set = Set {
@@ -122,7 +122,6 @@ const EMPTY: Set = Set {
     newcomer_at: 0,
     told: [UNTOLD; WAYS],
     friends: 0,
-    passing: 0,
 };
 const _: () = assert!(size_of::<Set>() == 128, "two cache lines");
 
@@ -219,7 +218,7 @@ impl Answered {
             return Noted::default();
         };
         let known = set.prints.iter().position(|print| *print == place.print);
-        let (way, is_friend) = match known.or_else(|| set.room(now)) {
+        let (way, is_friend) = match known.or_else(|| set.room(place.print, now, is_friend)) {
             Some(way) => (way, is_friend),
             // Only who was answered again is given one.
             None => match set.give_way(place.print, now, is_friend) {
@@ -283,10 +282,13 @@ impl Set {
         self.sent_at.get(way).is_some_and(|sent| !is_fresh(*sent, now))
     }
 
-    /// A place for a newcomer: a free one or one of somebody long silent, else that of the oldest
-    /// who is no friend, else that of a friend whom the others have outlasted.
-    fn room(&self, now: u32) -> Option<usize> {
+    /// A place for a newcomer: a free one or one of somebody long silent, else perhaps that of the
+    /// oldest who is no friend, else that of a friend whom the others have outlasted.
+    fn room(&self, print: u64, now: u32, is_friend: bool) -> Option<usize> {
         let is_free = |way: &usize| self.prints.get(*way) == Some(&0) || self.is_silent(*way, now);
+        if let Some(free) = (0..WAYS).find(is_free) {
+            return Some(free);
+        }
         let oldest = |friends: u8| {
             let ways = (0..WAYS).filter(|way| self.friends >> way & 1 == friends);
             ways.max_by_key(|way| self.age(*way, now))
@@ -294,23 +296,25 @@ impl Set {
         let outlasted = |way: &usize| {
             self.sent_at.get(*way).is_some_and(|sent| !is_within(CROWDED_SILENCE, *sent, now))
         };
-        (0..WAYS).find(is_free).or_else(|| oldest(0)).or_else(|| oldest(1).filter(outlasted))
+        match oldest(0) {
+            Some(way) => (is_friend || displaces(print, now)).then_some(way),
+            None => oldest(1).filter(outlasted),
+        }
     }
 
-    /// A place for a newcomer among friends, that of the longest silent of those who do not hold
-    /// theirs, if it was answered again; else it is remembered, unless another is.
+    /// A place for a newcomer that found no room, that of the longest silent of those who do not
+    /// hold theirs, if it was answered again; else it may be remembered.
     fn give_way(&mut self, print: u64, now: u32, is_friend: bool) -> Option<usize> {
-        let is_known = self.newcomer == print && is_fresh(self.newcomer_at, now);
+        let remembers = self.newcomer != 0 && is_fresh(self.newcomer_at, now);
+        let is_known = remembers && self.newcomer == print;
         if is_friend || is_known && self.newcomer_at != now {
             if is_known {
                 self.newcomer = 0;
             }
             return (HELD..WAYS).max_by_key(|way| self.age(*way, now));
         }
-        if !is_known && self.newcomer != 0 && self.passing > 0 {
-            self.passing -= 1;
-        } else {
-            (self.newcomer, self.newcomer_at, self.passing) = (print, now, PASSING);
+        if !remembers || displaces(print, now) {
+            (self.newcomer, self.newcomer_at) = (print, now);
         }
         None
     }
@@ -337,6 +341,12 @@ impl Set {
 pub(crate) const fn scattered(sum: u64) -> u64 {
     let sum = (sum ^ sum >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     sum ^ sum >> 29
+}
+
+/// Whether this newcomer is the one in [`NEWCOMERS`]: its print and the moment toss, of which
+/// nobody outside knows the one.
+const fn displaces(print: u64, now: u32) -> bool {
+    scattered(print ^ (now as u64) << 32).is_multiple_of(NEWCOMERS)
 }
 
 /// Two words' share of a sum.
@@ -627,6 +637,32 @@ mod tests {
             assert!(late.iter().all(|p| is_friend(&mut table, p, at(1050))));
             let kept = before.iter().filter(|p| is_friend(&mut table, p, at(1050))).count();
             assert_eq!(kept, before.len() - late.len(), "one place each");
+        }
+    }
+
+    /// Whatever the number of friends that were there before: three clients in one set with six
+    /// silent friends once took the two places left from each other, for good.
+    #[test]
+    fn clients_that_come_in_turn_all_become_friends_whoever_was_there_before() {
+        for peer_of in OF_ONE_PREFIX {
+            for before in 0..40 {
+                let mut table = table();
+                for n in 0..before {
+                    table.note(&peer_of(n), at(u64::from(n) * 4));
+                    table.note(&peer_of(n), at(u64::from(n) * 4 + 1));
+                }
+                // Of one set, more than it has places that are not held, less one.
+                let set = table.place(&peer_of(1000)).set;
+                let same = |peer: &Peer| table.place(peer).set == set;
+                let late: Vec<Peer> = (1000..).map(peer_of).filter(same).take(3).collect();
+                for answer in 0..50 {
+                    for (n, peer) in (0..).zip(&late) {
+                        table.note(peer, at(1000 + answer * 4 + n));
+                    }
+                }
+                let friends = late.iter().filter(|p| is_friend(&mut table, p, at(1210)));
+                assert_eq!(friends.count(), 3, "after {before}");
+            }
         }
     }
 

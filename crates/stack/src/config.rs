@@ -32,7 +32,12 @@ pub struct InterfaceConfig {
     /// Whether DHCP servers there are asked for an address, routes and DNS (RFC 2131). Ethernet
     /// only.
     pub dhcp: bool,
-    /// Whether packets for others that arrive there are passed on, where the host does that.
+    /// Whether what arrives there for one host is for us, whatever its destination: addresses that
+    /// are routed here need not be ours (VPNs, sandboxes). Who connects to such an address is
+    /// answered from it. Nothing that arrives there is passed on then.
+    pub any_destination: bool,
+    /// Whether packets for others that arrive there are passed on, and others' packets leave
+    /// there, where the host does that (RFC 1812 section 5.3.11).
     pub forwarding: bool,
     /// Whether the way back to the source of what is passed on is looked at (RFC 3704).
     pub reverse_path: ReversePath,
@@ -57,6 +62,7 @@ impl Default for InterfaceConfig {
             accept_ra: false,
             autoconf: false,
             dhcp: false,
+            any_destination: false,
             forwarding: true,
             reverse_path: ReversePath::Off,
             send_redirects: true,
@@ -98,7 +104,7 @@ pub struct StackConfig {
     /// than its own limit; a sixth of the shard's frames at most.
     pub udp_memory_bytes: usize,
     /// Whether a UDP socket that fills up prefers light senders to heavy ones, unless its own
-    /// settings say otherwise. Hosts of one worker only, as yet.
+    /// settings say otherwise.
     pub udp_fair_drop: bool,
     /// How many TCP connections each shard may have. With 0 this stack does not speak TCP.
     pub tcp_connections_max: usize,

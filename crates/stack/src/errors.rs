@@ -133,7 +133,7 @@ impl Stack {
         let quote = Quoted::<A>::of(&packet, at, &mut self.stats.access);
         let told = quote.is_some_and(|quote| {
             let report = IcmpReport { dst_addr: quote.dst_addr.to_ip(), ..report };
-            self.owns(quote.src_addr) && self.tell(cx.now, &packet, &quote, error, report)
+            self.speaks_as(quote.src_addr) && self.tell(cx.now, &packet, &quote, error, report)
         });
         if matches!(error, IcmpError::PacketTooBig { .. }) {
             self.exception_message::<A>(cx, packet, l4, told);

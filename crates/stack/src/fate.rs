@@ -58,7 +58,7 @@ impl Stack {
             Allow::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
         }
         // Of what was passed through, none of our addresses is the destination.
-        let asked = !ascent.to_group && self.owns(heading.dst_addr);
+        let asked = !ascent.to_group && self.speaks_as(heading.dst_addr);
         let ours = asked.then_some(heading.dst_addr);
         let from = ours.or_else(|| self.source_for(cx, heading.src_addr, zone));
         let Some(src_addr) = from else { return };

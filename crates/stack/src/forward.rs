@@ -237,7 +237,7 @@ impl Stack {
     #[cold]
     fn is_elsewhere<A: Address>(&self, addr: A) -> Result<bool, DropReason> {
         if let IpAddr::V4(addr) = addr.to_ip()
-            && self.interfaces.iter().any(|i| i.is_broadcast_v4(addr))
+            && self.interfaces.iter().any(|i| i.is_broadcast_v4(addr) || i.is_network_v4(addr))
         {
             return Err(DropReason::ForwardBroadcast);
         }
@@ -412,14 +412,19 @@ impl Stack {
         }
         let len = packet.len() - ascent.l3;
         let plain = len <= way.mtu as usize && found.iface != ascent.iface;
-        if !plain && !self.may_leave(cx, &packet, &ascent, way) {
-            self.too_big(cx, packet, ascent, way.mtu);
+        if !plain && let Err(refusal) = self.may_leave(cx, &packet, &ascent, way) {
+            self.refuse(cx, packet, ascent, None, refusal);
             return false;
         }
         match way.stations {
             Stations::Down => {
                 let unreachable = Refusal::owing(DropReason::InterfaceDown, IcmpError::NoRoute);
                 self.refuse(cx, packet, ascent, None, unreachable);
+                return false;
+            }
+            Stations::Closed => {
+                let prohibited = Refusal::owing(DropReason::RouteProhibited, IcmpError::Prohibited);
+                self.refuse(cx, packet, ascent, None, prohibited);
                 return false;
             }
             Stations::Unknown => {
@@ -451,8 +456,9 @@ impl Stack {
         self.refuse(cx, packet, ascent, None, refusal);
     }
 
-    /// What is not plain: false where the packet is too big for the link. Tells the sender of a
-    /// better way where it leaves by the link that it came by.
+    /// What is not plain: too big for its link, or on its way back to where it came from. There
+    /// its sender is told of a better way, but over a link without stations it does not go
+    /// (RFC 4443 section 3.1): it would come back until its hops are used up.
     #[cold]
     fn may_leave<A: Crosses>(
         &mut self,
@@ -460,39 +466,31 @@ impl Stack {
         packet: &PacketBuf,
         ascent: &Ascent<A>,
         way: &Way<A>,
-    ) -> bool {
-        let len = way::largest_piece(packet, ascent.l3);
+    ) -> Result<(), Refusal> {
+        let (len, mtu) = (way::largest_piece(packet, ascent.l3), way.mtu);
         let access = &mut self.stats.access;
-        let fit = forward::fit::<A>(len, way.mtu, || {
+        let fit = forward::fit::<A>(len, mtu, || {
             let mut scratch = [0; 1];
             let flags: Option<&[u8; 1]> = packet.header_array(ascent.l3 + 6, &mut scratch, access);
             flags.is_none_or(|flags| flags[0] & 0x40 != 0)
         });
         if fit == Fit::TooBig {
-            return false;
+            let too_big = IcmpError::PacketTooBig { mtu };
+            return Err(Refusal::owing(DropReason::PacketTooBig, too_big));
         }
         if way.iface == ascent.iface {
+            if way.stations == Stations::Bare && self.is_on_link(way, ascent.heading.dst_addr) {
+                return Err(Refusal::owing(DropReason::NoRoute, IcmpError::HostUnreachable));
+            }
             self.redirect_sender(cx, packet, ascent, way);
         }
-        true
+        Ok(())
     }
 
-    #[cold]
-    fn too_big<A: Crosses>(
-        &mut self,
-        cx: &mut Cx<'_>,
-        packet: PacketBuf,
-        ascent: Ascent<A>,
-        mtu: u32,
-    ) {
-        let reason = DropReason::PacketTooBig;
-        self.refuse(
-            cx,
-            packet,
-            ascent,
-            None,
-            Refusal::owing(reason, IcmpError::PacketTooBig { mtu }),
-        );
+    /// Whether a destination lies in a network of the link that packets to it leave by.
+    fn is_on_link<A: Crosses>(&self, way: &Way<A>, dst_addr: A) -> bool {
+        let interface = self.interfaces.get(usize::from(way.iface.0));
+        interface.is_some_and(|interface| interface.is_on_link(dst_addr.to_ip()))
     }
 
     /// Counts a packet that goes on, in both ledgers.

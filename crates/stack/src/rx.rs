@@ -222,7 +222,7 @@ impl Stack {
             input::ipv4_addresses(heading)?;
             let src_addr = heading.src_addr;
             let foreign = self.interfaces.iter().all(|i| i.is_surely_foreign_v4(src_addr));
-            if !foreign && self.is_forged_v4(interface, src_addr) {
+            if !foreign && self.is_forged_v4(src_addr) {
                 return Err(DropReason::IpSourceInvalid);
             }
         }
@@ -237,14 +237,16 @@ impl Stack {
             return if member { Ok(true) } else { Err(DropReason::IpGroupNotJoined) };
         }
         let looped = at == IfIndex::LOOPBACK && self.owns(dst_addr);
-        if looped { Ok(false) } else { Err(DropReason::IpNotForUs) }
+        let taken = looped || takes_any(interface, dst_addr);
+        if taken { Ok(false) } else { Err(DropReason::IpNotForUs) }
     }
 
-    /// Whether a packet from elsewhere has as its source one of our addresses, or everybody's.
+    /// Whether a packet from elsewhere has as its source one of our addresses, or everybody's on
+    /// any of our links: an answer to that would reach them all (RFC 1812 section 4.2.2.11).
     #[cold]
-    fn is_forged_v4(&self, at: &Interface, src_addr: Ipv4Addr) -> bool {
-        self.interfaces.iter().any(|i| i.owns_v4(src_addr).is_some())
-            || at.is_broadcast_v4(src_addr)
+    fn is_forged_v4(&self, src_addr: Ipv4Addr) -> bool {
+        let is_ours = |i: &Interface| i.owns_v4(src_addr).is_some() || i.is_broadcast_v4(src_addr);
+        self.interfaces.iter().any(is_ours)
     }
 
     /// Whether an IPv6 packet is for this host, and whether as one of many.
@@ -276,7 +278,13 @@ impl Stack {
             return Ok(false);
         }
         let looped = at == IfIndex::LOOPBACK && self.owns(dst_addr);
-        if looped { Ok(false) } else { Err(DropReason::IpNotForUs) }
+        let taken = looped || takes_any(interface, dst_addr);
+        if taken { Ok(false) } else { Err(DropReason::IpNotForUs) }
+    }
+
+    /// Whether we may have sent from `addr`: it is ours, or all that is routed here is.
+    pub(crate) fn speaks_as<A: Address>(&self, addr: A) -> bool {
+        self.owns(addr) || self.interfaces.iter().any(|interface| takes_any(interface, addr))
     }
 
     /// Whether `addr` is one of this host's, on any interface.
@@ -284,6 +292,20 @@ impl Stack {
         let addr = addr.to_ip();
         self.interfaces.iter().any(|i| i.owns(addr).is_some_and(|state| state.is_assigned()))
     }
+}
+
+/// Whether an address that is nobody's here is ours on this interface all the same: one that
+/// packets can be routed to.
+pub(crate) fn takes_any<A: Address>(interface: &Interface, addr: A) -> bool {
+    let broadcast = addr.to_ip() == core::net::IpAddr::V4(Ipv4Addr::BROADCAST);
+    interface.any_destination
+        // One that is still being probed is nobody's.
+        && interface.owns(addr.to_ip()).is_none()
+        && !broadcast
+        && !addr.is_group()
+        && !addr.is_link_scope()
+        && !addr.is_loopback_addr()
+        && addr != A::UNSPECIFIED
 }
 
 /// Whether a frame is for this station. Marks the packet where it went to many.

@@ -222,14 +222,20 @@ impl Stack {
         self.interfaces.iter().find(|i| i.name == name).map(|i| i.index)
     }
 
+    /// What is taken in next is taken in at `now`, whoever gave it.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.answered.begin(now);
+        if let Some(forwarding) = &mut self.forwarding {
+            forwarding.dialogues.begin(now);
+        }
+        self.udp.begin(now);
+    }
+
     /// Takes a burst, then what waits on the loopback.
     pub(crate) fn receive(&mut self, cx: &mut Cx<'_>, arrived: &mut Burst) -> Units {
         self.stats.counters.count(Counter::FloodwallRounds);
-        self.answered.begin(cx.now);
-        if let Some(forwarding) = &mut self.forwarding {
-            forwarding.dialogues.begin(cx.now);
-        }
-        self.udp.begin(cx.now);
+        self.begin(cx.now);
         let before = self.marks();
         // Before the first: whatever ends this loop, all have arrived.
         self.stats.fates.received += arrived.len() as u64;

@@ -3,12 +3,12 @@
 //! Called by the dispatcher's gate for a burst, under pressure only; read-only, nothing is counted.
 //! Friends are what connected sockets wait for, what answered peers send (`answered.rs`), segments
 //! that TCP connections expect and handshakes that come back (`tcp/src/set/triage.rs`), answers of
-//! neighbours that we asked, ICMP errors about what those flows sent, and, where we are a router,
-//! what pairs of hosts say that talk with each other (`forward/dialogues.rs`). Refusable is what
-//! would be dropped anyway: frames and packets for others, lengths that lie, ports at which nobody
-//! listens, sockets that are full, protocols that nobody speaks. Everything else is a stranger, and
-//! so is what the first chunk does not tell: fragments, chains of extension headers, headers in
-//! pieces.
+//! neighbours that we asked, questions of those that have answered us once, ICMP errors about what
+//! those flows sent, and, where we are a router, what pairs of hosts say that talk with each other
+//! (`forward/dialogues.rs`). Refusable is what would be dropped anyway: frames and packets for
+//! others, lengths that lie, ports at which nobody listens, sockets that are full, protocols that
+//! nobody speaks. Everything else is a stranger, and so is what the first chunk does not tell:
+//! fragments, chains of extension headers, headers in pieces.
 //!
 //! Invariant: what is called refusable here, `rx.rs` and those behind it drop. The steps are loops
 //! over the burst (parse and ask, look up, compare), so that its cache misses overlap; what a flood
@@ -28,6 +28,7 @@ use floodwall_wire::{
 
 use crate::answered::{Peer, Place, QUOTA};
 use crate::forward::{Crosses, dialogues};
+use crate::rx::takes_any;
 use crate::shard::Stack;
 use crate::triage::plain::{Plain, Plainly};
 
@@ -36,8 +37,14 @@ mod plain;
 /// Where a hop limit of 255 shows that a neighbour sent it (RFC 4861 section 7.1).
 const HOP_LIMIT_OF_A_NEIGHBOR: u8 = 255;
 
+/// Questions for our link address that are friends in a burst. Who is on the link can copy a
+/// neighbour's, so they must not crowd out anybody; and no neighbour asks more than once a second.
+const KNOCKS_MAX: usize = 2;
+
 /// What one packet's headers say.
 enum Look {
+    /// A neighbour that has answered us asks whether we are there: a friend's, while there are few.
+    Knock,
     /// Whose it is.
     Is(Triage),
     /// Whatever this datagram is.
@@ -170,7 +177,7 @@ fn look_again(
     desk: &mut Desk,
     left: usize,
 ) {
-    let (mut count, mut passing) = (0, 0);
+    let (mut count, mut passing, mut knocks) = (0, 0, 0);
     let numbers = desk.left;
     for number in numbers.into_iter().take(left) {
         let at = usize::from(number);
@@ -178,6 +185,11 @@ fn look_again(
         let (whose, is_error) = match look(stack, packet) {
             Look::Is(known) => {
                 *class = known;
+                continue;
+            }
+            Look::Knock => {
+                knocks += 1;
+                *class = if knocks <= KNOCKS_MAX { Triage::Friend } else { Triage::Stranger };
                 continue;
             }
             Look::Transit(place) => {
@@ -223,6 +235,7 @@ impl Stack {
     pub fn classify_slowly(&self, packet: &PacketBuf) -> Triage {
         let (whose, is_error) = match look(self, packet) {
             Look::Is(known) => return known,
+            Look::Knock => return Triage::Friend,
             Look::Transit(place) => return of_dialogue(self, place),
             Look::Datagram(whose) => (whose, false),
             Look::Error(whose) => (whose, true),
@@ -352,21 +365,32 @@ fn frame(stack: &Stack, packet: &PacketBuf) -> Option<Look> {
     match ether_type {
         EtherType::IPV4 => v4(stack, interface, packet, l3),
         EtherType::IPV6 => v6(stack, interface, packet, l3),
-        EtherType::ARP => arp(stack, interface, bytes.get(l3..)?),
+        EtherType::ARP => arp(stack, interface, bytes.get(l3..)?, source(bytes)?),
         kind if kind.is_tag() => Some(Look::Is(Triage::Stranger)),
         _ => None,
     }
 }
 
-/// A reply of a neighbour that we have asked is a friend's.
-fn arp(stack: &Stack, interface: &Interface, bytes: &[u8]) -> Option<Look> {
+/// The station that sent a frame.
+fn source(frame: &[u8]) -> Option<MacAddr> {
+    Some(MacAddr(*frame.get(6..)?.first_chunk()?))
+}
+
+/// A reply of a neighbour that we have asked is a friend's, and so is a question for an address of
+/// ours from one that has answered us.
+fn arp(stack: &Stack, interface: &Interface, bytes: &[u8], from: MacAddr) -> Option<Look> {
     let arp = ArpPacket::parse(bytes).ok()?;
-    let is_reply = arp.operation == ArpOperation::REPLY;
-    let asked = is_reply && {
-        let neighbor = stack.neighbors_v4.neighbor(interface.index, arp.sender_addr);
-        neighbor.is_some_and(|neighbor| is_asked(neighbor.state))
-    };
-    Some(Look::Is(if asked { Triage::Friend } else { Triage::Stranger }))
+    let (neighbors, iface) = (&stack.neighbors_v4, interface.index);
+    if arp.operation == ArpOperation::REPLY {
+        let neighbor = neighbors.neighbor(iface, arp.sender_addr);
+        let asked = neighbor.is_some_and(|neighbor| is_asked(neighbor.state));
+        return Some(Look::Is(if asked { Triage::Friend } else { Triage::Stranger }));
+    }
+    let knocks = arp.operation == ArpOperation::REQUEST
+        && arp.sender_link_addr == from
+        && interface.owns_v4(arp.target_addr).is_some_and(|state| state.is_assigned())
+        && neighbors.is_proven(iface, arp.sender_addr, from);
+    Some(if knocks { Look::Knock } else { Look::Is(Triage::Stranger) })
 }
 
 /// Whether an answer of such a neighbour is waited for.
@@ -393,11 +417,12 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
     let (src_addr, dst_addr) = (Ipv4Addr::new(s0, s1, s2, s3), Ipv4Addr::new(d0, d1, d2, d3));
     if !interface.owns_v4(dst_addr).is_some_and(|state| state.is_assigned()) {
         let many = dst_addr.is_multicast() || interface.is_broadcast_v4(dst_addr);
-        if !many && stack.forwards::<Ipv4Addr>(interface.index) {
+        let taken = takes_any(interface, dst_addr);
+        if !many && !taken && stack.forwards::<Ipv4Addr>(interface.index) {
             return Some(transit(stack, src_addr, dst_addr));
         }
         // Whoever asks for an address is answered at one that is not ours yet.
-        let open = many || stack.dhcp.asks() || interface.medium == LinkMedium::Loopback;
+        let open = many || stack.dhcp.asks() || taken || interface.medium == LinkMedium::Loopback;
         return open.then_some(Look::Is(Triage::Stranger));
     }
     if u16::from_be_bytes([frag0, frag1]) & 0x3fff != 0 {
@@ -428,18 +453,21 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
     let src_addr = Ipv6Addr::from(*from);
     let dst_addr = Ipv6Addr::from(*to.first_chunk::<16>()?);
     let next = IpProtocol(*next);
-    if next == IpProtocol::ICMPV6
-        && *hop_limit == HOP_LIMIT_OF_A_NEIGHBOR
-        && let Some(neighbor) = advertised(stack, interface, body)
-    {
-        return Some(Look::Is(neighbor));
+    if next == IpProtocol::ICMPV6 && *hop_limit == HOP_LIMIT_OF_A_NEIGHBOR {
+        if let Some(neighbor) = advertised(stack, interface, body) {
+            return Some(Look::Is(neighbor));
+        }
+        if knocks(stack, interface, packet, (src_addr, body)) {
+            return Some(Look::Knock);
+        }
     }
     if !interface.owns_v6(dst_addr).is_some_and(|state| state.is_assigned()) {
         let many = dst_addr.is_multicast();
-        if !many && stack.forwards::<Ipv6Addr>(interface.index) {
+        let taken = takes_any(interface, dst_addr);
+        if !many && !taken && stack.forwards::<Ipv6Addr>(interface.index) {
             return Some(transit(stack, src_addr, dst_addr));
         }
-        let open = many || interface.medium == LinkMedium::Loopback;
+        let open = many || taken || interface.medium == LinkMedium::Loopback;
         return open.then_some(Look::Is(Triage::Stranger));
     }
     match next {
@@ -461,6 +489,24 @@ fn advertised(stack: &Stack, interface: &Interface, message: &[u8]) -> Option<Tr
     let target = Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?);
     let neighbor = stack.neighbors_v6.neighbor(interface.index, target)?;
     is_asked(neighbor.state).then_some(Triage::Friend)
+}
+
+/// Whether a neighbour that has answered us asks for an address of ours.
+fn knocks(
+    stack: &Stack,
+    interface: &Interface,
+    packet: &PacketBuf,
+    (from, message): (Ipv6Addr, &[u8]),
+) -> bool {
+    if message.first() != Some(&Icmpv6Type::NEIGHBOR_SOLICITATION.0) {
+        return false;
+    }
+    let target = message.get(8..).and_then(|target| target.first_chunk::<16>());
+    let ours = target.and_then(|target| interface.owns_v6(Ipv6Addr::from(*target)));
+    let station = source(packet.first()).filter(|_| interface.link_addr().is_some());
+    ours.is_some_and(|state| state.is_assigned())
+        && station
+            .is_some_and(|station| stack.neighbors_v6.is_proven(interface.index, from, station))
 }
 
 /// A protocol that only raw sockets here may want.

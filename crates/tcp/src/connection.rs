@@ -12,11 +12,13 @@ use floodwall_packet::Pool;
 use floodwall_syncache::Proven;
 
 use crate::challenge::ChallengeLimit;
+use crate::congestion::CongestionControl;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::Events;
 use crate::marks::Marks;
+use crate::memory::FRAME;
 use crate::mss::default_mss;
-use crate::rcv::{Rcv, shift_for};
+use crate::rcv::{Rcv, first_limit};
 use crate::reassembly::{Reassembly, Runs};
 use crate::records::Records;
 use crate::recovery::{Agreement, Recovery};
@@ -136,10 +138,13 @@ pub(crate) struct Connection {
     pub(crate) recovery: Recovery,
     /// A tail loss probe is to leave: what to repeat where there is nothing new (RFC 8985).
     pub(crate) probe: Option<(Seq, u32)>,
-    /// When our SYN left first.
-    pub(crate) syn_sent: Instant,
     pub(crate) timers: Timers,
-    pub(crate) send_limit: u32,
+    /// True bytes that may wait to be acknowledged at most, and whether fewer may while the
+    /// congestion window is small.
+    pub(crate) send_bytes: u32,
+    pub(crate) send_tuned: bool,
+    /// Its program has written until there was no room: it waits to be told of some.
+    pub(crate) crowded: bool,
     /// Our clock as this peer sees it (RFC 7323 section 5.4: no uptime is told).
     pub(crate) clock: TimestampClock,
     /// The newest timestamp of the peer (TS.Recent).
@@ -150,7 +155,7 @@ pub(crate) struct Connection {
     pub(crate) fin_ahead: Option<Seq>,
     /// How often what changes nothing may still be answered.
     pub(crate) challenges: ChallengeLimit,
-    /// When the peer was heard last.
+    /// When the peer was heard last; before that, when our SYN left first.
     pub(crate) heard: Instant,
     /// Since when nothing that was sent was acknowledged, nor the window opened.
     pub(crate) stalled: Instant,
@@ -222,12 +227,13 @@ impl Connection {
             hop_limit: settings.hop_limit,
             error: None,
             snd: Snd::new(start.iss),
-            rcv: Rcv::new(settings.receive_bytes, shift_for(settings.receive_bytes)),
+            rcv: Rcv::new(settings.receive_bytes, settings.receive_tuned, *now),
             recovery: Recovery::new(start.iss + 1, u32::from(mss), settings.algorithm, *now),
             probe: None,
-            syn_sent: *now,
             timers: Timers::NONE,
-            send_limit: settings.send_bytes,
+            send_bytes: settings.send_bytes,
+            send_tuned: settings.send_tuned,
+            crowded: false,
             clock: start.clock,
             recent: Recent::default(),
             ahead: Reassembly::new(),
@@ -344,6 +350,38 @@ impl Connection {
         self.rcv.held().saturating_add(self.ahead.held()).saturating_add(self.snd.held())
     }
 
+    /// True bytes that may wait to be acknowledged at this moment: two congestion windows of full
+    /// segments, one in flight and one behind it, as far as memory goes.
+    pub(crate) fn send_limit(&self) -> u32 {
+        let limit = if self.send_tuned {
+            let segments = self.recovery.controller().window().div_ceil(self.mss());
+            let first = first_limit(self.send_bytes, true);
+            segments.saturating_mul(2 * FRAME).clamp(first, self.send_bytes)
+        } else {
+            self.send_bytes
+        };
+        limit.min(self.rcv.allowed)
+    }
+
+    /// Whether less than a third of that is free.
+    fn is_crowded(&self) -> bool {
+        let limit = self.send_limit();
+        self.snd.held() >= limit - limit / 3
+    }
+
+    /// Something was written: whoever filled the room is told when there is some again.
+    pub(crate) fn note_written(&mut self) {
+        self.crowded |= self.is_crowded();
+    }
+
+    /// Something was acknowledged: a third of the room, or all of it, is worth a wake-up.
+    pub(crate) fn note_room(&mut self) {
+        if self.snd.held() == 0 || self.crowded && !self.is_crowded() {
+            self.crowded = false;
+            self.events.add(Events::WRITABLE);
+        }
+    }
+
     /// Whether something may be to leave.
     pub(crate) fn wants_output(&self, records: &Records) -> bool {
         self.due != Due::default() || self.has_news(records)
@@ -399,8 +437,9 @@ impl Connection {
             return Err(SendError::Closed);
         }
         let chunk = self.mss() as usize;
-        let limit = self.send_limit.min(self.rcv.allowed);
+        let limit = self.send_limit();
         let taken = self.snd.write(bytes, chunk.max(128), limit, cx.pool);
+        self.note_written();
         if taken == 0 && !bytes.is_empty() {
             return Err(SendError::WouldBlock);
         }
@@ -408,10 +447,11 @@ impl Connection {
     }
 
     /// Copies what was received into `out`; 0 is the peer's end.
-    pub(crate) fn recv(&mut self, out: &mut [u8]) -> Result<usize, RecvError> {
+    pub(crate) fn recv(&mut self, out: &mut [u8], now: Instant) -> Result<usize, RecvError> {
         let read = self.rcv.queue.read(out);
         if read > 0 || out.is_empty() {
-            self.note_read();
+            self.rcv.tuning.took(read as u32);
+            self.note_read(now);
             return Ok(read);
         }
         self.nothing_to_read()
@@ -427,7 +467,8 @@ impl Connection {
     }
 
     /// The window may have grown enough to be told.
-    pub(crate) fn note_read(&mut self) {
+    pub(crate) fn note_read(&mut self, now: Instant) {
+        self.rcv.note_read(now);
         if self.state.hears()
             && self.state != State::SynReceived
             && self.rcv.owes_update(self.ahead.held())

@@ -21,6 +21,7 @@ use floodwall_wire::tcp::TcpFlags;
 
 use crate::connection::{Connection, Cx, Due};
 use crate::error::ConnectionError;
+use crate::events::Events;
 use crate::segment::{Reset, Segment};
 use crate::state::State;
 use crate::timer::Timer;
@@ -124,6 +125,12 @@ impl Connection {
             && self.agreed.timestamps
         {
             self.recent.update(timestamps.value, segment.seq, self.rcv.acked, now);
+            // Full ones left as soon as they might; what a short one waited for is not the path.
+            if segment.len >= u32::from(self.rcv.mss)
+                && let Some(at) = self.clock.moment(timestamps.echo, now)
+            {
+                self.rcv.tuning.echoed(timestamps.echo, now.saturating_since(at));
+            }
         }
     }
 
@@ -138,7 +145,16 @@ impl Connection {
         }
         self.note_duplicate(segment);
         self.answer(cx, segment);
+        self.note_pressure();
         Outcome::Dropped(DropReason::TcpOutOfWindow)
+    }
+
+    /// The peer found no room. Where a program elsewhere was handed something, it may have read it
+    /// and not told: whoever serves it comes by and looks.
+    fn note_pressure(&mut self) {
+        if self.rcv.lent > 0 {
+            self.events.add(Events::READABLE);
+        }
     }
 
     /// An acknowledgment for a segment that was not acceptable. One without data is answered twice

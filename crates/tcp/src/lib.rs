@@ -29,6 +29,7 @@ mod snd;
 mod state;
 mod tcp;
 mod timer;
+mod tuning;
 
 pub mod challenge;
 pub mod congestion;

@@ -3,8 +3,9 @@
 //! Called by `tcp.rs`. A segment without a connection is judged by `set/handshake.rs`, which asks
 //! here whose port it is. Invariants: of several listeners that fit, the one bound to the address
 //! wins over the one bound to all of its family, and that over the one of both; of several equal
-//! ones that share a port a keyed hash of the connection's ends chooses; a connection is in one
-//! accept queue at most; how many may wait is counted by `syncache`, which lets no more by.
+//! ones that share a port a keyed hash of the connection's ends chooses; one at every port is kept
+//! under port 0, which no segment can name, and gets what no other listener wants; a connection is
+//! in one accept queue at most; how many may wait is counted by `syncache`, which lets no more by.
 //!
 //! # Under flood
 //! Accept queues fill with proven connections only, up to each listener's backlog
@@ -22,6 +23,8 @@ use crate::settings::Settings;
 
 /// No listener.
 const NONE: u16 = u16::MAX;
+/// Where those are kept that listen at every port: segments to port 0 are malformed.
+const EVERY_PORT: u16 = 0;
 
 /// One listener.
 struct Listener {
@@ -95,10 +98,11 @@ impl Listeners {
         &self,
         local: SocketAddr,
         zone: IfIndex,
-        shares: bool,
+        settings: &Settings,
     ) -> Result<(), ListenError> {
         let (local, any) = extent(local);
-        if local.ip().is_multicast() || local.port == 0 {
+        let Settings { share_port: shares, every_port, .. } = *settings;
+        if local.ip().is_multicast() || (local.port == 0) != every_port {
             return Err(ListenError::InvalidAddress);
         }
         let taken = |(_, other): (u16, &Listener)| {
@@ -170,9 +174,10 @@ impl Listeners {
                 Any::Address => listener.local.addr == flow.local.addr,
             }
         };
-        let fitting = || self.on_port(flow.local.port).filter(|(_, listener)| hears(listener));
-        let best = fitting().map(|(_, listener)| listener.any).max()?;
-        let equal = || fitting().filter(|(_, listener)| listener.any == best);
+        let on = |port| self.on_port(port).filter(|(_, listener)| hears(listener));
+        let best_on = |port| Some((port, on(port).map(|(_, listener)| listener.any).max()?));
+        let (port, best) = best_on(flow.local.port).or_else(|| best_on(EVERY_PORT))?;
+        let equal = || on(port).filter(|(_, listener)| listener.any == best);
         // As long as nobody comes or goes, a handshake's segments all lead to one of them.
         let nth = match equal().count() {
             1 => 0,

@@ -7,12 +7,15 @@
 //!
 //! A half of a connection may hold half of what is free (a dynamic threshold: Choudhury and Hahne,
 //! IEEE/ACM Transactions on Networking 6, 1998), so that something stays free for whoever comes
-//! next, and [`FLOOR`] always. Windows that were promised before may exceed that; what they
-//! let in beyond the limit is refused, and sent again by its peer.
+//! next, and [`FLOOR`] always. Beyond [`FIRST`], where windows and buffers have grown, it may hold
+//! half of what is free above [`KEPT_PART`]: so a few connections that have grown never make memory
+//! short, which would end others that only paused. Windows that were promised before may exceed
+//! that; what they let in beyond the limit is refused, and sent again by its peer.
 //!
 //! # Under flood
 //! Reachable by anyone whose handshake is proven, by sending what is not read or by not
-//! acknowledging what is sent. Bound: `TCP_MEMORY` true bytes, and [`FLOOR`] for each connection.
+//! acknowledging what is sent. Bound: one part in `TCP_MEMORY_PART` of the pool's frames, and
+//! [`FLOOR`] for each connection.
 //! Worst work: two list operations for a segment, and one connection ended for each that grows.
 //! Who goes, once less than a quarter is free: of those that hold more than [`FLOOR`], then of all,
 //! the one that has given nothing back for longest, and not for [`PATIENCE`]; the less is free the
@@ -22,13 +25,20 @@
 
 use core::time::Duration;
 
+use floodwall_base::limits::{TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_PART};
 use floodwall_base::{IndexLists, Instant};
 use floodwall_packet::Pool;
 
-/// True bytes that each half of a connection may hold in any case: two frames.
-pub(crate) const FLOOR: u32 = 2 * (2048 + 128);
+/// True bytes of a frame: what a full segment of an Ethernet holds.
+pub(crate) const FRAME: u32 = 2048 + 128;
+/// True bytes that each half of a connection may hold in any case.
+pub(crate) const FLOOR: u32 = 2 * FRAME;
 /// The part of what is free that a half of a connection may hold.
 const PART: u64 = 2;
+/// What a half of a connection has before it grows.
+pub(crate) const FIRST: u32 = TCP_BUFFER_BYTES_FIRST as u32;
+/// The part of all memory that stays free of what halves hold beyond [`FIRST`].
+const KEPT_PART: u64 = 2;
 /// Memory is short when less than this part of it is free.
 const SHORT_PART: u64 = 4;
 /// How long a connection may stand still when memory begins to be short: the first retransmission
@@ -70,12 +80,12 @@ impl Memory {
         self.limit = self.limit.min(limit);
     }
 
-    /// At most half of the pool's frames, so that packets go on arriving.
+    /// At most its part of the pool's frames, so that packets go on arriving.
     #[inline]
     pub(crate) fn fit(&mut self, pool: &Pool) {
         if !self.fitted {
             self.fitted = true;
-            self.limit(pool.frames_true_bytes() / 2);
+            self.limit(pool.frames_true_bytes() / TCP_MEMORY_PART);
         }
     }
 
@@ -106,8 +116,10 @@ impl Memory {
 
     /// True bytes that each half of a connection may hold at this moment.
     pub(crate) fn allowance(&self) -> u32 {
-        let part = self.limit.saturating_sub(self.held) / PART;
-        u32::try_from(part).unwrap_or(u32::MAX).max(FLOOR)
+        let free = self.limit.saturating_sub(self.held);
+        let usual = (free / PART).min(u64::from(FIRST));
+        let grown = free.saturating_sub(self.limit / KEPT_PART) / PART;
+        u32::try_from(usual.max(grown)).unwrap_or(u32::MAX).max(FLOOR)
     }
 
     /// Whether nothing is free.
@@ -148,7 +160,7 @@ mod tests {
     #[test]
     fn what_each_may_hold_falls_with_what_is_free_and_never_below_the_floor() {
         let mut memory = Memory::new(MEGABYTE, 1000);
-        assert_eq!(u64::from(memory.allowance()), MEGABYTE / 2);
+        assert_eq!(u64::from(memory.allowance()), MEGABYTE / 4);
         for index in 0..200 {
             let part = memory.allowance();
             assert!(memory.note(index, part, at(0)));
@@ -159,6 +171,20 @@ mod tests {
         assert!(memory.held() < MEGABYTE + 200 * u64::from(FLOOR), "{}", memory.held());
         (0..200).for_each(|index| assert!(!memory.note(index, 0, at(1))));
         assert_eq!((memory.held(), memory.victim(at(9999))), (0, None));
+    }
+
+    #[test]
+    fn a_few_that_have_grown_never_make_memory_short() {
+        for count in [1, 3, 10, 30] {
+            let mut memory = Memory::new(64 * MEGABYTE, count);
+            // Each takes all that it may, again and again.
+            for turn in 0..50 * count as u32 {
+                let index = turn % count as u32;
+                memory.note(index, memory.allowance(), at(0));
+                assert_eq!(memory.victim(at(100_000)), None, "{count}: {}", memory.held());
+            }
+            assert!(memory.held() / count as u64 > u64::from(FIRST), "{count}: {}", memory.held());
+        }
     }
 
     #[test]

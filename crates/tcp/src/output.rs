@@ -106,7 +106,7 @@ impl Connection {
         self.due.remove(Due::ACK);
         if self.snd.nxt == self.snd.iss {
             self.snd.nxt = self.snd.iss + 1;
-            self.syn_sent = cx.now;
+            self.heard = cx.now;
         }
         self.timers.set(Timer::Retransmit, cx.now + self.rto());
         Ok(Some(packet))

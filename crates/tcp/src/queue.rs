@@ -85,7 +85,7 @@ impl ByteQueue {
         if chunk.held_size() > 2 * chunk.len() as u32 {
             let mut taken = 0;
             for piece in chunk.chunks() {
-                let here = self.write(piece, usize::MAX, u32::MAX, pool);
+                let here = self.fill(piece, None, u32::MAX, pool);
                 taken += here;
                 if here < piece.len() {
                     break;
@@ -96,7 +96,9 @@ impl ByteQueue {
         self.push(chunk);
     }
 
-    /// Copies as much of `bytes` as `room` true bytes and the pool allow; what was taken.
+    /// Copies as much of `bytes` as `room` true bytes and the pool allow; what was taken. Chunks
+    /// end where pieces of `chunk_len` bytes do that are counted from the front, so that whoever
+    /// takes such pieces finds each in chunks of its own, however it was written.
     pub(crate) fn write(
         &mut self,
         bytes: &[u8],
@@ -104,14 +106,29 @@ impl ByteQueue {
         room: u32,
         pool: &Pool,
     ) -> usize {
-        let chunk_len = chunk_len.min(pool.frame_capacity());
-        let mut taken = self.fill_newest(bytes, chunk_len);
+        let chunk_len = chunk_len.clamp(1, pool.frame_capacity().max(1));
+        self.fill(bytes, Some(chunk_len), room, pool)
+    }
+
+    /// The same; without a length of pieces, frames are filled up.
+    fn fill(&mut self, bytes: &[u8], chunk_len: Option<usize>, room: u32, pool: &Pool) -> usize {
+        // Bytes of the piece that has begun.
+        let begun = |queue: &Self| chunk_len.map_or(0, |len| queue.bytes as usize % len);
+        let behind = match (chunk_len, begun(self)) {
+            (None, _) => usize::MAX,
+            (Some(_), 0) => 0,
+            (Some(len), begun) => len - begun,
+        };
+        let mut taken = self.fill_newest(bytes, behind);
         while let Some(left) = bytes.get(taken..).filter(|left| !left.is_empty()) {
             if self.held >= room {
                 break;
             }
-            let len = left.len().min(chunk_len);
-            let Some(mut chunk) = pool.alloc_for(len) else { break };
+            let whole = chunk_len.unwrap_or(pool.frame_capacity()) - begun(self);
+            let len = left.len().min(whole);
+            // Little that is written alone takes little; what comes behind others is filled up.
+            let room = if self.is_empty() { len } else { whole };
+            let Some(mut chunk) = pool.alloc_for(room) else { break };
             if !left.get(..len).is_some_and(|piece| chunk.extend_from_slice(piece)) {
                 break;
             }
@@ -121,10 +138,10 @@ impl ByteQueue {
         taken
     }
 
-    /// Fills up the newest chunk, if nobody borrows it.
-    fn fill_newest(&mut self, bytes: &[u8], chunk_len: usize) -> usize {
+    /// Puts up to `most` bytes behind those of the newest chunk, if nobody borrows it.
+    fn fill_newest(&mut self, bytes: &[u8], most: usize) -> usize {
         let Some(newest) = &mut self.newest else { return 0 };
-        let room = newest.tailroom().min(chunk_len.saturating_sub(newest.len()));
+        let room = newest.tailroom().min(most);
         let Some(here) = bytes.get(..room.min(bytes.len())).filter(|here| !here.is_empty()) else {
             return 0;
         };

@@ -16,8 +16,9 @@
 
 use floodwall_base::{Instant, Seq};
 
-use crate::memory::FLOOR;
+use crate::memory::{FIRST, FLOOR};
 use crate::queue::ByteQueue;
+use crate::tuning::Tuning;
 
 /// True bytes of a frame and its descriptor, with room to spare.
 const FRAME_HELD: u32 = 4096;
@@ -52,10 +53,15 @@ pub(crate) struct Rcv {
     /// True bytes that the memory of all connections lets it hold (`memory.rs`).
     pub(crate) allowed: u32,
     pub(crate) queue: ByteQueue,
+    /// How `limit` grows.
+    pub(crate) tuning: Tuning,
 }
 
 impl Rcv {
-    pub(crate) const fn new(limit: u32, shift: u8) -> Self {
+    /// A half that may hold `most` true bytes in the end, and now too where it is not tuned. Its
+    /// windows can name them all: the shift is agreed on once, at the beginning.
+    pub(crate) fn new(most: u32, tuned: bool, now: Instant) -> Self {
+        let (shift, limit) = (shift_for(most), first_limit(most, tuned));
         Self {
             irs: Seq(0),
             nxt: Seq(0),
@@ -71,7 +77,19 @@ impl Rcv {
             lent: 0,
             allowed: u32::MAX,
             queue: ByteQueue::new(),
+            tuning: Tuning::new(most, now),
         }
+    }
+
+    /// What may be held changes while the connection is open. What was agreed on stays.
+    pub(crate) fn resize(&mut self, most: u32, tuned: bool) {
+        self.limit = if tuned { self.limit.clamp(first_limit(most, true), most) } else { most };
+        self.tuning.towards(if tuned { most } else { 0 });
+    }
+
+    /// The program took so many bytes, which may ask for more room.
+    pub(crate) fn note_read(&mut self, now: Instant) {
+        self.limit = self.tuning.judge(self.limit, now);
     }
 
     /// The peer's SYN arrived.
@@ -106,7 +124,7 @@ impl Rcv {
     }
 
     /// True bytes that may wait at this moment.
-    const fn bound(&self) -> u32 {
+    pub(crate) const fn bound(&self) -> u32 {
         if self.limit < self.allowed { self.limit } else { self.allowed }
     }
 
@@ -163,6 +181,11 @@ impl Rcv {
     }
 }
 
+/// What may be held at first.
+pub(crate) fn first_limit(most: u32, tuned: bool) -> u32 {
+    if tuned { most.min(FIRST) } else { most }
+}
+
 /// The shift with which windows of `limit` bytes can be named (RFC 7323 section 2.3: 14 at most).
 pub(crate) const fn shift_for(limit: u32) -> u8 {
     let mut shift = 0;
@@ -177,7 +200,7 @@ mod tests {
     use super::*;
 
     fn rcv(limit: u32) -> Rcv {
-        let mut rcv = Rcv::new(limit, shift_for(limit));
+        let mut rcv = Rcv::new(limit, false, Instant::ORIGIN);
         rcv.start(Seq(u32::MAX - 2));
         rcv
     }

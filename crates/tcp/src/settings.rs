@@ -15,8 +15,14 @@ use crate::congestion::Algorithm;
 pub struct Settings {
     /// True bytes that may wait to be read: what the window is opened for at most.
     pub receive_bytes: u32,
-    /// True bytes that may wait to be acknowledged.
+    /// The window begins small and grows towards `receive_bytes` as the program reads
+    /// (`tuning.rs`); without, it is opened for all of them at once.
+    pub receive_tuned: bool,
+    /// True bytes that may wait to be acknowledged, at most.
     pub send_bytes: u32,
+    /// As many may wait as keep the congestion window filled, and no more; without, always
+    /// `send_bytes`.
+    pub send_tuned: bool,
     /// Small segments leave at once although others are not acknowledged (Nagle's algorithm off).
     pub nodelay: bool,
     /// After so long a silence the peer is asked whether it lives (RFC 9293 section 3.8.4).
@@ -28,6 +34,9 @@ pub struct Settings {
     /// A listener lets others listen at the same address and port, that say so too: each connection
     /// goes to one of them by a keyed hash of its ends (`SO_REUSEPORT`).
     pub share_port: bool,
+    /// A listener at port 0 takes every port of its addresses at which nobody else listens. A
+    /// connection's own end says where its peer wanted to go.
+    pub every_port: bool,
     /// Who says how much may be in flight.
     pub algorithm: Algorithm,
     /// Ask the peer for congestion marks (RFC 3168); who asks us is answered as this says too.
@@ -63,12 +72,15 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             receive_bytes: limits::TCP_RECEIVE_BYTES as u32,
+            receive_tuned: true,
             send_bytes: limits::TCP_SEND_BYTES as u32,
+            send_tuned: true,
             nodelay: false,
             keepalive: None,
             user_timeout: None,
             hop_limit: None,
             share_port: false,
+            every_port: false,
             algorithm: Algorithm::default(),
             ecn: false,
             timestamps: true,
@@ -92,7 +104,8 @@ pub struct TcpConfig {
     /// Records of connections in TIME-WAIT at a time.
     pub time_waits_max: usize,
     /// True bytes that all connections may hold together: sent and not acknowledged, received and
-    /// not read. Half of the pool's frames at most, so that packets go on arriving.
+    /// not read. In any case no more than half of the pool's frames, so that packets go on
+    /// arriving.
     pub memory_bytes: u64,
     /// How long TIME-WAIT lasts: twice the longest life of a segment.
     pub time_wait: Duration,
@@ -106,7 +119,7 @@ impl Default for TcpConfig {
             backlog_max: limits::TCP_BACKLOG_MAX,
             ephemeral: 32_768..=60_999,
             time_waits_max: limits::TCP_TIME_WAITS,
-            memory_bytes: limits::TCP_MEMORY as u64,
+            memory_bytes: u64::MAX,
             time_wait: limits::TCP_TIME_WAIT,
         }
     }

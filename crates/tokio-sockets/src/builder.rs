@@ -42,6 +42,7 @@ struct Wanted {
     mtu: Option<u32>,
     offload: bool,
     learns: Option<bool>,
+    any_destination: bool,
 }
 
 impl Wanted {
@@ -54,6 +55,27 @@ impl Wanted {
             mtu: None,
             offload: true,
             learns: None,
+            any_destination: false,
+        }
+    }
+
+    /// The interface on its device, addresses and gateways apart.
+    fn on(&self, info: DeviceInfo, station: MacAddr) -> InterfaceConfig {
+        let medium = match info.medium {
+            Medium::Ethernet => LinkMedium::Ethernet(station),
+            Medium::Ip => LinkMedium::Ip,
+        };
+        let learns =
+            info.medium == Medium::Ethernet && self.learns.unwrap_or(self.addresses.is_empty());
+        InterfaceConfig {
+            mtu: self.mtu.unwrap_or(info.mtu),
+            name: info.name,
+            medium,
+            accept_ra: learns,
+            autoconf: learns,
+            dhcp: learns,
+            any_destination: self.any_destination,
+            ..InterfaceConfig::default()
         }
     }
 }
@@ -161,6 +183,12 @@ impl NetworkBuilder {
     /// not addresses are given.
     pub fn learns(self, on: bool) -> Self {
         self.last("what is learned", |wanted| wanted.learns = Some(on))
+    }
+
+    /// Whether what arrives by the last device is for us whatever its destination, as VPNs and
+    /// sandboxes need: see [`TcpListener::bind_every`](crate::TcpListener::bind_every).
+    pub fn any_destination(self, on: bool) -> Self {
+        self.last("any destination", |wanted| wanted.any_destination = on)
     }
 
     /// A route beside those of addresses and gateways, by the last device.
@@ -283,23 +311,8 @@ impl NetworkBuilder {
                     berth.ports.push(Port::new(iface, queue));
                 }
             }
-            let medium = match info.medium {
-                Medium::Ethernet => LinkMedium::Ethernet(station),
-                Medium::Ip => LinkMedium::Ip,
-            };
-            let learns =
-                info.medium == Medium::Ethernet && wanted.learns.unwrap_or(addresses.is_empty());
-            stack.interfaces.push(InterfaceConfig {
-                mtu: wanted.mtu.unwrap_or(info.mtu),
-                name: info.name,
-                medium,
-                addresses,
-                gateways,
-                accept_ra: learns,
-                autoconf: learns,
-                dhcp: learns,
-                ..InterfaceConfig::default()
-            });
+            let interface = InterfaceConfig { addresses, gateways, ..wanted.on(info, station) };
+            stack.interfaces.push(interface);
         }
         for adjust in self.adjust {
             adjust(&mut stack);

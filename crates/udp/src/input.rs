@@ -212,10 +212,8 @@ impl<I: Intake> Udp<I> {
         let Some(body) = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut()) else {
             return tally.drop(packet, DropReason::UdpNoPort);
         };
-        if self.memory.is_cut(index) {
-            // Until a review says so: this one may be taken.
+        if self.memory.lift(index) {
             body.intake.hold_to(u64::MAX);
-            self.memory.set_cut(index, false);
         }
         let offer = Offer { source: input.src_addr, now: self.now };
         if !body.intake.reserve(&mut packet, &offer) {
@@ -416,9 +414,8 @@ impl<I: Intake> Udp<I> {
         }
         let body = self.sockets.get_mut(index as usize).and_then(|s| s.body.as_mut());
         let Some(body) = body else { return Err((packet, DropReason::UdpSocketFull)) };
-        if self.memory.is_cut(index) {
+        if self.memory.lift(index) {
             body.intake.hold_to(u64::MAX);
-            self.memory.set_cut(index, false);
         }
         let offer = Offer { source: input.src_addr, now: self.now };
         if !body.intake.reserve(&mut packet, &offer) {

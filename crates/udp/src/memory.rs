@@ -122,6 +122,16 @@ impl Memory {
         self.cuts > 0 && self.holders.get(index as usize).is_some_and(|holder| holder.cut)
     }
 
+    /// The account is told its own limit again, until a review says otherwise; whether it was not.
+    #[inline(always)]
+    pub(crate) fn lift(&mut self, index: u32) -> bool {
+        let was_cut = self.is_cut(index);
+        if was_cut {
+            self.set_cut(index, false);
+        }
+        was_cut
+    }
+
     /// It was, or no longer is.
     pub(crate) fn set_cut(&mut self, index: u32, cut: bool) {
         let Some(holder) = self.holders.get_mut(index as usize) else { return };

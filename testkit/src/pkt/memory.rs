@@ -322,8 +322,12 @@ impl Memory {
         let mut keepalive = entry.settings.keepalive.unwrap_or_default();
         match option {
             "SO_REUSEADDR" | "SO_REUSEPORT" | "TCP_QUICKACK" => return Ok(0),
-            "SO_RCVBUF" => entry.settings.receive_bytes = number,
-            "SO_SNDBUF" => entry.settings.send_bytes = number,
+            "SO_RCVBUF" => {
+                (entry.settings.receive_bytes, entry.settings.receive_tuned) = (number, false);
+            }
+            "SO_SNDBUF" => {
+                (entry.settings.send_bytes, entry.settings.send_tuned) = (number, false);
+            }
             "TCP_NODELAY" => entry.settings.nodelay = value != 0,
             "SO_KEEPALIVE" => entry.settings.keepalive = (value != 0).then_some(keepalive),
             "SO_LINGER" => entry.abortive = values == [1, 0],

@@ -12,7 +12,9 @@
 mod addresses;
 mod attacks;
 mod bench;
+mod beside_linux;
 mod binary;
+mod cable;
 mod client;
 mod command;
 mod configured;
@@ -27,6 +29,7 @@ mod link;
 mod lossy;
 mod namespace;
 mod neighbor;
+mod nstat;
 mod path;
 mod path_mtu;
 mod ping;

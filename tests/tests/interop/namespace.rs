@@ -36,24 +36,34 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
     let name = thread::current().name().unwrap_or("test").to_owned();
     let runner = thread::Builder::new().name(name).spawn(move || {
-        #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]
-        let own = rustix::thread::unshare(UnshareFlags::NEWNET);
-        if let Err(error) = own {
-            return skip(&format!("no network namespace of its own ({error}); it takes root"));
+        if enter_own() {
+            test();
         }
-        if !ip("link set lo up") {
-            return skip("the command `ip` is missing or refuses");
-        }
-        // What is tested waits for no address of the kernel's, and hears little that nobody sent.
-        for conf in ["all", "default"] {
-            set(&format!("net/ipv6/conf/{conf}/accept_dad"), "0");
-            set(&format!("net/ipv6/conf/{conf}/router_solicitations"), "0");
-        }
-        test();
     });
     if let Err(panic) = runner.unwrap().join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Gives the calling thread a namespace of its own, for what it does and starts from here on; or
+/// prints why not.
+pub(crate) fn enter_own() -> bool {
+    #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]
+    let own = rustix::thread::unshare(UnshareFlags::NEWNET);
+    if let Err(error) = own {
+        skip(&format!("no network namespace of its own ({error}); it takes root"));
+        return false;
+    }
+    if !ip("link set lo up") {
+        skip("the command `ip` is missing or refuses");
+        return false;
+    }
+    // What is tested waits for no address of the kernel's, and hears little that nobody sent.
+    for conf in ["all", "default"] {
+        set(&format!("net/ipv6/conf/{conf}/accept_dad"), "0");
+        set(&format!("net/ipv6/conf/{conf}/router_solicitations"), "0");
+    }
+    true
 }
 
 /// Says what was not checked.

@@ -6,6 +6,7 @@
 //! show. A "row" in their words is the number of the mistake in the project's list of seventy; row
 //! 58, packets in pieces, is also `captures.rs`.
 
+mod any_destination;
 mod chains;
 mod fragments;
 mod groups;

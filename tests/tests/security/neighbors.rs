@@ -7,10 +7,10 @@ use floodwall_base::{
     Counter, DropReason, Family, IfIndex, MacAddr, Units, limits, solicited_node,
 };
 use floodwall_ip::{AddressState, NeighborState};
-use floodwall_packet::{Engine, Round};
+use floodwall_packet::{Engine, Round, Triage};
 use floodwall_stack::{InterfaceConfig, Stack, StackConfig};
 use floodwall_tests::craft::{
-    FAMILIES, HOST, PEER, addr, echo, fragment, frame, from_peer, ip, mac, v4, v6,
+    FAMILIES, HOST, PEER, addr, echo, fragment, frame, from_peer, ip, mac, neighbor_answer, v4, v6,
 };
 use floodwall_tests::{Rig, Sent, ethernet_config};
 use floodwall_udp::SocketSettings;
@@ -330,5 +330,46 @@ fn an_address_in_use_is_defended_and_the_defence_cannot_be_made_a_flood() {
             Family::V6 => rig.stack.interfaces()[1].owns_v6(v6(HOST)),
         };
         assert_eq!(state, Some(AddressState::Preferred));
+    }
+}
+
+/// A neighbour that has answered us once asks whether we are still there: under pressure it goes
+/// before strangers, or we would lose it to a flood. Who has only asked has no such place, and who
+/// copies a neighbour's question gets two in a burst.
+#[test]
+fn questions_of_proven_neighbours_go_first_and_a_flood_of_them_gains_nothing() {
+    for family in FAMILIES {
+        let mut rig = Rig::new(&wide());
+        rig.run_for(Duration::from_secs(10));
+        let class = |rig: &Rig, frame: &[u8]| rig.classify(&[frame.to_vec()])[0];
+        let question = asks(family, (addr(family, PEER), mac(PEER)));
+        rig.frame(&question);
+        assert_eq!(class(&rig, &question), Triage::Stranger, "{family:?}: it is known, no more");
+        rig.frame(&from_peer(&echo(addr(family, PEER), addr(family, HOST), b"?")));
+        rig.run_for(Duration::from_millis(1));
+        rig.frame(&neighbor_answer(family, PEER));
+        assert_eq!(class(&rig, &question), Triage::Friend, "{family:?}: it has answered");
+        rig.run_for(Duration::from_secs(60));
+        assert_eq!(class(&rig, &question), Triage::Friend, "{family:?}: in silence, too");
+        // From another station, or for an address that is not ours.
+        let target = if family == Family::V4 { 14 + 27 } else { 14 + 40 + 23 };
+        for at in [11, target] {
+            let mut forged = question.clone();
+            forged[at] ^= 0x40;
+            assert_eq!(class(&rig, &forged), Triage::Stranger, "{family:?} {at}");
+        }
+        // As it is, as often as anybody likes.
+        let friends = |classes: Vec<Triage>| {
+            classes.into_iter().filter(|class| *class == Triage::Friend).count()
+        };
+        assert_eq!(friends(rig.classify(&vec![question.clone(); 64])), 2, "{family:?}");
+        // And of many who have asked, and were asked back in vain.
+        let forged: Vec<_> =
+            (0..64).map(|n| asks(family, (ghost(family, n), station(n)))).collect();
+        for frame in &forged {
+            rig.frame(frame);
+        }
+        rig.run_for(Duration::from_secs(1));
+        assert_eq!(friends(rig.classify(&forged)), 0, "{family:?}");
     }
 }

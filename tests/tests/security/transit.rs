@@ -3,7 +3,8 @@
 //! loops, broken packets, a link that goes away under its packets. (Rows 60 and 63, martians and
 //! neighbours that do not exist, are `forwarding.rs`'s
 //! `addresses_that_belong_to_a_link_or_to_nobody_are_not_passed_on` and
-//! `random_destinations_on_a_network_take_no_known_neighbours_place`.)
+//! `random_destinations_on_a_network_take_no_known_neighbours_place`; the whole list of martians is
+//! `router_rules`'.)
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;

@@ -49,7 +49,7 @@ pub(crate) struct DrillArgs {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: Option<u64>,
     /// Workers of the host under test, each on a core of its own
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "sim")]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "tap")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
     workers: u16,
     /// What work costs in virtual time, as `floodwall cost --write` wrote it; by default what was

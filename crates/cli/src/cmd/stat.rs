@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::args::StatArgs;
 use crate::exit::Exit;
+use crate::proc_net;
 use crate::report::Report;
 use crate::show::{self, Shown, Style};
 use crate::socket::request::Request;
@@ -43,6 +44,9 @@ fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
     } else {
         match serde_json::from_value::<Report>(answer) {
             Ok(report) => {
+                if let Some(folder) = &args.proc_net {
+                    return for_nstat(folder, &report);
+                }
                 let shown = Shown { all: args.all, workers: args.workers };
                 let clear = if args.watch { clear_screen() } else { "" };
                 format!("{clear}{}", show::report(&report, shown, Style::of(&io::stdout())))
@@ -64,6 +68,16 @@ fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
         Err(error) => {
             eprintln!("floodwall: cannot write to standard output: {error}");
+            Exit::Usage
+        }
+    }
+}
+
+fn for_nstat(folder: &std::path::Path, report: &Report) -> Exit {
+    match proc_net::write(folder, &report.counters) {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            eprintln!("floodwall: cannot write into {}: {error}", folder.display());
             Exit::Usage
         }
     }

@@ -2,15 +2,15 @@
 //! to the next hop itself.
 //!
 //! Called by `forward.rs`, which passes the packet on whatever is decided here. Invariants: only a
-//! sender on that very link is told, of a neighbour on it; each redirect counts as an error does,
-//! against the share of its peer and that of all (`ip/icmp_limit.rs`). Reading: RFC 1812 section
-//! 5.2.7.2, RFC 4861 section 8.2. Not here: redirects that we follow (`redirect.rs` beside
-//! `forward.rs`).
+//! sender on that very link is told, of a neighbour on it, and never about an error or what else
+//! earns none (RFC 1812 section 4.3.2.7); each redirect counts as an error does, against the share
+//! of its peer and that of all (`ip/icmp_limit.rs`). Reading: RFC 1812 section 5.2.7.2, RFC 4861
+//! section 8.2. Not here: redirects that we follow (`redirect.rs` beside `forward.rs`).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, IfIndex};
-use floodwall_ip::{Allow, Interface, LinkMedium, icmp, ndp};
+use floodwall_ip::{Allow, IcmpError, Interface, LinkMedium, icmp, ndp};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::ndp::RedirectFields;
 
@@ -44,6 +44,12 @@ impl Stack {
             IpAddr::V6(_) => interface.link_local_addr().map(IpAddr::V6),
         };
         let Some(own) = own else { return };
+        let ends = (from, ascent.heading.dst_addr);
+        // Any error will do: none of those that have exceptions.
+        let (error, access) = (IcmpError::NoRoute, &mut self.stats.access);
+        if !icmp::may_answer(packet, ascent.l3, ends, None, error, access) {
+            return;
+        }
         let counters = &mut self.stats.counters;
         match self.icmp_limit.allow_error(from.to_ip(), cx.now, &mut cx.random.secret) {
             Allow::Yes => {}

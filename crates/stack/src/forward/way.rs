@@ -28,6 +28,8 @@ pub(super) enum Stations {
     Unknown,
     /// The link carries nothing.
     Down,
+    /// Nothing is passed on there.
+    Closed,
 }
 
 /// See the file's head.
@@ -42,7 +44,7 @@ pub(super) struct Way<A> {
 impl<A: Copy + PartialEq> Way<A> {
     /// To nobody.
     pub(super) const NONE: Self =
-        Self { iface: IfIndex::LOOPBACK, next_hop: None, mtu: 0, stations: Stations::Down };
+        Self { iface: IfIndex::LOOPBACK, next_hop: None, mtu: u32::MAX, stations: Stations::Down };
 
     /// Whether packets to `next_hop` go this way, and it is known.
     #[inline]
@@ -141,6 +143,9 @@ impl Stack {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)).filter(|i| i.up) else {
             return Way { iface, next_hop: next_hop_is, ..Way::NONE };
         };
+        if !self.forwards::<A>(iface) && iface != IfIndex::LOOPBACK {
+            return Way { iface, next_hop: next_hop_is, stations: Stations::Closed, ..Way::NONE };
+        }
         let v4 = A::BITS == 32;
         let mtu = if v4 { interface.mtu } else { interface.mtu_v6 };
         let stations = match interface.medium {

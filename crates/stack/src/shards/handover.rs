@@ -23,6 +23,8 @@ use crate::tx::Path;
 impl Stack {
     /// Takes all that was handed over: a unit each.
     pub(crate) fn adopt_all(&mut self, cx: &mut Cx<'_>, handed: &mut HandoffList) -> Units {
+        // A worker without a queue of its own hears the time by this alone.
+        self.begin(cx.now);
         let spent = handed.len();
         let out = handed.iter().filter(|handoff| handoff.kind == HandoffKind::Outgoing).count();
         // Before the first: whatever ends this loop, all have been taken over.

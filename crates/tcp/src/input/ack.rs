@@ -89,18 +89,12 @@ impl Connection {
 
     /// `una` moves.
     fn on_new_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
-        let had = self.snd.held();
         let bytes = self.snd.acknowledge(segment.ack);
         self.probe = None;
         self.stalled = cx.now;
         self.probes = 0;
-        // A third of the room is free again: worth a wake-up.
-        let limit = self.send_limit;
-        if bytes > 0
-            && (had >= limit - limit / 3 && self.snd.held() < limit - limit / 3
-                || self.snd.held() == 0)
-        {
-            self.events.add(Events::WRITABLE);
+        if bytes > 0 {
+            self.note_room();
         }
     }
 

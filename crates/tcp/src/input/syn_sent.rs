@@ -75,7 +75,7 @@ impl Connection {
         // The handshake gives the first sample, where the SYN was sent once (Karn; RFC 6298
         // section 5.7).
         if self.recovery.rtt().backoff() == 0 {
-            self.recovery.rtt_mut().sample(cx.now - self.syn_sent, 1, cx.now);
+            self.recovery.rtt_mut().sample(cx.now - self.heard, 1, cx.now);
         } else {
             self.recovery.rtt_mut().syn_was_retransmitted();
         }

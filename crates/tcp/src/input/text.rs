@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use floodwall_base::DropReason;
+use floodwall_base::{DropReason, Instant};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::tcp::TcpFlags;
 
@@ -46,6 +46,7 @@ impl Connection {
         if segment.len > 0 && self.rcv.is_refused(self.ahead.held(), cx.full) {
             // It comes again; the window that is told meanwhile is what there is.
             self.due.add(Due::ACK);
+            self.note_pressure();
             return Outcome::Dropped(DropReason::TcpReceiveFull);
         }
         if segment.seq != self.rcv.nxt {
@@ -54,7 +55,7 @@ impl Connection {
         if segment.len > 0 {
             // What the window promised is never refused for this connection's own sake.
             if self.ahead.is_empty() {
-                self.take_in_order(cx.pool, payload);
+                self.take_in_order(cx.pool, payload, cx.now);
             } else {
                 // A hole is filled: told at once (RFC 5681 section 4.2). Of bytes that wait already
                 // the first stay.
@@ -95,9 +96,12 @@ impl Connection {
         }
     }
 
-    fn take_in_order(&mut self, pool: &Pool, payload: PacketBuf) {
+    fn take_in_order(&mut self, pool: &Pool, payload: PacketBuf, now: Instant) {
         let len = payload.len() as u32;
         self.rcv.nxt += len;
+        if !self.agreed.timestamps {
+            self.rcv.tuning.advanced(self.rcv.nxt, self.rcv.edge, now);
+        }
         self.rcv.mss = self.rcv.mss.max(len.min(u32::from(self.our_mss)) as u16);
         if self.rcv.shut {
             return;
@@ -142,7 +146,7 @@ impl Connection {
     fn take_ready(&mut self, cx: &mut Cx<'_>) {
         let (mut ready, next) = self.ahead.take_ready(cx.runs, self.rcv.nxt);
         while let Some(packet) = ready.pop_front() {
-            self.take_in_order(cx.pool, packet);
+            self.take_in_order(cx.pool, packet, cx.now);
         }
         debug_assert_eq!(self.rcv.nxt, next);
     }

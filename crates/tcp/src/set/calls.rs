@@ -16,7 +16,7 @@ use crate::id::{ConnectionId, Gone, ListenerId};
 use crate::mss::announced_mss;
 use crate::output::PROTOCOL;
 use crate::port;
-use crate::rcv::shift_for;
+use crate::rcv::{first_limit, shift_for};
 use crate::settings::Settings;
 use crate::state::State;
 use crate::tcp::{Lend, Tcp};
@@ -120,7 +120,8 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Listens at an address and port: the unspecified address of a family means all of it, that of
-    /// IPv6 both families. At most `backlog` connections wait to be accepted.
+    /// IPv6 both families. At port 0 only with [`Settings::every_port`]. At most `backlog`
+    /// connections wait to be accepted.
     ///
     /// # Errors
     /// See [`ListenError`].
@@ -133,11 +134,12 @@ impl<H: HalfOpen> Tcp<H> {
         backlog: usize,
         owner: u32,
     ) -> Result<ListenerId, ListenError> {
-        self.listeners.may_open(local, zone, settings.share_port)?;
+        self.listeners.may_open(local, zone, settings)?;
         let backlog = backlog.clamp(1, self.config.backlog_max);
         let mss = [Family::V4, Family::V6].map(|family| announced_mss(family, mtu).0);
+        let first = first_limit(settings.receive_bytes, settings.receive_tuned);
         let half = self.half_open.listen(ListenSettings {
-            window: u16::try_from(settings.receive_bytes).unwrap_or(u16::MAX),
+            window: u16::try_from(first).unwrap_or(u16::MAX),
             window_scale: shift_for(settings.receive_bytes),
             mss: (mss[0], mss[1]),
             ecn: settings.ecn,
@@ -214,7 +216,7 @@ impl<H: HalfOpen> Tcp<H> {
         out: &mut [u8],
         now: Instant,
     ) -> Result<usize, RecvError> {
-        let read = self.named_mut(id)?.recv(out);
+        let read = self.named_mut(id)?.recv(out, now);
         self.settle(id.index, now);
         read
     }
@@ -231,7 +233,8 @@ impl<H: HalfOpen> Tcp<H> {
         let connection = self.named_mut(id)?;
         let chunk = match connection.rcv.queue.pop() {
             Some(chunk) => {
-                connection.note_read();
+                connection.rcv.tuning.took(chunk.len() as u32);
+                connection.note_read(now);
                 Ok(Some(chunk))
             }
             None => connection.nothing_to_read().map(|_| None),

@@ -63,6 +63,10 @@ pub struct Info {
     pub has_ended: bool,
     /// A write would take something.
     pub writable: bool,
+    /// True bytes that may wait to be read at this moment, memory apart.
+    pub receive_limit: u32,
+    /// True bytes that may wait to be acknowledged at this moment.
+    pub send_limit: u32,
 }
 
 impl<H: HalfOpen> Tcp<H> {
@@ -96,7 +100,9 @@ impl<H: HalfOpen> Tcp<H> {
             heard_ago: now.saturating_since(it.heard),
             readable: it.rcv.queue.len(),
             has_ended: it.rcv.fin,
-            writable: it.state().takes_data() && !it.snd.fin && it.snd.held() < it.send_limit,
+            writable: it.state().takes_data() && !it.snd.fin && it.snd.held() < it.send_limit(),
+            receive_limit: it.rcv.limit,
+            send_limit: it.send_limit(),
         })
     }
 
@@ -112,8 +118,8 @@ impl<H: HalfOpen> Tcp<H> {
         now: Instant,
     ) -> Result<(), Gone> {
         let connection = self.named_mut(id)?;
-        connection.send_limit = settings.send_bytes;
-        connection.rcv.limit = settings.receive_bytes;
+        (connection.send_bytes, connection.send_tuned) = (settings.send_bytes, settings.send_tuned);
+        connection.rcv.resize(settings.receive_bytes, settings.receive_tuned);
         connection.nodelay = settings.nodelay;
         connection.user_timeout = settings.user_timeout;
         connection.hop_limit = settings.hop_limit;

@@ -14,7 +14,7 @@ use floodwall_syncache::HalfOpen;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::id::{ConnectionId, Gone};
 use crate::port;
-use crate::settings::Keepalive;
+use crate::settings::{Keepalive, Settings};
 use crate::tcp::Tcp;
 
 impl<H: HalfOpen> Tcp<H> {
@@ -41,11 +41,12 @@ impl<H: HalfOpen> Tcp<H> {
                 connection.snd.push(chunk);
             }
         }
+        connection.note_written();
         self.settle(id.index, now);
         outcome
     }
 
-    /// Moves what was received to `chunks`, until about `most` true bytes are handed out and not
+    /// Moves what was received to `chunks`, until half of what may wait is handed out and not
     /// consumed. `Ok(true)`: the peer has no more, and all of it is handed out.
     ///
     /// # Errors
@@ -55,12 +56,12 @@ impl<H: HalfOpen> Tcp<H> {
         &mut self,
         id: ConnectionId,
         chunks: &mut PacketList,
-        most: u32,
     ) -> Result<bool, RecvError> {
         let connection = self.named_mut(id)?;
-        while connection.rcv.lent < most
+        while connection.rcv.lent < (connection.rcv.limit / 2).max(1)
             && let Some(chunk) = connection.rcv.queue.pop()
         {
+            connection.rcv.tuning.took(chunk.len() as u32);
             connection.rcv.lent = connection.rcv.lent.saturating_add(chunk.held_size());
             chunks.push_back(chunk);
         }
@@ -81,7 +82,7 @@ impl<H: HalfOpen> Tcp<H> {
     pub fn consumed(&mut self, id: ConnectionId, bytes: u32, now: Instant) -> Result<(), Gone> {
         let connection = self.named_mut(id)?;
         connection.rcv.lent = connection.rcv.lent.saturating_sub(bytes);
-        connection.note_read();
+        connection.note_read(now);
         self.settle(id.index, now);
         Ok(())
     }
@@ -92,6 +93,24 @@ impl<H: HalfOpen> Tcp<H> {
     /// The connection is gone.
     pub fn held(&self, id: ConnectionId) -> Result<u32, Gone> {
         Ok(self.named(id)?.snd.held())
+    }
+
+    /// True bytes that may be written and not acknowledged at this moment: what a program should
+    /// have had credit for.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn send_limit(&self, id: ConnectionId) -> Result<u32, Gone> {
+        Ok(self.named(id)?.send_limit())
+    }
+
+    /// True bytes of which a program should tell that it has read them, whatever else happens: a
+    /// quarter of what may wait at this moment.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn read_step(&self, id: ConnectionId) -> Result<u32, Gone> {
+        Ok(self.named(id)?.rcv.bound() / 4)
     }
 
     /// How long chunks should be that are written: those of a full segment.
@@ -152,10 +171,11 @@ impl<H: HalfOpen> Tcp<H> {
     #[must_use]
     pub fn free_port(&self, local: IpAddr, random: &mut SecretRandom) -> Option<u16> {
         let end = Endpoint::new(local.to_canonical(), 0);
+        let ordinary = Settings::default();
         let suits = |port| {
             let here = SocketAddr::new(local, port);
             !self.listeners.holds(end, port)
-                && self.listeners.may_open(here, IfIndex::default(), false).is_ok()
+                && self.listeners.may_open(here, IfIndex::default(), &ordinary).is_ok()
         };
         port::pick(&self.config.ephemeral, random, suits)
     }

@@ -61,8 +61,18 @@ pub(super) struct Cable {
 
 impl Host {
     pub(super) fn new(seed: u64, number: u8, config: TcpConfig, now: Instant) -> Self {
-        let pool =
-            PoolConfig { frames: FRAMES, small: 4096, references: 8192, ..Default::default() };
+        Self::with_frames(seed, number, config, now, FRAMES)
+    }
+
+    /// One whose pool has so many frames.
+    pub(super) fn with_frames(
+        seed: u64,
+        number: u8,
+        config: TcpConfig,
+        now: Instant,
+        frames: usize,
+    ) -> Self {
+        let pool = PoolConfig { frames, small: 4096, references: frames, ..Default::default() };
         let mut random = Randomness::from_number(seed);
         let tcp = Tcp::new(config, Moment::simulated(now), &mut random);
         let v6 = format!("fd00::{number}").parse().unwrap();
@@ -92,7 +102,12 @@ impl Cable {
     }
 
     pub(super) fn starting_at(seed: u64, now: Instant) -> Self {
-        let hosts = [1, 2].map(|n| Host::new(seed * 2 + u64::from(n), n, small(), now));
+        Self::with_frames(seed, now, FRAMES)
+    }
+
+    pub(super) fn with_frames(seed: u64, now: Instant, frames: usize) -> Self {
+        let host = |n| Host::with_frames(seed * 2 + u64::from(n), n, small(), now, frames);
+        let hosts = [1, 2].map(host);
         Self {
             hosts,
             now,

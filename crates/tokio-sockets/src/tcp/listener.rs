@@ -49,6 +49,19 @@ impl TcpListener {
         Err(last)
     }
 
+    /// Listens at every port, of every address that leads here, at which nobody else does, both
+    /// families. [`TcpStream::local_addr`] of what is accepted says where its peer wanted to go.
+    /// Addresses that are not the host's lead here where
+    /// [`any_destination`](crate::NetworkBuilder::any_destination) says so.
+    ///
+    /// # Errors
+    /// As [`TcpListener::bind`].
+    pub async fn bind_every(network: &Network) -> io::Result<Self> {
+        let all = SocketAddr::from(([0_u16; 8], 0));
+        let settings = Settings { every_port: true, ..network.tcp_settings() };
+        Self::open(network, all, settings, BACKLOG).await
+    }
+
     pub(super) async fn open(
         network: &Network,
         addr: SocketAddr,

@@ -171,7 +171,7 @@ impl TcpSocket {
         self.with(|state| state.settings.keepalive = Some(keepalive))
     }
 
-    /// True bytes that may wait to be acknowledged.
+    /// True bytes that may wait to be acknowledged, at most.
     ///
     /// # Errors
     /// Never.
@@ -179,15 +179,17 @@ impl TcpSocket {
         self.with(|state| state.settings.send_bytes)
     }
 
-    /// Sets it.
+    /// Sets it; the size does not follow the path any more.
     ///
     /// # Errors
     /// Never.
     pub fn set_send_buffer_size(&self, bytes: u32) -> io::Result<()> {
-        self.with(|state| state.settings.send_bytes = bytes)
+        self.with(|state| {
+            (state.settings.send_bytes, state.settings.send_tuned) = (bytes, false);
+        })
     }
 
-    /// True bytes that may wait to be read.
+    /// True bytes that may wait to be read, at most.
     ///
     /// # Errors
     /// Never.
@@ -195,12 +197,15 @@ impl TcpSocket {
         self.with(|state| state.settings.receive_bytes)
     }
 
-    /// Sets it; the window that is announced follows it.
+    /// Sets it; the window that is announced follows it, and the path no more.
     ///
     /// # Errors
     /// Never.
     pub fn set_recv_buffer_size(&self, bytes: u32) -> io::Result<()> {
-        self.with(|state| state.settings.receive_bytes = bytes.max(4096))
+        self.with(|state| {
+            let Settings { receive_bytes, receive_tuned, .. } = &mut state.settings;
+            (*receive_bytes, *receive_tuned) = (bytes.max(4096), false);
+        })
     }
 
     /// Whether small segments leave at once.

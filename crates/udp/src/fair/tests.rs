@@ -9,7 +9,7 @@ use super::*;
 
 const LIMIT: u64 = 212_992;
 const SIZE: u32 = 1024;
-/// What the reader takes in a millisecond.
+/// What a fast reader takes in a millisecond.
 const READ: u32 = 50;
 /// How long a flood lasts, in milliseconds.
 const LENGTH: u64 = 1500;
@@ -25,6 +25,10 @@ enum Flood {
     Network,
     /// A million prefixes, forged.
     Million,
+    /// Ten hosts on one link, which is the light senders' own.
+    Neighbours,
+    /// A hundred of them.
+    HundredNeighbours,
 }
 
 fn addr(network: u32, host: u32, is_v6: bool) -> IpAddr {
@@ -33,6 +37,14 @@ fn addr(network: u32, host: u32, is_v6: bool) -> IpAddr {
         true => IpAddr::V6(Ipv6Addr::from_bits(
             u128::from(network) << 80 | u128::from(host & 0xffff) << 64 | 1,
         )),
+    }
+}
+
+/// A host on one link.
+fn neighbour(host: u32, is_v6: bool) -> IpAddr {
+    match is_v6 {
+        false => IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 | host)),
+        true => IpAddr::V6(Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(host))),
     }
 }
 
@@ -45,6 +57,11 @@ struct Outcome {
 }
 
 fn flooded(flood: Flood, honest: Standing, is_v6: bool, is_on: bool) -> Outcome {
+    flooded_at(flood, honest, is_v6, is_on, READ)
+}
+
+/// The same where the reader takes `pace` datagrams a millisecond.
+fn flooded_at(flood: Flood, honest: Standing, is_v6: bool, is_on: bool, pace: u32) -> Outcome {
     let mut fair = FairShare::new(HashKey::new(5, 6));
     fair.set_on(is_on);
     let (mut queue, mut random) = (VecDeque::new(), PublicRandom::new(1));
@@ -52,10 +69,14 @@ fn flooded(flood: Flood, honest: Standing, is_v6: bool, is_on: bool) -> Outcome 
     let (mut sent, mut lost, mut read) = (0, 0, 0);
     for millisecond in 0..LENGTH {
         fair.begin(Instant::from_nanos(millisecond * 1_000_000));
-        for n in 0..10 * READ {
+        for n in 0..10 * pace {
             let word = random.next_u64() as u32;
-            let is_light = n == word % (10 * READ);
+            let is_light = n == word % (10 * pace);
             let source = match flood {
+                Flood::Neighbours if is_light => neighbour(millisecond as u32 % 40, is_v6),
+                Flood::Neighbours => neighbour(100 + word % 10, is_v6),
+                Flood::HundredNeighbours if is_light => neighbour(millisecond as u32 % 40, is_v6),
+                Flood::HundredNeighbours => neighbour(100 + word % 100, is_v6),
                 _ if is_light => addr(9_000 + 77 * (millisecond as u32 % 40), 1, is_v6),
                 Flood::Ten | Flood::TenAnswered => addr(100 * (1 + word % 10), 3, is_v6),
                 Flood::Network => addr(5, word >> 8, is_v6),
@@ -77,28 +98,52 @@ fn flooded(flood: Flood, honest: Standing, is_v6: bool, is_on: bool) -> Outcome 
             lost += u32::from(is_light && !is_taken);
         }
         let before = queue.len();
-        queue.drain(..before.min(READ as usize));
+        queue.drain(..before.min(pace as usize));
         read += (before - queue.len()) as u32;
     }
     Outcome { sent, lost, read }
 }
 
+/// Far from those who flood or on their own link, known to the service or not: those who flood
+/// gain nothing by having been answered.
 #[test]
 fn light_senders_keep_99_in_a_hundred_while_ten_or_a_network_flood_tenfold() {
     for is_v6 in [false, true] {
-        for flood in [Flood::Ten, Flood::TenAnswered, Flood::Network] {
-            // Those who flood gain nothing by having been answered, if honest ones were too.
-            let honest = match flood {
-                Flood::TenAnswered => Standing::Answered,
-                _ => Standing::Stranger,
-            };
-            let Outcome { sent, lost, read } = flooded(flood, honest, is_v6, true);
-            assert!(sent > 1000 && lost * 100 <= sent, "{flood:?}: {lost} of {sent}");
-            // Fairness costs the reader nothing: there is always something to read.
-            assert!(read >= (LENGTH as u32 - 1) * READ, "{flood:?}: {read} read");
-            let Outcome { sent, lost, .. } = flooded(flood, honest, is_v6, false);
+        for flood in [Flood::Ten, Flood::TenAnswered, Flood::Network, Flood::Neighbours] {
+            for honest in [Standing::Stranger, Standing::Answered] {
+                let Outcome { sent, lost, read } = flooded(flood, honest, is_v6, true);
+                assert!(sent > 1000 && lost * 100 <= sent, "{flood:?}, {honest:?}: {lost}/{sent}");
+                // Fairness costs the reader nothing: there is always something to read.
+                assert!(read >= (LENGTH as u32 - 1) * READ, "{flood:?}: {read} read");
+            }
+            let Outcome { sent, lost, .. } = flooded(flood, Standing::Answered, is_v6, false);
             assert!(lost * 2 > sent, "without it most are lost: {lost} of {sent}");
         }
+    }
+}
+
+/// A reader whose queue lasts as long as grants are remembered: each light sender then has a good
+/// part of what is read.
+#[test]
+fn light_senders_keep_nearly_all_at_a_slow_reader() {
+    for is_v6 in [false, true] {
+        for flood in [Flood::Ten, Flood::TenAnswered, Flood::Network, Flood::Neighbours] {
+            let outcome = flooded_at(flood, Standing::Stranger, is_v6, true, 2);
+            assert!(outcome.lost * 33 <= outcome.sent, "{flood:?}: {} lost", outcome.lost);
+        }
+    }
+}
+
+/// With as many heavy hosts on one link as there is room for datagrams, who holds one is as heavy
+/// as they are.
+#[test]
+fn beside_a_hundred_heavy_neighbours_answered_peers_lose_nothing_and_strangers_a_third() {
+    for is_v6 in [false, true] {
+        let lost = |honest| {
+            let Outcome { sent, lost, .. } = flooded(Flood::HundredNeighbours, honest, is_v6, true);
+            100 * lost / sent
+        };
+        assert!(lost(Standing::Answered) < 1 && lost(Standing::Stranger) <= 33);
     }
 }
 

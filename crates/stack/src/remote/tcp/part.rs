@@ -25,12 +25,10 @@ use crate::remote::wake::Wakes;
 pub(in crate::remote) struct TcpLocal {
     /// Its connection; none where that is over.
     pub(in crate::remote) id: Option<ConnectionId>,
-    /// True bytes that were taken of its credit and not given back.
+    /// True bytes that it wrote and that were not acknowledged when that was looked at last.
     pub(in crate::remote) charged: u32,
-    /// Credit with which it began, a part of which wakes its writer.
-    pub(in crate::remote) limit: u32,
-    /// True bytes that may be handed out and not consumed.
-    pub(in crate::remote) receive: u32,
+    /// Those, what it may still write, and what is on its way from it.
+    pub(in crate::remote) granted: u32,
     pub(in crate::remote) options: Options,
     pub(in crate::remote) opened: bool,
     /// Its program has been told of the peer's end, or of an error.

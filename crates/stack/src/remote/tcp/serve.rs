@@ -151,14 +151,12 @@ impl Stack {
             let chunk_len = tcp.set.chunk_len(id).unwrap_or(1);
             slot.chunk_len.store(chunk_len as u32, Ordering::Relaxed);
             slot.state.fetch_or(OPENED, Ordering::AcqRel);
-            wake_writer |= slot.credit.give(local.limit, 0);
         }
-        let held = tcp.set.held(id).unwrap_or(0);
-        if held < local.charged {
-            let back = core::mem::replace(&mut local.charged, held) - held;
-            wake_writer |= slot.credit.give(back, local.limit / 3);
+        if local.opened {
+            let (freed, wakes_writer) = grant(&tcp.set, id, local, slot);
+            wake_writer |= wakes_writer;
             // Chunks have come home: who waits for memory may try again.
-            remote.gave_back = true;
+            remote.gave_back |= freed;
         }
         if let Ok(Some(error)) = tcp.set.error(id)
             && !slot.has(ENDED)
@@ -171,13 +169,14 @@ impl Stack {
         let (mut chunks, mut bits) = (PacketList::new(), Bits::NONE);
         take_back(&mut tcp.set, id, slot, now);
         if !local.told {
-            bits = match tcp.set.hand_out(id, &mut chunks, local.receive / 2) {
+            bits = match tcp.set.hand_out(id, &mut chunks) {
                 Ok(false) => Bits::NONE,
                 Ok(true) => Bits::FIN,
                 Err(RecvError::WouldBlock) => Bits::NONE,
                 Err(_) => Bits::RESET,
             };
             local.told = bits != Bits::NONE;
+            slot.read_step.store(tcp.set.read_step(id).unwrap_or(0), Ordering::Relaxed);
         }
         if (!chunks.is_empty() || bits != Bits::NONE) && slot.rx.push(chunks, bits).has(Bits::WAIT)
             || ended
@@ -237,9 +236,7 @@ impl Stack {
         let tcp = self.tcp.as_ref()?;
         let (local, peer) = tcp.set.ends(id).ok()?;
         let options = Options::of(settings);
-        let limit = settings.send_bytes.max(2 * CHUNK_TRUE_BYTES);
-        let receive_bytes = settings.receive_bytes;
-        let here = TcpLocal { limit, receive: receive_bytes, options, ..TcpLocal::default() };
+        let here = TcpLocal { options, ..TcpLocal::default() };
         let index = remote.tcp.take_slot(id, here)?;
         let options = options.word();
         if let Some(slot) = remote.shared.tcp.slot(index) {
@@ -248,7 +245,7 @@ impl Stack {
         // Nobody else has the slot: it is never waited for.
         let facts = remote.shared.tcp.facts.get(index as usize);
         if let Some(mut facts) = facts.and_then(|facts| facts.try_lock().ok()) {
-            *facts = Facts { local, peer, receive_bytes, options };
+            *facts = Facts { local, peer, options };
         }
         Some(index)
     }
@@ -274,7 +271,11 @@ impl Stack {
     ) {
         let owner = remote.tcp.owner.unwrap_or(0);
         let mut sockets = Sockets::new(self, cx.again());
-        let found = sockets.tcp_port(listen.local).and_then(|local| {
+        let local = match listen.settings.every_port {
+            true => Ok(listen.local),
+            false => sockets.tcp_port(listen.local),
+        };
+        let found = local.and_then(|local| {
             let Listen { settings, backlog, .. } = &listen;
             let id = sockets.tcp_listen(local, settings, *backlog, owner)?;
             Ok((local, id))
@@ -361,6 +362,25 @@ fn take_back(tcp: &mut floodwall_tcp::Tcp, id: ConnectionId, slot: &TcpSlot, now
     if consumed > 0 {
         let _ = tcp.consumed(id, consumed, now);
     }
+}
+
+/// Gives a writer credit for what was acknowledged and for what its connection may hold more than
+/// before; less, where that has become less. Whether chunks came home, and whether its writer is to
+/// be woken.
+fn grant(
+    tcp: &floodwall_tcp::Tcp,
+    id: ConnectionId,
+    local: &mut TcpLocal,
+    slot: &TcpSlot,
+) -> (bool, bool) {
+    let held = tcp.held(id).unwrap_or(0).min(local.charged);
+    let freed = core::mem::replace(&mut local.charged, held) - held;
+    local.granted = local.granted.saturating_sub(freed);
+    let limit = tcp.send_limit(id).unwrap_or(0).max(2 * CHUNK_TRUE_BYTES);
+    let more = limit.saturating_sub(local.granted);
+    local.granted += more;
+    let wakes = more > 0 && slot.credit.give(more, limit / 3);
+    (freed > 0, wakes)
 }
 
 fn apply_options(

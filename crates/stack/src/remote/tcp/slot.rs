@@ -54,6 +54,8 @@ pub(in crate::remote) struct TcpSlot {
     pub(in crate::remote) accept_link: AtomicU32,
     /// Bytes of a full segment: how long chunks should be.
     pub(in crate::remote) chunk_len: AtomicU32,
+    /// True bytes of which the worker should be told that they were read.
+    pub(in crate::remote) read_step: AtomicU32,
     /// The reader's runtime.
     pub(in crate::remote) read_group: AtomicU8,
 }
@@ -79,6 +81,7 @@ impl TcpSlot {
             state: AtomicU32::new(0),
             accept_link: AtomicU32::new(0),
             chunk_len: AtomicU32::new(1),
+            read_step: AtomicU32::new(0),
             read_group: AtomicU8::new(0),
         }
     }
@@ -111,14 +114,12 @@ pub(in crate::remote) type FactsCell = Mutex<Facts>;
 pub(in crate::remote) struct Facts {
     pub(in crate::remote) local: SocketAddr,
     pub(in crate::remote) peer: SocketAddr,
-    /// True bytes that may be handed out.
-    pub(in crate::remote) receive_bytes: u32,
     pub(in crate::remote) options: u32,
 }
 
 impl Default for Facts {
     fn default() -> Self {
         let nobody = SocketAddr::from(([0; 4], 0));
-        Self { local: nobody, peer: nobody, receive_bytes: 0, options: 0 }
+        Self { local: nobody, peer: nobody, options: 0 }
     }
 }

@@ -6,7 +6,7 @@
 //! was received is read before a reset is told, and an error is told once.
 //!
 //! Invariants: no call keeps a borrow or half a result across `Pending`; what is read is told to
-//! the worker in true bytes, in steps of a quarter of the limit; the drop is the last access.
+//! the worker in true bytes, in steps that it names; the drop is the last access.
 
 use core::net::SocketAddr;
 use core::task::{Context, Poll};
@@ -184,7 +184,8 @@ impl TcpHandle {
                     let consumed = core::mem::take(&mut half.consumed);
                     half.uncalled = half.uncalled.saturating_add(consumed);
                     // Who waits for the window is called in steps; who comes by finds the sum.
-                    let calls = half.uncalled >= (self.facts.receive_bytes / 4).max(1);
+                    let step = slot.read_step.load(Ordering::Relaxed).max(1);
+                    let calls = half.uncalled >= step;
                     if calls {
                         half.uncalled = 0;
                     }

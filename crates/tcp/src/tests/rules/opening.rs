@@ -7,7 +7,7 @@ use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::TcpOptionSet;
 
 use crate::tests::peer::{A, F, Peer, R, S, put};
-use crate::{ConnectionError, RecvError, Settings, State};
+use crate::{ConnectionError, ListenError, RecvError, Settings, State};
 
 #[test]
 fn an_idle_connection_takes_no_more_than_its_bound() {
@@ -226,4 +226,34 @@ fn listeners_that_share_a_port_get_connections_by_their_ends() {
     });
     assert_eq!(waiting.iter().sum::<usize>(), 60);
     assert!(waiting.iter().all(|n| *n >= 4), "{waiting:?}");
+}
+
+#[test]
+fn a_listener_at_every_port_gets_what_no_other_wants() {
+    for v6 in [false, true] {
+        let mut peer = Peer::new(v6);
+        let everything = Settings { every_port: true, ..Settings::default() };
+        let of_port = peer.listen(&Settings::default(), 4);
+        let listen = |peer: &mut Peer, port, settings: &Settings| {
+            let any = core::net::SocketAddr::from(([0_u16; 8], port));
+            peer.host.tcp.listen(any, floodwall_base::IfIndex::default(), 1500, settings, 4, 0)
+        };
+        // Port 0 and every port are the same thing, and nothing else is.
+        assert_eq!(listen(&mut peer, 0, &Settings::default()), Err(ListenError::InvalidAddress));
+        assert_eq!(listen(&mut peer, 81, &everything), Err(ListenError::InvalidAddress));
+        let every = listen(&mut peer, 0, &everything).unwrap();
+        assert_eq!(listen(&mut peer, 0, &everything), Err(ListenError::InUse));
+        peer.handshake(of_port, TcpOptionSet::NONE);
+        for port in [81, 1, 65_535] {
+            peer.port = port;
+            let id = peer.handshake(every, TcpOptionSet::NONE);
+            assert_eq!(peer.host.tcp.ends(id).unwrap().0.port(), port);
+        }
+        // A closed one takes nothing any more.
+        let now = peer.now;
+        let (tcp, lend) = peer.host.lend(now);
+        tcp.unlisten(&lend, every).unwrap();
+        peer.port = 82;
+        assert_eq!(peer.give(put(S, 0, 0))[0].flags, R | A);
+    }
 }

@@ -1,0 +1,197 @@
+//! `Tuning`: how far a receive window should be opened, by what the program reads in a round trip.
+//!
+//! Called by the receive half with what its program took, and by input with what tells of the
+//! path's time. A window is large enough when it holds what its sender may have in flight, and what
+//! that is shows here as what arrives, and is read, in one round trip: twice as much lets the
+//! sender double. While it does (slow start), it doubles twice before the news of a larger window
+//! comes back to it: so growth counts twice more. Invariants: the limit never falls here, nor
+//! exceeds its most; a program that does not read more than before opens nothing, however much
+//! waits for it. Read first: W. Feng and others, "Dynamic Right-Sizing: A Simulation Study" (2001).
+//! Not here: what all connections together let one hold (`memory.rs`).
+//!
+//! # Under flood
+//! A peer that sends fast to a program that reads fast opens its window up to `receive_bytes`;
+//! a peer alone opens nothing. Work: a few additions for each read and each full segment.
+
+use core::time::Duration;
+
+use floodwall_base::{Instant, Seq};
+
+/// See the file's head: 28 bytes. Moments are milliseconds around the circle.
+#[derive(Clone, Debug)]
+pub(crate) struct Tuning {
+    /// Where the limit stops to grow.
+    most: u32,
+    /// Bytes that the program has read in this round.
+    read: u32,
+    /// The most that was read in one round.
+    peak: u32,
+    /// When the round began.
+    began: u32,
+    /// The path's time in microseconds; 0: not known yet.
+    trip: u32,
+    /// The echo that was measured last; where there are no timestamps, the edge that is waited for.
+    seen: u32,
+    /// When that edge was offered; [`NEVER`] where none is waited for.
+    offered: u32,
+}
+
+/// No edge is waited for: a moment that is never noted.
+const NEVER: u32 = u32::MAX;
+
+impl Tuning {
+    /// From `now` on; towards `most`.
+    pub(crate) fn new(most: u32, now: Instant) -> Self {
+        let (read, peak, trip, seen) = (0, 0, 0, 0);
+        Self { most, read, peak, began: millis(now), trip, seen, offered: NEVER }
+    }
+
+    /// The limit grows up to here from now on; 0: nothing follows from what is read.
+    pub(crate) const fn towards(&mut self, most: u32) {
+        self.most = most;
+    }
+
+    /// A full segment echoes a timestamp of ours that left so long ago.
+    pub(crate) fn echoed(&mut self, echo: u32, took: Duration) {
+        if echo == self.seen && self.trip != 0 {
+            return;
+        }
+        self.seen = echo;
+        let took = micros(took);
+        // RFC 6298's mean: one sample that a busy or silent sender spoiled moves it little.
+        self.trip = match self.trip {
+            0 => took,
+            trip => (trip - trip / 8 + took / 8).max(1),
+        };
+    }
+
+    /// Without timestamps: the stream has come to `nxt`, and `edge` is offered now. What lies at an
+    /// edge can only be sent once it was heard of, so the shortest time is the path's.
+    pub(crate) fn advanced(&mut self, nxt: Seq, edge: Seq, now: Instant) {
+        if self.offered != NEVER {
+            if nxt.is_before(Seq(self.seen)) {
+                return;
+            }
+            let took = millis(now).wrapping_sub(self.offered).saturating_mul(1000).max(1000);
+            self.trip = if self.trip == 0 { took } else { self.trip.min(took) };
+        }
+        (self.seen, self.offered) = (edge.0, millis(now));
+    }
+
+    /// The program took so many bytes.
+    pub(crate) const fn took(&mut self, bytes: u32) {
+        self.read = self.read.saturating_add(bytes);
+    }
+
+    /// The limit that should follow this one, after something was read.
+    pub(crate) fn judge(&mut self, limit: u32, now: Instant) -> u32 {
+        let since = millis(now).wrapping_sub(self.began);
+        if self.trip == 0 || limit >= self.most || since < self.trip.div_ceil(1000) {
+            return limit;
+        }
+        let read = core::mem::take(&mut self.read);
+        self.began = millis(now);
+        let rise = read.saturating_sub(self.peak);
+        self.peak = self.peak.max(read);
+        if rise == 0 {
+            return limit;
+        }
+        let wanted = read.saturating_mul(2).saturating_add(rise.saturating_mul(4));
+        limit.max(wanted.min(self.most))
+    }
+}
+
+/// A moment, around a circle of 49 days; never [`NEVER`].
+fn millis(now: Instant) -> u32 {
+    ((now.as_nanos() / 1_000_000) as u32).min(NEVER - 1)
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRIP: u64 = 50_000;
+    const MOST: u32 = 6 << 20;
+
+    fn at(us: u64) -> Instant {
+        Instant::from_nanos(us * 1000)
+    }
+
+    fn tuning() -> Tuning {
+        let mut tuning = Tuning::new(MOST, at(0));
+        tuning.echoed(1, Duration::from_micros(TRIP));
+        tuning
+    }
+
+    #[test]
+    fn the_limit_keeps_ahead_of_a_sender_that_doubles() {
+        let (mut tuning, mut limit, mut flight) = (tuning(), 262_144, 14_480);
+        for trip in 1..20 {
+            tuning.took(flight);
+            limit = tuning.judge(limit, at(trip * TRIP));
+            flight = (flight * 2).min(MOST / 2);
+            assert!(limit >= (2 * flight).min(MOST), "{limit} for {flight}");
+        }
+        assert_eq!(limit, MOST);
+    }
+
+    #[test]
+    fn a_steady_reader_gets_twice_what_it_reads_and_no_more() {
+        let (mut tuning, mut limit) = (tuning(), 100_000);
+        for trip in 1..1000 {
+            tuning.took(400_000);
+            limit = tuning.judge(limit, at(trip * TRIP));
+        }
+        // The first round rose from nothing.
+        assert_eq!(limit, 6 * 400_000);
+        let mut slow = Tuning::new(MOST, at(0));
+        slow.echoed(1, Duration::from_micros(TRIP));
+        let mut limit = 262_144;
+        for trip in 1..1000 {
+            slow.took(1000);
+            limit = slow.judge(limit, at(trip * TRIP));
+        }
+        assert_eq!(limit, 262_144, "nothing that it reads asks for more");
+    }
+
+    #[test]
+    fn nothing_follows_before_the_path_is_known_or_a_round_is_over() {
+        let mut tuning = Tuning::new(MOST, at(0));
+        tuning.took(1 << 20);
+        assert_eq!(tuning.judge(1000, at(1_000_000)), 1000);
+        tuning.echoed(9, Duration::from_micros(TRIP));
+        assert!(tuning.judge(1000, at(1_000_000)) > 1 << 20);
+        tuning.took(1 << 22);
+        assert_eq!(tuning.judge(1000, at(1_000_000 + TRIP - 1000)), 1000);
+        assert!(tuning.judge(1000, at(1_000_000 + TRIP)) > 1 << 22);
+        tuning.towards(0);
+        tuning.took(1 << 23);
+        assert_eq!(tuning.judge(1000, at(9_000_000)), 1000);
+    }
+
+    #[test]
+    fn without_timestamps_the_shortest_time_to_an_edge_is_the_paths() {
+        let mut tuning = Tuning::new(MOST, at(0));
+        tuning.advanced(Seq(u32::MAX), Seq(500), at(0));
+        tuning.advanced(Seq(499), Seq(900), at(70_000));
+        assert_eq!(tuning.trip, 0, "the edge was not reached");
+        tuning.advanced(Seq(500), Seq(1000), at(80_000));
+        assert_eq!(tuning.trip, 80_000);
+        tuning.advanced(Seq(1001), Seq(2000), at(130_000));
+        tuning.advanced(Seq(2000), Seq(3000), at(230_000));
+        assert_eq!(tuning.trip, 50_000);
+    }
+
+    #[test]
+    fn one_late_echo_moves_the_mean_by_an_eighth() {
+        let mut tuning = tuning();
+        tuning.echoed(2, Duration::from_micros(9 * TRIP));
+        assert_eq!(u64::from(tuning.trip), 2 * TRIP);
+        tuning.echoed(2, Duration::from_micros(TRIP));
+        assert_eq!(u64::from(tuning.trip), 2 * TRIP, "the same echo tells nothing new");
+    }
+}
