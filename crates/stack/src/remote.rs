@@ -33,6 +33,9 @@ mod tcp;
 mod waiters;
 mod wake;
 
+#[cfg(test)]
+mod tests;
+
 pub use command::{Change, Command};
 pub use config::RemoteConfig;
 pub use handle::UdpHandle;

@@ -183,8 +183,15 @@ impl UdpHandle {
     }
 
     /// Sets `WAIT` where there is nothing; `false`: look again.
+    ///
+    /// Between the look and the sleep another reader may have taken the whole batch out and read
+    /// one of it: what it left is nobody's news any more, so it is looked for here. Who takes a
+    /// batch out later than that takes one that came after `WAIT`, and that wakes.
     fn park_reader(&self) -> bool {
-        self.slot().is_some_and(|slot| slot.rx.park(ERROR.and(STOPPED)))
+        let Some(slot) = self.slot() else { return false };
+        slot.rx.park(ERROR.and(STOPPED))
+            && lock(&self.read).is_empty()
+            && slot.error.load(Ordering::Acquire) == 0
     }
 
     #[inline]

@@ -189,7 +189,7 @@ struct Thirst<'a> {
 /// See the file's head.
 #[derive(Clone)]
 pub struct Remote {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Remote {

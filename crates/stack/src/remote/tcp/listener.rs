@@ -171,7 +171,8 @@ impl ListenHandle {
     /// The next connection's slot.
     fn take(&self) -> Option<u32> {
         let mut taken = lock(&self.taken);
-        if taken.is_empty() {
+        // A list that is taken wakes nobody any more: an empty one is left to whoever sleeps on it.
+        if taken.is_empty() && self.listening.finished.has_rung() {
             let slots = &self.shared.tcp.slots;
             let link = |index: u32| slots.get(index as usize).map(|slot| &slot.accept_link);
             taken.extend(self.listening.finished.take(link));
@@ -217,9 +218,11 @@ impl ListenHandle {
         }
     }
 
-    /// Sleeps; `false`: look again.
+    /// Sleeps; `false`: look again, also where another task has taken the list out meanwhile and
+    /// accepted one of it.
     fn park(&self) -> bool {
-        self.listening.finished.park() && !self.listening.finished.is_stopped()
+        let finished = &self.listening.finished;
+        finished.park() && !finished.is_stopped() && lock(&self.taken).is_empty()
     }
 
     /// Waits until a connection may be accepted. Any number may wait.

@@ -229,10 +229,11 @@ impl TcpHandle {
         }
     }
 
-    /// Sets `WAIT` where there is nothing; `false`: look again.
+    /// Sets `WAIT` where there is nothing; `false`: look again, also where another reader has taken
+    /// a batch out meanwhile and not read all of it.
     fn park_reader(&self) -> bool {
         let news = Bits::FIN.and(Bits::RESET).and(STOPPED);
-        self.slot().is_some_and(|slot| slot.rx.park(news))
+        self.slot().is_some_and(|slot| slot.rx.park(news)) && lock(&self.read).list.is_empty()
     }
 
     /// Copies what was received into `out`; 0 where the peer has no more, or `out` is empty.
