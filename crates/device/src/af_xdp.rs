@@ -332,6 +332,17 @@ impl AfXdp {
         left
     }
 
+    /// Has the kernel send; false where the link is down: what is in the ring leaves when it is up
+    /// again. Whether the interface is gone is found by the next look for groups.
+    fn flush(&mut self) -> Result<bool, DeviceError> {
+        let Some(queue) = &mut self.queue else { return Ok(false) };
+        let Err(error) = queue.flush() else { return Ok(true) };
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Ok(false),
+            _ => Err(failed(&self.info.name, "transmit", error)),
+        }
+    }
+
     /// Memory for the packets that must be copied on their way out.
     fn restock(&mut self, pool: &Pool) {
         while self.spares.len() < SPARES {
@@ -360,6 +371,9 @@ impl Device for AfXdp {
             queue.complete();
             queue.refill(pool);
         }
+        if self.queue.as_ref().is_some_and(Queue::is_owed) {
+            self.flush()?;
+        }
         self.restock(pool);
         if taken == 0 || self.groups.pending() {
             // Says besides whether the interface is gone.
@@ -376,22 +390,7 @@ impl Device for AfXdp {
             }
             let loaded = self.load(packets);
             left += loaded;
-            let Some(queue) = &mut self.queue else { break };
-            match queue.flush() {
-                Ok(()) => {}
-                // Down: what is in the ring leaves when the link is up again. Whether the
-                // interface is gone is found by the next look for groups.
-                Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV)
-                    ) =>
-                {
-                    break;
-                }
-                Err(error) => return Err(failed(&self.info.name, "transmit", error)),
-            }
-            if loaded == 0 || packets.is_empty() {
+            if !self.flush()? || loaded == 0 || packets.is_empty() {
                 break;
             }
         }
@@ -403,7 +402,8 @@ impl Device for AfXdp {
     }
 
     fn pending(&self) -> bool {
-        self.queue.as_ref().is_none_or(Queue::is_ready) || self.groups.pending()
+        let has_work = |queue: &Queue| queue.is_ready() || queue.is_owed();
+        self.queue.as_ref().is_none_or(has_work) || self.groups.pending()
     }
 
     fn rest(&mut self) {

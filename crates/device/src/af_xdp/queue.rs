@@ -52,6 +52,8 @@ pub(crate) struct Queue {
     out: Vec<u64>,
     frame_bytes: usize,
     frames: usize,
+    /// The kernel was too busy to take all of the transmit ring: it has to be asked again.
+    is_owed: bool,
 }
 
 /// What a frame that arrived turned out to be.
@@ -106,6 +108,7 @@ impl Queue {
             frame_bytes,
             region,
             socket: None,
+            is_owed: false,
         };
         bind(fd, index, queue, flags | libc::XDP_USE_NEED_WAKEUP)?;
         made.socket = Some(socket);
@@ -188,26 +191,31 @@ impl Queue {
         packet.class() == Class::Frame && at < bytes && !first.is_empty()
     }
 
-    /// Has the kernel send what is in the ring.
+    /// Has the kernel send what is in the ring, as far as it can just now; what stays is owed.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.tx.show();
+        let kicked = self.kick_until_taken();
+        self.is_owed = kicked.is_ok() && self.tx.untaken() > 0 && self.tx.needs_wakeup();
+        kicked
+    }
+
+    /// Whether the ring holds packets that nobody but us will have sent: [`Queue::flush`] again.
+    pub(crate) const fn is_owed(&self) -> bool {
+        self.is_owed
+    }
+
+    fn kick_until_taken(&self) -> io::Result<()> {
         for _ in 0..KICKS_MAX {
             if self.tx.untaken() == 0 || !self.tx.needs_wakeup() {
-                return Ok(());
+                break;
             }
-            match self.kick() {
-                // "Again" says that its own budget of packets was used up; the others that the
-                // card is busy.
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EBUSY | libc::ENOBUFS | libc::EINTR)
-                    ) =>
-                {
-                    return Ok(());
-                }
-                other => return other,
+            match self.kick().map_err(|error| (error.raw_os_error(), error)) {
+                Ok(()) => break,
+                // Its own budget of packets was used up.
+                Err((Some(libc::EAGAIN), _)) => {}
+                // The card is busy.
+                Err((Some(libc::EBUSY | libc::ENOBUFS | libc::EINTR), _)) => break,
+                Err((_, error)) => return Err(error),
             }
         }
         Ok(())
