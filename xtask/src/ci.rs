@@ -6,6 +6,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// One step: a name to call it by, and what it runs.
@@ -13,6 +14,17 @@ struct Step {
     name: &'static str,
     what: &'static str,
     run: Run,
+    place: Place,
+}
+
+/// When a step runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// When the one before has ended, and what runs beside that.
+    After,
+    /// Beside the one before, which mostly waits: with what that leaves of the processor, and said
+    /// when it has ended.
+    Beside,
 }
 
 enum Run {
@@ -33,18 +45,31 @@ const STEPS: &[Step] = &[
         name: "fmt",
         what: "cargo fmt --all -- --check",
         run: Run::Cargo(&["fmt", "--all", "--", "--check"], &[]),
+        place: Place::After,
     },
-    Step { name: "layers", what: "imports go down the shelves", run: Run::Own(crate::layers) },
-    Step { name: "tidy", what: "the rules that no compiler checks", run: Run::Own(crate::tidy) },
+    Step {
+        name: "layers",
+        what: "imports go down the shelves",
+        run: Run::Own(crate::layers),
+        place: Place::After,
+    },
+    Step {
+        name: "tidy",
+        what: "the rules that no compiler checks",
+        run: Run::Own(crate::tidy),
+        place: Place::After,
+    },
     Step {
         name: "clippy",
         what: "cargo clippy --workspace --all-targets -- -D warnings",
         run: Run::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+        place: Place::After,
     },
     Step {
         name: "test",
         what: "cargo test --workspace",
         run: Run::Cargo(&["test", "--workspace"], &[("FLOODWALL_APART", "interop")]),
+        place: Place::After,
     },
     // Its tests mostly wait, for the kernel and for the tools of others: two at a time, as many as
     // a small machine has cores, they last three times as long as six at a time.
@@ -55,12 +80,9 @@ const STEPS: &[Step] = &[
             &["test", "--workspace", "--test", "interop", "--", "--test-threads=6"],
             &[],
         ),
+        place: Place::After,
     },
-    Step {
-        name: "doc",
-        what: "RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps",
-        run: Run::Cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-Dwarnings")]),
-    },
+    // Their target folder is not the tests': whoever builds in that one keeps others waiting.
     Step {
         name: "loom",
         what: "RUSTFLAGS=\"--cfg loom\" LOOM_MAX_PREEMPTIONS=2 cargo test --release --lib \
@@ -79,6 +101,13 @@ const STEPS: &[Step] = &[
                 ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
             ],
         ),
+        place: Place::Beside,
+    },
+    Step {
+        name: "doc",
+        what: "RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps",
+        run: Run::Cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-Dwarnings")]),
+        place: Place::Beside,
     },
 ];
 
@@ -90,38 +119,104 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<bool, String> {
     }
     let wanted = |step: &&Step| names.is_empty() || names.iter().any(|name| name == step.name);
     let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
-    let mut results = Vec::with_capacity(steps.len());
-    for (number, step) in steps.iter().enumerate() {
-        println!("\n==> [{}/{}] {}: {}", number + 1, steps.len(), step.name, step.what);
-        let start = now();
-        let passed = step.run(root);
-        let took = start.elapsed();
-        println!("<== {}: {} in {}", step.name, verdict(passed), seconds(took));
-        results.push((step.name, passed, took));
+    let start = now();
+    let mut ended = Vec::with_capacity(steps.len());
+    for group in steps.chunk_by(|_, next| next.place == Place::Beside) {
+        ended.extend(together(root, group));
     }
     println!("\n    step      result       time");
-    for (name, passed, took) in &results {
-        println!("    {name:<8}  {:<6}  {:>9}", verdict(*passed), seconds(*took));
+    for Ended { step, passed, took } in &ended {
+        println!("    {:<8}  {:<6}  {:>9}", step.name, verdict(*passed), seconds(*took));
     }
-    let total: Duration = results.iter().map(|(_, _, took)| *took).sum();
-    let passed = results.iter().all(|(_, passed, _)| *passed);
-    println!("    {:<8}  {:<6}  {:>9}", "all", verdict(passed), seconds(total));
+    let passed = ended.iter().all(|ended| ended.passed);
+    println!("    {:<8}  {:<6}  {:>9}", "all", verdict(passed), seconds(start.elapsed()));
     Ok(passed)
 }
 
+/// A step that has ended.
+struct Ended<'a> {
+    step: &'a Step,
+    passed: bool,
+    took: Duration,
+}
+
+/// The first step, and what runs beside it, one after the other.
+fn together<'a>(root: &Path, steps: &[&'a Step]) -> Vec<Ended<'a>> {
+    let Some((first, beside)) = steps.split_first() else { return Vec::new() };
+    thread::scope(|scope| {
+        let beside = scope.spawn(|| beside.iter().map(|step| step.take_quietly(root)).collect());
+        let mut ended = vec![first.take(root)];
+        let others: Vec<(Ended<'_>, String)> =
+            beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        for (other, said) in others {
+            println!(
+                "\n==> {} (beside {}): {}\n{said}",
+                other.step.name, first.name, other.step.what
+            );
+            println!("{}", other.line());
+            ended.push(other);
+        }
+        ended
+    })
+}
+
+impl Ended<'_> {
+    fn line(&self) -> String {
+        format!("<== {}: {} in {}", self.step.name, verdict(self.passed), seconds(self.took))
+    }
+}
+
 impl Step {
-    fn run(&self, root: &Path) -> bool {
-        match self.run {
+    /// Runs it and says what it says.
+    fn take(&self, root: &Path) -> Ended<'_> {
+        println!("\n==> {}: {}", self.name, self.what);
+        let start = now();
+        let passed = match self.run {
             Run::Own(check) => check(root),
-            Run::Cargo(arguments, environment) => cargo(root, arguments, environment, None),
-            Run::Apart(folder, commands, environment) => commands.iter().all(|arguments| {
-                cargo(root, arguments, environment, Some(target(root).join(folder)))
-            }),
+            Run::Cargo(..) | Run::Apart(..) => self.commands(root).iter_mut().all(succeeds),
+        };
+        let ended = Ended { step: self, passed, took: start.elapsed() };
+        println!("{}", ended.line());
+        ended
+    }
+
+    /// Runs it with what others leave of the processor; what it said comes back.
+    fn take_quietly(&self, root: &Path) -> (Ended<'_>, String) {
+        let start = now();
+        let mut said = String::new();
+        let passed = self.commands(root).iter_mut().all(|command| {
+            let output = nice(command).output();
+            let (passed, streams) = match &output {
+                Ok(output) => (output.status.success(), [&output.stdout, &output.stderr]),
+                Err(error) => {
+                    said += &format!("cannot run {command:?}: {error}\n");
+                    return false;
+                }
+            };
+            streams.iter().for_each(|stream| said += &String::from_utf8_lossy(stream));
+            passed
+        });
+        (Ended { step: self, passed, took: start.elapsed() }, said)
+    }
+
+    /// What it runs in turn; nothing where it is a check of this program.
+    fn commands(&self, root: &Path) -> Vec<Command> {
+        match self.run {
+            Run::Own(_) => Vec::new(),
+            Run::Cargo(arguments, environment) => vec![cargo(root, arguments, environment)],
+            Run::Apart(folder, commands, environment) => {
+                let apart = |arguments: &&'static [&'static str]| {
+                    let mut command = cargo(root, arguments, environment);
+                    command.env("CARGO_TARGET_DIR", target(root).join(folder));
+                    command
+                };
+                commands.iter().map(apart).collect()
+            }
         }
     }
 }
 
-fn cargo(root: &Path, arguments: &[&str], vars: &[(&str, &str)], target: Option<PathBuf>) -> bool {
+fn cargo(root: &Path, arguments: &[&str], vars: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root);
     for (name, value) in vars {
@@ -130,16 +225,28 @@ fn cargo(root: &Path, arguments: &[&str], vars: &[(&str, &str)], target: Option<
             command.env(name, value);
         }
     }
-    if let Some(target) = target {
-        command.env("CARGO_TARGET_DIR", target);
-    }
+    command
+}
+
+fn succeeds(command: &mut Command) -> bool {
     match command.status() {
         Ok(status) => status.success(),
         Err(error) => {
-            eprintln!("cannot run cargo {}: {error}", arguments.join(" "));
+            eprintln!("cannot run {command:?}: {error}");
             false
         }
     }
+}
+
+/// The same command, after everybody else.
+fn nice(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        nice.current_dir(folder);
+    }
+    nice.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    nice
 }
 
 /// The target folder in force.

@@ -143,9 +143,12 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.trigger();
-        if let Some(thread) = self.thread.take() {
-            // Whoever drops it so has failed already.
-            let _ = thread.join();
+        // Whoever drops it so has failed already: what the stack and the loop have counted may say
+        // why.
+        if let Some(Ok(end)) = self.thread.take().map(JoinHandle::join)
+            && thread::panicking()
+        {
+            eprintln!("{:#?}\n{:#?}", end.stats, end.facts);
         }
     }
 }
