@@ -111,8 +111,17 @@ pub(crate) fn open_with(kind: Kind, offload: bool, mtu: u32) -> Option<Box<dyn D
     };
     assert!(ip(&format!("addr add 10.77.0.1/24 dev {NAME}")));
     // Below 1280 the kernel has no IPv6 there.
-    assert!(mtu < 1280 || ip(&format!("addr add fd77::1/64 dev {NAME} nodad")));
+    assert!(mtu < 1280 || give_v6("fd77::1/64", NAME));
     Some(device)
+}
+
+/// Gives an interface of the kernel's an IPv6 address, and waits until the kernel takes packets for
+/// it: it adds that route later, on a thread of its own, and what comes before is lost.
+pub(crate) fn give_v6(addr: &str, name: &str) -> bool {
+    let host = addr.split('/').next().unwrap_or_default();
+    let local = || shown_by_ip("-6 route show table local").contains(&format!("local {host} "));
+    ip(&format!("addr add {addr} dev {name} nodad"))
+        && until(std::time::Duration::from_secs(10), local)
 }
 
 /// A queue that was closed a moment ago may be held by a child process that is just being made.

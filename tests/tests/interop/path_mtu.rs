@@ -134,7 +134,7 @@ fn host_behind(addresses: u8) -> Host {
     let host = Host::at(NEAR, "r1", MTU);
     assert!(ip(&format!("link set {NEAR} up")));
     assert!(ip(&format!("addr add 10.78.0.1/24 dev {NEAR}")));
-    assert!(ip(&format!("addr add fd78::1/64 dev {NEAR} nodad")));
+    assert!(crate::link::give_v6("fd78::1/64", NEAR));
     for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         set(&format!("net/{switch}"), "1");
     }
@@ -143,7 +143,7 @@ fn host_behind(addresses: u8) -> Host {
     host.inside(|| {
         for n in 2..2 + addresses {
             assert!(ip(&format!("addr add 10.78.0.{n}/24 dev {ETH}")));
-            assert!(ip(&format!("addr add fd78::{n}/64 dev {ETH} nodad")));
+            assert!(crate::link::give_v6(&format!("fd78::{n}/64"), ETH));
         }
         assert!(ip("route add default via 10.78.0.1") && ip("route add default via fd78::1"));
     });

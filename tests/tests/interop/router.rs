@@ -153,7 +153,7 @@ impl Scene {
         for (n, host) in [1, 2].into_iter().zip(&self.hosts) {
             host.inside(|| {
                 assert!(ip(&format!("addr add 10.77.{n}.2/24 dev {ETH}")));
-                assert!(ip(&format!("addr add fd77:{n}::2/64 dev {ETH} nodad")));
+                assert!(crate::link::give_v6(&format!("fd77:{n}::2/64"), ETH));
                 assert!(ip(&format!("route add default via 10.77.{n}.1")));
                 assert!(ip(&format!("-6 route add default via fd77:{n}::1")));
             });
@@ -284,7 +284,7 @@ fn over_two_next_hops(kind: Kind) {
         SIDES[1].plug("hs");
         other.inside(|| {
             assert!(ip(&format!("addr add 10.77.2.3/24 dev {ETH}")));
-            assert!(ip(&format!("addr add fd77:2::3/64 dev {ETH} nodad")));
+            assert!(crate::link::give_v6("fd77:2::3/64", ETH));
             assert!(ip("route add default via 10.77.2.1"));
             assert!(ip("-6 route add default via fd77:2::1"));
         });
@@ -325,7 +325,7 @@ fn advertised_to_a_host(kind: Kind) {
         let Some(scene) = Scene::new(kind, said_to_hosts) else { return };
         let [left, right] = &scene.hosts;
         right.inside(|| {
-            assert!(ip(&format!("addr add fd77:2::2/64 dev {ETH} nodad")));
+            assert!(crate::link::give_v6("fd77:2::2/64", ETH));
             assert!(ip("-6 route add default via fd77:2::1"));
         });
         left.inside(|| {

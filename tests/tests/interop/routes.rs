@@ -55,7 +55,7 @@ fn kernel() -> Host {
         assert!(ip(&format!("link set {ETH} down")) && ip(&format!("link set {ETH} name {NAME}")));
         assert!(ip(&format!("link set {NAME} up")));
         assert!(ip(&format!("addr add 10.77.0.2/24 dev {NAME}")));
-        assert!(ip(&format!("addr add fd77::2/64 dev {NAME} nodad")));
+        assert!(crate::link::give_v6("fd77::2/64", NAME));
     });
     host
 }

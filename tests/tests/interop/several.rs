@@ -34,7 +34,7 @@ fn two_workers_on_two_queues_answer_the_kernel() {
             Err(error) => return skip(&format!("no device with two queues: {error}")),
         };
         assert!(ip(&format!("addr add 10.77.0.1/24 dev {}", link::NAME)));
-        assert!(ip(&format!("addr add fd77::1/64 dev {} nodad", link::NAME)));
+        assert!(link::give_v6("fd77::1/64", link::NAME));
         let berth =
             |queue| Berth { core: None, ports: vec![Port::new(IfIndex(1), Box::new(queue))] };
         let crew = CrewConfig::new(opened.into_iter().map(berth).collect()).unwrap();

@@ -50,7 +50,7 @@ impl Site {
         assert!(ip(&format!("link set {near} type bridge_slave isolated on")));
         host.inside(|| {
             assert!(ip(&format!("addr add 10.77.0.{number}/24 dev {ETH}")));
-            assert!(ip(&format!("addr add fd77::{number:x}/64 dev {ETH} nodad")));
+            assert!(crate::link::give_v6(&format!("fd77::{number:x}/64"), ETH));
         });
         host
     }

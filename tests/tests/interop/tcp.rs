@@ -338,7 +338,7 @@ fn the_relay_example_takes_connections_to_anywhere() {
         let Some(relay) = Process::start(path.to_str().unwrap(), &words, b"") else { return };
         let is_up = || ip(&format!("addr replace 10.77.0.1/24 dev {NAME}"));
         assert!(until(PATIENCE, is_up), "the relay makes its device");
-        assert!(ip(&format!("addr add fd77::1/64 dev {NAME} nodad")));
+        assert!(crate::link::give_v6("fd77::1/64", NAME));
         for (net, to) in
             [("198.51.100.0/24", "198.51.100.7:4711"), ("2001:db8::/32", "[2001:db8::7]:80")]
         {
