@@ -181,7 +181,7 @@ pub const UDP_MEMORY: usize = 3 * 1024 * 1024;
 /// True bytes that a UDP socket may hold also where all hold a little more than that: two frames.
 pub const UDP_MEMORY_FLOOR: usize = 2 * (2048 + 128);
 /// Counters in a row of the sketch that tells light senders of a flooded UDP socket from others.
-pub const UDP_FAIR_CELLS: usize = 4096;
+pub const UDP_FAIR_CELLS: usize = 16_384;
 /// Bytes of one UDP socket on their way out, counted in true bytes.
 pub const UDP_SEND_BYTES: usize = 212_992;
 /// Packets that wait on the loopback interface: Linux's `netdev_max_backlog`.

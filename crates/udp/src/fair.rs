@@ -36,7 +36,7 @@ use core::time::Duration;
 
 use floodwall_base::{HashKey, Instant};
 
-use crate::sketch::{Decaying, Granted, PrefixSketch};
+use crate::sketch::{Places, PrefixSketch};
 
 /// How fast grants are forgotten.
 const TICK: Duration = Duration::from_millis(50);
@@ -47,17 +47,14 @@ const RESERVE_PART: u64 = 8;
 /// Part of a socket's bytes that one sender alone leaves to the next.
 const NEXT_PART: u64 = 4;
 /// Beside a sender that is alone comes less than this part of what it sends.
-const ALONE_PART: u32 = 8;
+const ALONE_PART: f64 = 8.0;
 /// How much of the room that is left each length of prefix may hold, of what the wider one leaves,
-/// in twentieths, the widest first. Alone in all of them a host has two fifths of the room, which
-/// leaves a socket three quarters full with ten of them; alone a network has twice the room.
-const OF_NETWORKS: [u64; 2] = [40, 5];
-const OF_SITES: [u64; 3] = [50, 80, 1];
-const WHOLE: u64 = 20;
+/// the widest first. Alone in all of them a host has two fifths of the room, which leaves a socket
+/// three quarters full with ten of them; alone a network has twice the room.
+const OF_NETWORKS: [f64; 2] = [2.0, 0.25];
+const OF_SITES: [f64; 3] = [2.5, 4.0, 0.05];
 /// Part of what is left of the reserve that one answered peer may hold.
 const ANSWERED_PART: u64 = 4;
-/// Bits of a fraction.
-const FRACTION: u32 = 16;
 
 /// A datagram that asks to be taken.
 #[derive(Clone, Copy, Debug)]
@@ -85,23 +82,43 @@ pub enum Standing {
     Connected,
 }
 
-/// What was asked of one socket lately, and what was granted of it. Two words.
+/// What was asked of one socket lately, and what was granted of it: bytes, halved with every tick.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Demand {
-    asked: Decaying,
-    granted: Decaying,
+    asked: f64,
+    granted: f64,
+    /// Until when they were halved.
+    tick: u64,
+}
+
+impl Demand {
+    /// Halves it until `tick`.
+    #[inline(always)]
+    fn settle(&mut self, tick: u64) {
+        if self.tick != tick {
+            self.halve(tick);
+        }
+    }
+
+    /// Once for each tick since: at the first datagram of one.
+    #[cold]
+    fn halve(&mut self, tick: u64) {
+        let ticks = tick.wrapping_sub(self.tick);
+        let part = if ticks < 64 { 1.0 / (1_u64 << ticks) as f64 } else { 0.0 };
+        *self = Self { asked: self.asked * part, granted: self.granted * part, tick };
+    }
 }
 
 /// See the file's head.
 #[derive(Debug)]
 pub struct FairShare {
     sketch: PrefixSketch,
-    tick: u32,
+    tick: u64,
     is_on: bool,
 }
 
 impl FairShare {
-    /// For all sockets of a shard: 384 KiB.
+    /// For all sockets of a shard: 768 KiB.
     #[must_use]
     pub fn new(key: HashKey) -> Self {
         Self { sketch: PrefixSketch::new(key, TICK), tick: 0, is_on: true }
@@ -126,8 +143,8 @@ impl FairShare {
     }
 
     /// Whether the datagram has a share in its socket; if so that is noted. Of a socket that is
-    /// nearly empty everybody has, at the price of a compare. Else a hash and four counters for
-    /// each length of prefix. `standing` is asked only where it may matter.
+    /// nearly empty everybody has, at the price of a compare. Else a hash and two counters for each
+    /// length of prefix. `standing` is asked only where it may matter.
     #[inline(always)]
     pub fn grants(
         &mut self,
@@ -145,72 +162,103 @@ impl FairShare {
         demand: &mut Demand,
         standing: impl FnOnce() -> Standing,
     ) -> bool {
-        demand.asked.add(ask.true_size, self.tick);
-        let places = self.sketch.places(ask.source, ask.socket);
-        let granted = self.sketch.granted(&places, self.tick);
+        demand.settle(self.tick);
+        demand.asked += f64::from(ask.true_size);
+        match ask.source {
+            IpAddr::V4(source) => {
+                let places = self.sketch.places_v4(source, ask.socket);
+                self.weighs_as(places, OF_NETWORKS, ask, demand, standing)
+            }
+            IpAddr::V6(source) => {
+                let places = self.sketch.places_v6(source, ask.socket);
+                self.weighs_as(places, OF_SITES, ask, demand, standing)
+            }
+        }
+    }
+
+    /// For a source with `N` prefixes that count, of which each may hold `parts`.
+    #[inline(always)]
+    fn weighs_as<const N: usize>(
+        &mut self,
+        places: Places<N>,
+        parts: [f64; N],
+        ask: &Ask,
+        demand: &mut Demand,
+        standing: impl FnOnce() -> Standing,
+    ) -> bool {
+        let look = self.sketch.look(places, self.tick);
+        let held = Held::of(ask, look.granted, demand.granted);
+        // Who stands how is looked up only for whom nothing else speaks.
         let is_granted = ask.used <= ask.limit / 2
-            || self.is_alone(ask, *demand, granted)
+            || is_alone(ask, demand.asked, look.granted)
+            || held.is_light(ask, parts)
             || match standing() {
                 Standing::Connected => return true,
-                standing => {
-                    let held = Held::of(ask, granted, demand.granted.at(self.tick));
-                    held.is_light(ask) || standing == Standing::Answered && held.has_reserve(ask)
-                }
+                Standing::Answered => held.has_reserve(ask),
+                Standing::Stranger => false,
             };
         if is_granted {
-            demand.granted.add(ask.true_size, self.tick);
-            self.sketch.grant_at(&places, granted, ask.true_size, self.tick);
+            demand.granted += f64::from(ask.true_size);
+            self.sketch.grant(&look, ask.true_size, self.tick);
         }
         is_granted
     }
+}
 
-    /// Whether hardly anything else was asked of the socket lately, and enough room stays for the
-    /// next who comes.
-    fn is_alone(&self, ask: &Ask, demand: Demand, granted: Granted) -> bool {
-        let (own, all) = (granted.host.saturating_add(ask.true_size), demand.asked.at(self.tick));
-        all.saturating_sub(own) < own / ALONE_PART
-            && ask.used.saturating_add(ask.true_size.into()) <= ask.limit - ask.limit / NEXT_PART
-    }
+/// Whether hardly anything else was asked of the socket lately, and enough room stays for the next
+/// who comes.
+#[inline(always)]
+fn is_alone<const N: usize>(ask: &Ask, asked: f64, granted: [f64; N]) -> bool {
+    let own = granted.first().map_or(0.0, |host| host + f64::from(ask.true_size));
+    asked - own < own / ALONE_PART
+        && ask.used.saturating_add(ask.true_size.into()) <= ask.limit - ask.limit / NEXT_PART
 }
 
 /// What waits of a source in a socket, by each of its prefixes: as much of what waits there as it
 /// has of what was granted there lately. Bytes, the longest prefix first.
-struct Held([u64; 3]);
+struct Held<const N: usize>([f64; N]);
 
-impl Held {
+impl<const N: usize> Held<N> {
     /// `all` is what the socket granted lately. A division.
-    fn of(ask: &Ask, granted: Granted, all: u32) -> Self {
-        let each = (ask.used.min(u64::from(u32::MAX)) << FRACTION) / u64::from(all.max(1));
-        let Granted { host, network, site } = granted;
-        Self([host, network, site].map(|own| (u64::from(own.min(all)) * each) >> FRACTION))
+    #[inline(always)]
+    fn of(ask: &Ask, granted: [f64; N], all: f64) -> Self {
+        let each = in_bytes(ask.used) / (if all > 1.0 { all } else { 1.0 });
+        Self(granted.map(|own| (if own < all { own } else { all }) * each))
     }
 
     /// Whether each prefix holds little beside the room that is left, and what the wider ones leave
     /// of it.
-    fn is_light(&self, ask: &Ask) -> bool {
-        let (asked, full) = (u64::from(ask.true_size), ask.limit - ask.limit / RESERVE_PART);
-        let room = full.saturating_sub(ask.used).min(u64::from(u32::MAX));
-        let leaves = |left: Option<u64>, (held, parts): (u64, u64)| {
+    #[inline(always)]
+    fn is_light(&self, ask: &Ask, parts: [f64; N]) -> bool {
+        let full = ask.limit - ask.limit / RESERVE_PART;
+        let room = full.saturating_sub(ask.used);
+        let (mut left, asked) = (in_bytes(room), f64::from(ask.true_size));
+        let mut is_light = room >= u64::from(ask.true_size);
+        for (held, part) in self.0.into_iter().rev().zip(parts) {
             // Who holds nothing may always begin where there is any room.
-            let may_hold = (left? * parts / WHOLE).max(asked);
-            may_hold.checked_sub(held + asked)
-        };
-        let [host, network, site] = self.0;
-        let begin = (room >= asked).then_some(room);
-        match ask.source {
-            IpAddr::V4(_) => [network, host].into_iter().zip(OF_NETWORKS).fold(begin, leaves),
-            IpAddr::V6(_) => [site, network, host].into_iter().zip(OF_SITES).fold(begin, leaves),
+            let may_hold = left * part;
+            left = (if may_hold > asked { may_hold } else { asked }) - (held + asked);
+            // No early end: who is light beside a flood is nothing that a processor could guess.
+            is_light &= left >= 0.0;
         }
-        .is_some()
+        is_light
     }
 
     /// Whether an answered peer holds so little that the reserve is for it.
+    #[inline(always)]
     fn has_reserve(&self, ask: &Ask) -> bool {
         let asked = u64::from(ask.true_size);
         let room = ask.limit.saturating_sub(ask.used).min(ask.limit / RESERVE_PART);
-        let [host, ..] = self.0;
-        room >= asked && host + asked <= (room / ANSWERED_PART).max(asked)
+        let most = in_bytes((room / ANSWERED_PART).max(asked));
+        let host = self.0.first().copied().unwrap_or(0.0);
+        room >= asked && host + f64::from(ask.true_size) <= most
     }
+}
+
+/// Beyond 4 GiB all is alike.
+#[inline(always)]
+fn in_bytes(bytes: u64) -> f64 {
+    f64::from(bytes.min(u32::MAX.into()) as u32)
 }
 
 #[cfg(test)]

@@ -51,5 +51,4 @@ pub use output::{Front, Prepared, SendError, gather};
 pub use receive::{ReceiveSlot, Received, ReceivedPacket, RecvError, copy_datagram};
 pub use settings::{EPHEMERAL_PORTS, SocketSettings, UdpConfig};
 pub use shared::part_of;
-pub use sketch::{Granted, Places, PrefixSketch, ROWS as SKETCH_ROWS};
 pub use sockets::{BindError, ConnectError, GroupError, OpenError, Udp};

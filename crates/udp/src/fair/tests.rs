@@ -218,5 +218,7 @@ fn a_socket_that_is_nearly_empty_counts_nobody() {
     for _ in 0..1000 {
         assert!(fair.grants(&ask(LIMIT / 8), &mut demand, || Standing::Stranger));
     }
-    assert_eq!(fair.sketch.total(Instant::ORIGIN), 0);
+    let places = fair.sketch.places_v4(Ipv4Addr::LOCALHOST, 1);
+    assert_eq!(fair.sketch.look(places, 0).granted, [0.0; 2]);
+    assert_eq!((demand.asked, demand.granted), (0.0, 0.0));
 }
