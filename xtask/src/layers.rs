@@ -33,7 +33,7 @@ const HOUSE: &[Rule] = &[
     rule("wire", 1, &["base", "checksum"]),
     rule("fib", 2, &["base", "sync"]),
     rule("schedule", 2, &["base", "packet"]),
-    rule("syncache", 2, &["base"]),
+    rule("syncache", 2, &["base", "sync"]),
     rule("ip", 3, &["base", "packet", "wire", "checksum", "fib"]),
     rule("udp", 3, &["base", "packet", "wire", "checksum", "sync"]),
     rule("dhcp", 3, &["base", "wire"]),

@@ -16,13 +16,24 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// The end at `addr` and `port`; IPv4 is mapped.
+    #[inline]
     #[must_use]
     pub const fn new(addr: IpAddr, port: u16) -> Self {
         let addr = match addr {
-            IpAddr::V4(a) => a.to_ipv6_mapped(),
+            // As whole words, which is how it is read soon afterwards.
+            IpAddr::V4(a) => Ipv6Addr::from_bits(0xffff << 32 | a.to_bits() as u128),
             IpAddr::V6(a) => a,
         };
         Self { addr, port }
+    }
+
+    /// The bits of the address where it is of IPv4. One comparison of a whole word, where
+    /// [`Ipv6Addr::to_ipv4_mapped`] takes the address apart.
+    #[inline]
+    #[must_use]
+    pub const fn ipv4_bits(&self) -> Option<u32> {
+        let bits = self.addr.to_bits();
+        if bits >> 32 == 0xffff { Some(bits as u32) } else { None }
     }
 
     /// The address in its own family.
@@ -67,9 +78,15 @@ mod tests {
 
     #[test]
     fn ends_keep_their_family_through_the_mapping() {
-        for text in ["10.0.0.1", "fd00::1", "::1"] {
+        for text in ["0.0.0.0", "10.0.0.1", "255.255.255.255", "fd00::1", "::1", "::fffe:a00:1"] {
             let addr: IpAddr = text.parse().unwrap();
-            assert_eq!(Endpoint::new(addr, 7).ip(), addr);
+            let end = Endpoint::new(addr, 7);
+            assert_eq!(end.ip(), addr);
+            let bits = match addr {
+                IpAddr::V4(addr) => Some(addr.to_bits()),
+                IpAddr::V6(_) => None,
+            };
+            assert_eq!(end.ipv4_bits(), bits);
         }
     }
 }

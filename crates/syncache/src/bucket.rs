@@ -7,24 +7,27 @@
 
 use floodwall_base::limits::SYN_CACHE_WAYS as WAYS;
 
+/// Words that the tags are, eight in each; the last two bytes are no slot's and stay 0.
+const WORDS: usize = 4;
+
 /// See the file's head.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
     /// Some bits of each slot's hash; 0 where it is free.
-    tags: [u8; WAYS],
+    tags: [[u8; 8]; WORDS],
     order: [u8; WAYS],
     head: u8,
     len: u8,
 }
 
-const _: () = assert!(size_of::<Bucket>() == 64);
+const _: () = assert!(size_of::<Bucket>() == 64 && WAYS <= WORDS * 8);
 
 impl Default for Bucket {
     fn default() -> Self {
         let mut order = [0; WAYS];
         order.iter_mut().zip(0..).for_each(|(slot, n)| *slot = n);
-        Self { tags: [0; WAYS], order, head: 0, len: 0 }
+        Self { tags: [[0; 8]; WORDS], order, head: 0, len: 0 }
     }
 }
 
@@ -44,28 +47,37 @@ impl Bucket {
     /// The taken slots with that tag.
     #[inline]
     pub(crate) fn with_tag(&self, tag: u8) -> impl Iterator<Item = u8> + use<> {
-        // All slots are compared without a branch; what is left has a bit each.
-        let mut found = 0_u32;
-        for (n, one) in self.tags.iter().enumerate() {
-            found |= u32::from(*one == tag) << n;
-        }
-        bits(found)
+        bits(self.equal(tag))
     }
 
     /// The taken slots.
     #[inline]
     pub(crate) fn taken(&self) -> impl Iterator<Item = u8> + use<> {
-        let mut found = 0_u32;
-        for (n, one) in self.tags.iter().enumerate() {
-            found |= u32::from(*one != 0) << n;
+        bits(!self.equal(0) & ((1 << WAYS) - 1))
+    }
+
+    /// A bit for each byte of the tags that is this one. Eight at a time, without a branch.
+    #[inline]
+    fn equal(&self, tag: u8) -> u32 {
+        let wanted = u64::from_le_bytes([tag; 8]);
+        let mut found = 0;
+        for (n, eight) in self.tags.iter().enumerate() {
+            found |= zero_bytes(u64::from_le_bytes(*eight) ^ wanted) << (8 * n);
         }
-        bits(found)
+        found
     }
 
     /// The slot that was taken first.
     #[inline]
     pub(crate) fn oldest(&self) -> Option<u8> {
         (self.len > 0).then(|| self.at(0))
+    }
+
+    /// The slot that is taken next: a free one, or the oldest where none is to be taken. `None`
+    /// where there is neither.
+    #[inline]
+    pub(crate) fn next_taken(&self, none_free: bool) -> Option<u8> {
+        if none_free || self.len() == WAYS { self.oldest() } else { Some(self.at(self.len())) }
     }
 
     /// Takes a free slot; `None` where there is none.
@@ -132,10 +144,20 @@ impl Bucket {
 
     #[inline]
     fn set_tag(&mut self, slot: u8, tag: u8) {
-        if let Some(at) = self.tags.get_mut(usize::from(slot)) {
+        if let Some(at) = self.tags.as_flattened_mut().get_mut(usize::from(slot)) {
             *at = tag;
         }
     }
+}
+
+/// A bit for each byte that is zero, the lowest byte's lowest.
+#[inline]
+const fn zero_bytes(word: u64) -> u32 {
+    const LOW: u64 = u64::from_le_bytes([0x7f; 8]);
+    // No sum of seven bits reaches the next byte, so that the top bits say it exactly.
+    let tops = !(((word & LOW) + LOW) | word | LOW);
+    // Each top bit, brought to the bottom of its byte, lands in the product's top byte.
+    ((tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
 }
 
 /// The numbers of the bits that are set, lowest first.
@@ -163,6 +185,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn bytes_that_are_zero_are_found_wherever_they_stand(
+            bytes: [u8; 8], zero: [bool; 8],
+        ) {
+            let bytes: [u8; 8] =
+                core::array::from_fn(|n| if zero[n] { 0 } else { bytes[n] });
+            let wanted = (0..8).filter(|n| bytes[*n] == 0).fold(0, |set, n| set | 1 << n);
+            prop_assert_eq!(zero_bytes(u64::from_le_bytes(bytes)), wanted);
+        }
+
         #[test]
         fn a_row_keeps_the_order_of_a_queue(
             steps in proptest::collection::vec((0_u8..4, 0_u8..30, 1_u8..4), 0..300),

@@ -14,6 +14,7 @@
 //! `bucket_overflow` and `cache_overflow`.
 
 use floodwall_base::{Instant, limits::SYN_CACHE_WAYS as WAYS};
+use floodwall_sync::prefetch;
 
 use crate::bucket::Bucket;
 use crate::entry::Entry;
@@ -131,6 +132,18 @@ impl Cache {
         let row = self.dues.get_mut(row as usize);
         if let Some(at) = row.and_then(|row| row.get_mut(usize::from(slot))) {
             *at = due;
+        }
+    }
+
+    /// Says to the processor that the line of the slot which a newcomer of that hash would have
+    /// will be read and written soon.
+    #[inline]
+    pub(crate) fn expect_claim(&self, hash: u64) {
+        let row = (hash as u32 & self.mask) as usize;
+        let slot = self.heads.get(row).and_then(|head| head.next_taken(self.is_full()));
+        let entry = slot.and_then(|slot| self.entries.get(row)?.get(usize::from(slot)));
+        if let Some(entry) = entry {
+            prefetch(entry);
         }
     }
 

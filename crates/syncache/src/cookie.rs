@@ -15,9 +15,8 @@
 //! more than what the client offered (segment size and scale are rounded down); verification reads
 //! no memory but the keys and takes the same time whatever the cookie is.
 
-use floodwall_base::{FlowKey, Seq};
+use floodwall_base::{FlowKey, FlowWords, Seq};
 
-use crate::flow::Words;
 use crate::secret::Key;
 
 /// Segment sizes that a cookie can say to an IPv4 client: the floor, the default, tunnels, PPPoE
@@ -73,7 +72,7 @@ impl Kept {
 
 #[inline]
 fn sizes(flow: &FlowKey) -> &'static [u16; 8] {
-    if flow.remote.addr.to_ipv4_mapped().is_some() { &MSS_V4 } else { &MSS_V6 }
+    if flow.remote.ipv4_bits().is_some() { &MSS_V4 } else { &MSS_V6 }
 }
 
 /// Whether a cookie was made in an odd epoch: which key to take.
@@ -92,7 +91,7 @@ const fn flags_of(cookie: Seq) -> u8 {
 pub(crate) fn make(
     key: &Key,
     odd: bool,
-    flow: &Words,
+    flow: &FlowWords,
     irs: Seq,
     kept: Kept,
     marks: Option<u8>,
@@ -101,7 +100,7 @@ pub(crate) fn make(
 }
 
 #[inline]
-fn seal(key: &Key, flow: &Words, irs: Seq, flags: u8, marks: Option<u8>) -> Seq {
+fn seal(key: &Key, flow: &FlowWords, irs: Seq, flags: u8, marks: Option<u8>) -> Seq {
     let marks = marks.map_or(0, |bits| 0x80 | bits);
     let said = u64::from(irs.0) << 32 | u64::from(flags) << 8 | u64::from(marks);
     let mac = key.mac(flow.with(said).as_slice()) as u32 & !0xff;
@@ -113,7 +112,7 @@ fn seal(key: &Key, flow: &Words, irs: Seq, flags: u8, marks: Option<u8>) -> Seq 
 #[inline]
 pub(crate) fn open(
     key: &Key,
-    flow: &Words,
+    flow: &FlowWords,
     irs: Seq,
     cookie: Seq,
     marks: Option<u8>,
@@ -186,7 +185,7 @@ mod tests {
             sack: bool, odd: bool, marks in proptest::option::of(0_u8..64), bit in 0_u32..32,
         ) {
             let (flow, irs, key) = (flow(v6), Seq(irs), key(1));
-            let words = Words::of(&flow);
+            let words = FlowWords::of(&flow);
             let kept = Kept::of(&flow, mss, scale, sack);
             let cookie = make(&key, odd, &words, irs, kept, marks);
             prop_assert_eq!(open(&key, &words, irs, cookie, marks), Some(kept));
@@ -204,7 +203,7 @@ mod tests {
     #[test]
     fn one_number_for_each_flags_byte_is_a_cookie() {
         for (n, v6) in (0..32).flat_map(|n| [(n, false), (n, true)]) {
-            let (key, words) = (key(n), Words::of(&flow(v6)));
+            let (key, words) = (key(n), FlowWords::of(&flow(v6)));
             for marks in [None, Some(17)] {
                 let sealed = |flags| seal(&key, &words, Seq(9), flags, marks);
                 let all: BTreeSet<_> = (0..=u8::MAX).map(|flags| sealed(flags).0).collect();
@@ -220,7 +219,7 @@ mod tests {
 
     #[test]
     fn of_a_million_numbers_hardly_one_is_a_cookie() {
-        let (flow, key) = (Words::of(&flow(false)), key(2));
+        let (flow, key) = (FlowWords::of(&flow(false)), key(2));
         let tries = 1_u32 << 20;
         let step = 0x9e37_79b1_u32;
         let good = (0..tries)
@@ -233,7 +232,7 @@ mod tests {
 
     #[test]
     fn sequence_numbers_of_cookies_are_spread_over_the_whole_circle() {
-        let (flow, key) = (Words::of(&flow(false)), key(3));
+        let (flow, key) = (FlowWords::of(&flow(false)), key(3));
         let kept = Kept { mss: 6, scale: 5, sack: true };
         let mut buckets = [0_u32; 256];
         let mut low = [0_u32; 256];

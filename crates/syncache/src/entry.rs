@@ -205,7 +205,7 @@ pub(crate) fn syn_ack(
     role: &ListenSettings,
     clock: u32,
 ) -> SynAck {
-    let v4 = flow.remote.addr.to_ipv4_mapped().is_some();
+    let v4 = flow.remote.ipv4_bits().is_some();
     let marks = agreed.marks().unwrap_or(0);
     SynAck {
         flow,

@@ -71,7 +71,7 @@ impl Syn {
     /// under it.
     #[must_use]
     pub fn mss(&self) -> u16 {
-        let unsaid = if self.flow.remote.addr.to_ipv4_mapped().is_some() { 536 } else { 1220 };
+        let unsaid = if self.flow.remote.ipv4_bits().is_some() { 536 } else { 1220 };
         self.options.mss.unwrap_or(unsaid).max(limits::TCP_MSS_FLOOR)
     }
 

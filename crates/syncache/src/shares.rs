@@ -12,7 +12,7 @@
 
 use floodwall_base::{Endpoint, HashKey};
 
-use crate::flow;
+use crate::prefix::prefix;
 
 /// Counters of each kind; a power of two.
 const COUNTERS: usize = 4096;
@@ -32,7 +32,7 @@ impl Shares {
     /// The index of a client's prefix.
     #[inline]
     pub(crate) fn of(&self, remote: Endpoint) -> u16 {
-        (self.key.words(&[flow::prefix(remote)]) as usize % COUNTERS) as u16
+        (self.key.words(&[prefix(remote)]) as usize % COUNTERS) as u16
     }
 
     /// Half-open connections of that index.

@@ -9,26 +9,28 @@
 //! (`cookie.rs`), the keys (`secret.rs`), timed work (`syn_cache/timed.rs`).
 //!
 //! # Under flood
-//! SYNs: see `cache.rs`. Unknown ACKs: one look at a row; the gate is shut unless something of that
-//! listener was displaced or answered by cookie within 30 s, or keys were loaded; then one hash,
-//! under the budget (`budget.rs`). SYNs of one prefix: a quarter of the cache, the rest by cookie.
+//! SYNs: see `cache.rs`. Unknown ACKs: nothing where that listener has nothing half open, else one
+//! hash and one look at a row; the gate is shut unless something of that listener was displaced or
+//! answered by cookie within 30 s, or keys were loaded; then one hash more, under the budget
+//! (`budget.rs`). SYNs of one prefix: a quarter of the cache, the rest by cookie.
 //! Completed handshakes: the backlog, and three quarters of it for one prefix. Retransmissions:
 //! `SYN_ACK_RETRANSMITS` an entry, `SYN_ACK_RETRANSMIT_RATE` in all, none while entries are lost
 //! before they serve: so a SYN is answered by at most four segments, by one under flood.
 
 mod timed;
 
-use floodwall_base::{Bucket, FlowKey, HashKey, Instant, Mss, Price, SecretRandom, Seq, Units};
+use floodwall_base::{
+    Bucket, FlowKey, FlowWords, HashKey, Instant, Mss, Price, SecretRandom, Seq, Units,
+};
 
 use crate::budget::Budget;
 use crate::cache::{Cache, Place, Tick};
 use crate::cookie::{self, Kept};
 use crate::entry::{Agreed, Entry, syn_ack};
-use crate::flow::Words;
 use crate::half_open::{
     Acked, Answered, ChallengeAck, HalfOpen, Refusal, Reset, SynAck, SynRefusal, Unreachable,
 };
-use crate::listener::{AcceptSlot, ListenerId, Listeners};
+use crate::listener::{AcceptSlot, Listener, ListenerId, Listeners};
 use crate::moment::Moment;
 use crate::proven::{By, Proven, Timestamps};
 use crate::secret::{Keyring, LIFETIME, Secret};
@@ -53,6 +55,8 @@ pub struct SynCache {
     loaded_until: Instant,
     /// Entries that one listener displaces in a second before it pauses.
     enough: usize,
+    /// Entries whose listener is gone, until somebody comes across them.
+    orphans: u64,
     next_sweep: Instant,
     /// Where the sweep goes on, while one is under way.
     hand: Option<u32>,
@@ -62,7 +66,6 @@ pub struct SynCache {
 
 /// A flow as the tables know it.
 struct Found {
-    words: Words,
     hash: u64,
 }
 
@@ -98,6 +101,7 @@ impl SynCache {
             budget: Budget::new(settings.verifications, at),
             resend: (Bucket::default(), Price::new(rate, burst)),
             loaded_until: at.now + LIFETIME,
+            orphans: 0,
             next_sweep: at.now,
             hand: None,
             stats: Stats::default(),
@@ -128,8 +132,7 @@ impl SynCache {
 
     #[inline]
     fn found(&self, flow: &FlowKey) -> Found {
-        let words = Words::of(flow);
-        Found { words, hash: self.index.words(words.as_slice()) }
+        Found { hash: self.index.flow(flow) }
     }
 
     #[inline]
@@ -169,17 +172,20 @@ impl SynCache {
     /// Counts an entry off that is not in the cache any more.
     fn forget(&mut self, entry: &Entry) {
         self.shares.drop_half_open(entry.share);
-        if let Some(listener) = self.listeners.of_mut(entry.listener) {
-            listener.stats.half_open = listener.stats.half_open.saturating_sub(1);
-        }
+        let of = match self.listeners.of_mut(entry.listener) {
+            Some(listener) => &mut listener.stats.half_open,
+            None => &mut self.orphans,
+        };
+        *of = of.saturating_sub(1);
     }
 
     /// A cookie for that SYN, now.
     #[inline]
-    fn cookie(&mut self, words: &Words, syn: &Syn, agreed: &Agreed, at: Moment) -> Seq {
+    fn cookie(&mut self, syn: &Syn, agreed: &Agreed, at: Moment) -> Seq {
         let (key, odd) = self.keys.current(at);
+        let words = FlowWords::of(&syn.flow);
         let kept = Kept::of(&syn.flow, agreed.mss, agreed.window_scale, agreed.sack);
-        cookie::make(&key, odd, words, syn.seq, kept, agreed.marks())
+        cookie::make(&key, odd, &words, syn.seq, kept, agreed.marks())
     }
 
     fn answer(
@@ -226,7 +232,8 @@ impl SynCache {
         // has its own cookie; the entry stays with whom it was made for, and whichever of them
         // acknowledges first has the connection.
         entry.set_rival();
-        self.by_cookie_alone(found, syn, &agreed, id, at)
+        let iss = self.cookie(syn, &agreed, at);
+        self.by_cookie_alone(found, syn, (iss, &agreed), id, at)
     }
 
     /// A SYN that is answered without a trace.
@@ -234,11 +241,10 @@ impl SynCache {
         &mut self,
         found: &Found,
         syn: &Syn,
-        agreed: &Agreed,
+        (iss, agreed): (Seq, &Agreed),
         id: ListenerId,
         at: Moment,
     ) -> Answered {
-        let iss = self.cookie(&found.words, syn, agreed, at);
         self.budget.expect(found.hash, at.epoch);
         self.stats.cookies_sent += 1;
         let Some(listener) = self.listeners.of_mut(id) else {
@@ -256,8 +262,14 @@ impl SynCache {
             return Answered::Refused(SynRefusal::NoListener);
         };
         let (settings, agreed) = (listener.settings, agree(syn, &listener.settings));
-        if listener.is_cookie_only(at.now) {
-            return self.by_cookie_alone(found, syn, &agreed, id, at);
+        let is_cookie_only = listener.is_cookie_only(at.now);
+        if !is_cookie_only {
+            // The one line that is in no cache is under way while hashes are computed.
+            self.cache.expect_claim(found.hash);
+        }
+        let iss = self.cookie(syn, &agreed, at);
+        if is_cookie_only {
+            return self.by_cookie_alone(found, syn, (iss, &agreed), id, at);
         }
         let share = self.shares.of(syn.flow.remote);
         let in_share = self.shares.half_open(share) < self.settings.prefix_entries;
@@ -269,12 +281,11 @@ impl SynCache {
                 return Answered::Refused(SynRefusal::Full);
             }
             self.stats.cookies_for_share += 1;
-            return self.by_cookie_alone(found, syn, &agreed, id, at);
+            return self.by_cookie_alone(found, syn, (iss, &agreed), id, at);
         };
         if let Some(evicted) = &claim.evicted {
             self.displaced(evicted, self.cache.due(claim.place), full, id, at.now);
         }
-        let iss = self.cookie(&found.words, syn, &agreed, at);
         let entry = Entry::new(&syn.flow, (syn.seq, iss, syn.window), &agreed, id, share);
         if let Some(slot) = self.cache.entry_mut(claim.place) {
             *slot = entry;
@@ -414,7 +425,8 @@ impl SynCache {
         id: ListenerId,
         at: Moment,
     ) -> Acked {
-        if !entry.has_rival() && !self.may_verify(id, at.now) {
+        let gate = |listener| self.may_verify(listener, at.now);
+        if !entry.has_rival() && !self.listeners.of(id).is_some_and(gate) {
             return self.refuse(id, Refusal::BadAck);
         }
         let done = self.by_cookie(found, ack, id, at);
@@ -427,28 +439,25 @@ impl SynCache {
 
     /// Whether an ACK that no entry explains may be a cookie: the gate is open, or keys were loaded
     /// lately, or other instances make cookies too (decision E23).
-    fn may_verify(&self, id: ListenerId, now: Instant) -> bool {
+    #[inline]
+    fn may_verify(&self, listener: &Listener, now: Instant) -> bool {
         let loaded = now < self.loaded_until || self.settings.shared;
-        self.listeners.of(id).is_some_and(|listener| {
-            listener.gate_is_open(now) || loaded && listener.settings.cookies != CookiePolicy::Never
-        })
+        listener.gate_is_open(now) || loaded && listener.settings.cookies != CookiePolicy::Never
     }
 
-    /// An ACK whose ends have no entry.
-    fn unknown(&mut self, found: &Found, ack: &Ack, id: ListenerId, at: Moment) -> Acked {
-        if !self.may_verify(id, at.now) {
-            self.stats.unasked += 1;
-            return self.refuse(id, Refusal::Unknown);
-        }
-        self.by_cookie(found, ack, id, at)
+    /// An ACK that no entry explains, while no cookie is due.
+    fn unasked(&mut self, id: ListenerId) -> Acked {
+        self.stats.unasked += 1;
+        self.refuse(id, Refusal::Unknown)
     }
 
     /// Whether the cookie of an ACK is one of the keys that were last in force.
-    fn would_open(&self, found: &Found, ack: &Ack) -> bool {
+    fn would_open(&self, ack: &Ack) -> bool {
         let (irs, iss) = (ack.seq - 1, ack.ack - 1);
         let marks = ack.timestamp.map(|(_, echo)| timestamp::marks_of(echo));
         let (key, last) = self.keys.standing(cookie::is_odd(iss));
-        let opens = |key| cookie::open(&key, &found.words, irs, iss, marks).is_some();
+        let words = FlowWords::of(&ack.flow);
+        let opens = |key| cookie::open(&key, &words, irs, iss, marks).is_some();
         opens(key) || last.is_some_and(opens)
     }
 
@@ -465,7 +474,8 @@ impl SynCache {
         let timestamp = ack.timestamp.filter(|_| settings.timestamps);
         let marks = timestamp.map(|(_, echo)| timestamp::marks_of(echo));
         let (key, last) = self.keys.candidates(cookie::is_odd(iss), at);
-        let open = |key: &_| cookie::open(key, &found.words, irs, iss, marks);
+        let words = FlowWords::of(&ack.flow);
+        let open = |key: &_| cookie::open(key, &words, irs, iss, marks);
         let Some(kept) = open(&key).or_else(|| last.as_ref().and_then(open)) else {
             self.stats.cookies_failed += 1;
             return self.refuse(id, Refusal::Unknown);
@@ -519,7 +529,9 @@ impl HalfOpen for SynCache {
     }
 
     fn unlisten(&mut self, listener: ListenerId) {
-        self.listeners.remove(listener);
+        if let Some(gone) = self.listeners.remove(listener) {
+            self.orphans += gone.stats.half_open;
+        }
     }
 
     fn set_cookies(&mut self, listener: ListenerId, policy: CookiePolicy) {
@@ -552,13 +564,19 @@ impl HalfOpen for SynCache {
 
     fn ack(&mut self, listener: ListenerId, ack: &Ack, at: Moment) -> Acked {
         self.spend(1);
-        if self.listeners.of(listener).is_none() {
+        let Some(of) = self.listeners.of(listener) else {
             return self.refuse(listener, Refusal::NoListener);
+        };
+        let (known, gate) = (of.stats.half_open + self.orphans, self.may_verify(of, at.now));
+        // Where nothing is half open and no cookie is due no hash need be computed to refuse.
+        if known == 0 && !gate {
+            return self.unasked(listener);
         }
         let found = self.found(&ack.flow);
         match self.live(&found, &ack.flow, listener, at.now) {
             Some(place) => self.confirm(place, &found, ack, listener, at),
-            None => self.unknown(&found, ack, listener, at),
+            None if gate => self.by_cookie(&found, ack, listener, at),
+            None => self.unasked(listener),
         }
     }
 
@@ -637,7 +655,7 @@ impl HalfOpen for SynCache {
         // A stranger's flow is in no row, and in the filter by chance at most: then it costs a hash
         // more, and no write.
         entry.is_some_and(|entry| ack.ack == entry.iss() + 1)
-            || self.budget.is_expected(found.hash) && self.would_open(&found, ack)
+            || self.budget.is_expected(found.hash) && self.would_open(ack)
     }
 
     fn work(&mut self, at: Moment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {

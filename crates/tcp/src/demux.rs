@@ -48,16 +48,7 @@ impl Demux {
 
     #[inline]
     fn hash(&self, flow: &FlowKey) -> u32 {
-        let mut bytes = [0; 40];
-        let (remote, rest) = bytes.split_at_mut(16);
-        remote.copy_from_slice(&flow.remote.addr.octets());
-        let (local, rest) = rest.split_at_mut(16);
-        local.copy_from_slice(&flow.local.addr.octets());
-        let words = u64::from(flow.remote.port) << 32
-            | u64::from(flow.local.port) << 16
-            | u64::from(flow.zone.0);
-        rest.copy_from_slice(&words.to_ne_bytes());
-        self.key.bytes(&bytes) as u32
+        self.key.flow(flow) as u32
     }
 
     #[inline]

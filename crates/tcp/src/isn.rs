@@ -24,7 +24,7 @@ impl IsnSecret {
     /// The first sequence number of a connection that is opened now: one hash.
     #[must_use]
     pub fn isn(&self, flow: &FlowKey, now: Instant) -> Seq {
-        Seq((now.as_nanos() / STEP_NANOS) as u32) + flow_hash(&self.0, flow) as u32
+        Seq((now.as_nanos() / STEP_NANOS) as u32) + self.0.flow(flow) as u32
     }
 
     /// The same, where an older connection of these ends may have segments left up to `beyond`
@@ -36,17 +36,6 @@ impl IsnSecret {
         let isn = self.isn(flow, now);
         if (beyond + LEAP).is_before(isn) { isn } else { beyond + LEAP }
     }
-}
-
-/// The keyed hash of a flow's ends.
-#[must_use]
-pub fn flow_hash(key: &HashKey, flow: &FlowKey) -> u64 {
-    let mut bytes = [0; 40];
-    let ends = flow.local.addr.octets().into_iter().chain(flow.remote.addr.octets());
-    let ports = flow.local.port.to_be_bytes().into_iter().chain(flow.remote.port.to_be_bytes());
-    let zone = flow.zone.0.to_be_bytes();
-    bytes.iter_mut().zip(ends.chain(ports).chain(zone)).for_each(|(to, byte)| *to = byte);
-    key.bytes(&bytes)
 }
 
 #[cfg(test)]

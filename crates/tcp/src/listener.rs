@@ -39,10 +39,24 @@ struct Listener {
     next: u16,
 }
 
+impl Listener {
+    /// Whether a segment of that flow is within what it listens at.
+    #[inline]
+    fn hears(&self, flow: &FlowKey, iface: IfIndex) -> bool {
+        let zone = self.zone == IfIndex::default() || self.zone == iface;
+        zone && match self.any {
+            Any::Both => true,
+            Any::Family => flow.local.ipv4_bits().is_some(),
+            Any::Address => self.local.addr == flow.local.addr,
+        }
+    }
+}
+
 /// How much of the address space a listener hears.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Any {
     Both,
+    /// Of IPv4: who listens at IPv6's unspecified address hears both.
     Family,
     Address,
 }
@@ -165,25 +179,29 @@ impl Listeners {
 
     /// Whose segment it is.
     pub(crate) fn lookup(&self, flow: &FlowKey, iface: IfIndex) -> Option<u32> {
-        let is_v4 = flow.local.ip().is_ipv4();
-        let hears = |listener: &Listener| {
-            let zone = listener.zone == IfIndex::default() || listener.zone == iface;
-            zone && match listener.any {
-                Any::Both => true,
-                Any::Family => is_v4 == listener.local.ip().is_ipv4(),
-                Any::Address => listener.local.addr == flow.local.addr,
+        let best = self.best_on(flow.local.port, flow, iface);
+        best.or_else(|| self.best_on(EVERY_PORT, flow, iface))
+    }
+
+    /// The same among those of one port.
+    fn best_on(&self, port: u16, flow: &FlowKey, iface: IfIndex) -> Option<u32> {
+        let (mut best, mut first, mut count) = (Any::Both, NONE, 0);
+        for (index, listener) in self.on_port(port) {
+            if !listener.hears(flow, iface) || count > 0 && listener.any < best {
+                continue;
             }
-        };
-        let on = |port| self.on_port(port).filter(|(_, listener)| hears(listener));
-        let best_on = |port| Some((port, on(port).map(|(_, listener)| listener.any).max()?));
-        let (port, best) = best_on(flow.local.port).or_else(|| best_on(EVERY_PORT))?;
-        let equal = || on(port).filter(|(_, listener)| listener.any == best);
-        // As long as nobody comes or goes, a handshake's segments all lead to one of them.
-        let nth = match equal().count() {
-            1 => 0,
-            count => self.hash(flow) as usize % count,
-        };
-        equal().nth(nth).map(|(index, _)| u32::from(index))
+            if count == 0 || listener.any > best {
+                (best, first, count) = (listener.any, index, 0);
+            }
+            count += 1;
+        }
+        if count > 1 {
+            // As long as nobody comes or goes, a handshake's segments all lead to one of them.
+            let nth = self.hash(flow) as usize % count;
+            let equal = |it: &(u16, &Listener)| it.1.any == best && it.1.hears(flow, iface);
+            first = self.on_port(port).filter(equal).nth(nth)?.0;
+        }
+        (count > 0).then_some(u32::from(first))
     }
 
     fn hash(&self, flow: &FlowKey) -> u64 {

@@ -37,19 +37,25 @@ impl Segment {
     /// An option's length is a lie.
     #[inline]
     pub fn of(header: &TcpHeader<'_>, len: u32) -> Result<Self, TcpOptionError> {
-        let options = match header.options_bytes() {
-            [] => TcpOptionSet::NONE,
-            _ => TcpOptionSet::read(header.options())?,
-        };
-        Ok(Self {
+        let mut segment = Self::without_options(header, len);
+        segment.options.add(header.options())?;
+        Ok(segment)
+    }
+
+    /// The same without its options, which are then added where the segment lies: not to move it
+    /// is what half a look-up costs.
+    #[inline]
+    #[must_use]
+    pub fn without_options(header: &TcpHeader<'_>, len: u32) -> Self {
+        Self {
             seq: Seq(header.seq()),
             ack: Seq(header.ack()),
             flags: header.flags(),
             window: header.window(),
             len,
-            options,
+            options: TcpOptionSet::NONE,
             congestion: false,
-        })
+        }
     }
 
     /// Whether all of these bits are set.

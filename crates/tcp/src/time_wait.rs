@@ -18,7 +18,6 @@ use core::time::Duration;
 use floodwall_base::{FlowKey, HashKey, IndexLists, Instant, Seq};
 
 use crate::challenge::ChallengeLimit;
-use crate::isn::flow_hash;
 use crate::timestamps::{Recent, TimestampClock};
 
 /// The list of all records, oldest first.
@@ -234,7 +233,7 @@ impl TimeWaits {
     }
 
     fn bucket_of(&self, flow: &FlowKey) -> usize {
-        flow_hash(&self.key, flow) as usize & (self.buckets.len() - 1)
+        self.key.flow(flow) as usize & (self.buckets.len() - 1)
     }
 
     fn entry(&self, index: u32) -> Option<&Entry> {

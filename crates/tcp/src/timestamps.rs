@@ -10,8 +10,6 @@ use core::time::Duration;
 
 use floodwall_base::{FlowKey, HashKey, Instant, Seq};
 
-use crate::isn::flow_hash;
-
 /// One tick of our clock (RFC 7323 section 5.4: 1 ms to 1 s).
 pub const TICK: Duration = Duration::from_millis(1);
 const TICK_NANOS: u64 = 1_000_000;
@@ -28,7 +26,7 @@ impl TimestampClock {
     /// The clock of a flow. One hash.
     #[must_use]
     pub fn of(key: &HashKey, flow: &FlowKey) -> Self {
-        Self { offset: flow_hash(key, flow) as u32 }
+        Self { offset: key.flow(flow) as u32 }
     }
 
     /// The clock that showed `value` at `now`: for a connection whose handshake a cookie kept.

@@ -193,20 +193,29 @@ impl TcpOptionSet {
     /// options is the caller's decision.
     pub fn read(options: TcpOptions<'_>) -> Result<Self, TcpOptionError> {
         let mut set = Self::NONE;
+        set.add(options)?;
+        Ok(set)
+    }
+
+    /// Adds the options of a header to those that are there, the later of two counting.
+    ///
+    /// # Errors
+    /// The first option that cannot be read; those before it are added.
+    pub fn add(&mut self, options: TcpOptions<'_>) -> Result<(), TcpOptionError> {
         for option in options {
             match option? {
-                TcpOption::Mss(mss) => set.mss = Some(mss),
-                TcpOption::WindowScale(shift) => set.window_scale = Some(shift),
-                TcpOption::SackPermitted => set.sack_permitted = true,
+                TcpOption::Mss(mss) => self.mss = Some(mss),
+                TcpOption::WindowScale(shift) => self.window_scale = Some(shift),
+                TcpOption::SackPermitted => self.sack_permitted = true,
                 TcpOption::Sack(blocks) => {
-                    set.sack = [None; SACK_BLOCKS_MAX];
-                    set.sack.iter_mut().zip(blocks.iter()).for_each(|(to, b)| *to = Some(b));
+                    self.sack = [None; SACK_BLOCKS_MAX];
+                    self.sack.iter_mut().zip(blocks.iter()).for_each(|(to, b)| *to = Some(b));
                 }
-                TcpOption::Timestamps(timestamps) => set.timestamps = Some(timestamps),
+                TcpOption::Timestamps(timestamps) => self.timestamps = Some(timestamps),
                 TcpOption::Nop | TcpOption::Unknown { .. } => {}
             }
         }
-        Ok(set)
+        Ok(())
     }
 
     /// The bytes these options take in a header, padding included: a multiple of four, at most

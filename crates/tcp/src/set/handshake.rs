@@ -20,36 +20,43 @@ use crate::tcp::{Lend, Tcp, Transmit};
 use crate::time_wait::{Arrived, TimeWait, Verdict as Waited};
 use crate::timestamps::TimestampClock;
 
+/// What is owed to an ACK that proves no handshake: a word, so that the verdict is written once.
+enum Unproven {
+    Reset,
+    Silence,
+}
+
 impl<H: HalfOpen> Tcp<H> {
     pub(super) fn unclaimed(
         &mut self,
         lend: &mut Lend<'_>,
-        flow: FlowKey,
+        flow: &FlowKey,
         (iface, mtu): (IfIndex, u32),
-        segment: Segment,
-        payload: PacketBuf,
+        segment: &Segment,
+        packet: (PacketBuf, usize),
     ) -> Verdict {
         if !self.time_waits.is_empty()
-            && let Some(verdict) = self.in_time_wait(lend, &flow, &segment)
+            && let Some(verdict) = self.in_time_wait(lend, flow, segment)
         {
             return verdict;
         }
-        let Some(listener) = self.listeners.lookup(&flow, iface) else {
-            return refused(flow, &segment);
+        let Some(listener) = self.listeners.lookup(flow, iface) else {
+            return refused(flow, segment);
         };
         match SegmentKind::of(segment.flags.0) {
-            SegmentKind::Syn => self.on_syn(lend, listener, flow, &segment),
-            SegmentKind::Ack => match self.on_proof(lend, listener, flow, mtu, &segment) {
-                Ok(()) => self.segment(lend, flow, (iface, mtu), segment, payload),
-                Err(verdict) => verdict,
+            SegmentKind::Syn => self.on_syn(lend, listener, flow, segment),
+            SegmentKind::Ack => match self.on_proof(lend, listener, flow, mtu, segment) {
+                Ok(()) => self.segment(lend, flow, (iface, mtu), segment, packet),
+                Err(Unproven::Reset) => refused(flow, segment),
+                Err(Unproven::Silence) => Verdict::Dropped(DropReason::TcpHandshakeRefused),
             },
             SegmentKind::Reset => {
                 // A challenge would have to be rationed over strangers, who could count by it
                 // (CVE-2016-5696); what is not exact is forgotten instead.
-                let _ = self.half_open.reset(&flow, segment.seq, lend.moment());
+                let _ = self.half_open.reset(flow, segment.seq, lend.moment());
                 Verdict::Dropped(DropReason::TcpNoConnection)
             }
-            SegmentKind::SynAck => refused(flow, &segment),
+            SegmentKind::SynAck => refused(flow, segment),
             SegmentKind::Odd => Verdict::Dropped(DropReason::TcpNoConnection),
         }
     }
@@ -58,13 +65,13 @@ impl<H: HalfOpen> Tcp<H> {
         &mut self,
         lend: &mut Lend<'_>,
         listener: u32,
-        flow: FlowKey,
+        flow: &FlowKey,
         segment: &Segment,
     ) -> Verdict {
         let Some(half) = self.listeners.half(listener) else { return refused(flow, segment) };
         let options = &segment.options;
         let syn = Syn {
-            flow,
+            flow: *flow,
             seq: segment.seq,
             window: segment.window,
             options: Options {
@@ -93,18 +100,16 @@ impl<H: HalfOpen> Tcp<H> {
         &mut self,
         lend: &mut Lend<'_>,
         listener: u32,
-        flow: FlowKey,
+        flow: &FlowKey,
         mtu: u32,
         segment: &Segment,
-    ) -> Result<(), Verdict> {
-        let Some(half) = self.listeners.half(listener) else {
-            return Err(refused(flow, segment));
-        };
+    ) -> Result<(), Unproven> {
+        let half = self.listeners.half(listener).ok_or(Unproven::Reset)?;
         if !self.has_place() {
-            return Err(Verdict::Dropped(DropReason::TcpHandshakeRefused));
+            return Err(Unproven::Silence);
         }
         let ack = Ack {
-            flow,
+            flow: *flow,
             seq: segment.seq,
             ack: segment.ack,
             timestamp: segment.options.timestamps.map(|t| (t.value, t.echo)),
@@ -115,8 +120,8 @@ impl<H: HalfOpen> Tcp<H> {
                 self.establish(lend, listener, mtu, &proven, echo);
                 Ok(())
             }
-            Acked::Refused(refusal) if refusal.wants_reset() => Err(refused(flow, segment)),
-            Acked::Refused(_) => Err(Verdict::Dropped(DropReason::TcpHandshakeRefused)),
+            Acked::Refused(refusal) if refusal.wants_reset() => Err(Unproven::Reset),
+            Acked::Refused(_) => Err(Unproven::Silence),
         }
     }
 
@@ -212,9 +217,9 @@ impl<H: HalfOpen> Tcp<H> {
     }
 }
 
-fn refused(flow: FlowKey, segment: &Segment) -> Verdict {
+fn refused(flow: &FlowKey, segment: &Segment) -> Verdict {
     let reason = DropReason::TcpNoConnection;
-    match Reset::answer(flow, segment) {
+    match Reset::answer(*flow, segment) {
         Some(reset) => Verdict::Refused(reset, reason),
         None => Verdict::Dropped(reason),
     }

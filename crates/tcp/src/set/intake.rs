@@ -6,12 +6,13 @@
 use core::net::IpAddr;
 
 use floodwall_base::{Counter, DropReason, Endpoint, FlowKey, IfIndex};
+use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
 use floodwall_syncache::HalfOpen;
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpHeader, header_len};
 
 use crate::input::Outcome;
-use crate::output::{PROTOCOL, pseudo_header, reset_packet};
+use crate::output::{PROTOCOL, reset_packet};
 use crate::segment::{Reset, Segment};
 use crate::tcp::{Lend, Tcp, Transmit};
 
@@ -60,65 +61,51 @@ impl<H: HalfOpen> Tcp<H> {
         access: &mut AccessCounters,
     ) -> Verdict {
         lend.counters.count(Counter::TcpInSegs);
-        match self.take(lend, input, packet, access) {
-            Ok(verdict) => verdict,
-            Err(reason) => {
-                lend.counters.count(Counter::TcpInErrs);
-                if reason == DropReason::TcpChecksum {
-                    lend.counters.count(Counter::TcpInCsumErrors);
-                }
-                Verdict::Dropped(reason)
-            }
-        }
-    }
-
-    /// The errors are those of malformed segments.
-    fn take(
-        &mut self,
-        lend: &mut Lend<'_>,
-        input: &Input,
-        mut packet: PacketBuf,
-        access: &mut AccessCounters,
-    ) -> Result<Verdict, DropReason> {
         let mut scratch = [0; HEADER_LEN_MAX];
-        let header = read_header(input, &packet, &mut scratch, access)?;
+        let Ok(header) = read_header(input, &packet, &mut scratch, access) else {
+            return broken(lend, DropReason::TcpMalformed);
+        };
         // To a group, or to nobody who could answer (row 7 of the bar).
         let nobody = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
         if input.group || nobody || header.src_port() == 0 || header.dst_port() == 0 {
-            return Ok(Verdict::Dropped(DropReason::TcpMalformed));
+            return Verdict::Dropped(DropReason::TcpMalformed);
         }
         let flow = flow_of(input, header.src_port(), header.dst_port());
         if flow.local == flow.remote {
-            return Ok(Verdict::Dropped(DropReason::TcpMalformed));
+            return Verdict::Dropped(DropReason::TcpMalformed);
         }
-        if !verifies(input, &flow, &packet) {
-            return Err(DropReason::TcpChecksum);
+        if !verifies(input, &packet) {
+            lend.counters.count(Counter::TcpInCsumErrors);
+            return broken(lend, DropReason::TcpChecksum);
         }
         let from = input.l4 + header.header_len();
         let len = input.len - header.header_len();
-        let mut segment = Segment::of(&header, len as u32).map_err(|_| DropReason::TcpMalformed)?;
+        let mut segment = Segment::without_options(&header, len as u32);
         segment.congestion = input.congestion;
-        packet.trim_front(from);
-        packet.truncate(len);
-        Ok(self.segment(lend, flow, (input.iface, input.mtu), segment, packet))
+        if segment.options.add(header.options()).is_err() {
+            return broken(lend, DropReason::TcpMalformed);
+        }
+        self.segment(lend, &flow, (input.iface, input.mtu), &segment, (packet, from))
     }
 
-    /// To whom it belongs.
+    /// To whom it belongs. Its text begins at a byte of the packet.
     pub(super) fn segment(
         &mut self,
         lend: &mut Lend<'_>,
-        flow: FlowKey,
+        flow: &FlowKey,
         link: (IfIndex, u32),
-        segment: Segment,
-        payload: PacketBuf,
+        segment: &Segment,
+        (mut packet, text): (PacketBuf, usize),
     ) -> Verdict {
-        let Some(index) = self.find(&flow) else {
-            return self.unclaimed(lend, flow, link, segment, payload);
+        let Some(index) = self.find(flow) else {
+            return self.unclaimed(lend, flow, link, segment, (packet, text));
         };
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             return Verdict::Dropped(DropReason::TcpNoConnection);
         };
-        let outcome = connection.input(&mut cx, segment, payload);
+        packet.trim_front(text);
+        packet.truncate(segment.len as usize);
+        let outcome = connection.input(&mut cx, *segment, packet);
         self.settle(index, lend.now);
         match outcome {
             Outcome::Taken => Verdict::Taken,
@@ -137,6 +124,13 @@ impl<H: HalfOpen> Tcp<H> {
     }
 }
 
+/// A segment that lies about itself.
+#[cold]
+fn broken(lend: &mut Lend<'_>, reason: DropReason) -> Verdict {
+    lend.counters.count(Counter::TcpInErrs);
+    Verdict::Dropped(reason)
+}
+
 /// The header, if its lengths are possible.
 fn read_header<'a>(
     input: &Input,
@@ -144,6 +138,12 @@ fn read_header<'a>(
     scratch: &'a mut [u8; HEADER_LEN_MAX],
     access: &mut AccessCounters,
 ) -> Result<TcpHeader<'a>, DropReason> {
+    // Nearly always it lies in one piece, with all that follows.
+    let whole = packet.first().get(input.l4..input.l4.saturating_add(input.len));
+    if let Some(bytes) = whole {
+        access.borrow();
+        return TcpHeader::parse(bytes, input.len).map_err(|_| DropReason::TcpMalformed);
+    }
     let available = input.len.min(packet.len().saturating_sub(input.l4));
     if available < input.len {
         return Err(DropReason::TcpMalformed);
@@ -157,12 +157,14 @@ fn read_header<'a>(
 }
 
 /// The flow as we see it. The interface counts for link-local ends only.
+#[inline]
 pub(crate) fn flow_of(input: &Input, src_port: u16, dst_port: u16) -> FlowKey {
     let zone = zone_of((input.src_addr, input.dst_addr), input.iface);
     FlowKey { zone, ..flow_between((input.src_addr, src_port), (input.dst_addr, dst_port)) }
 }
 
 /// The flow from a sender to us, its link apart.
+#[inline]
 pub(super) fn flow_between(from: (IpAddr, u16), to: (IpAddr, u16)) -> FlowKey {
     FlowKey {
         local: Endpoint::new(to.0, to.1),
@@ -173,6 +175,7 @@ pub(super) fn flow_between(from: (IpAddr, u16), to: (IpAddr, u16)) -> FlowKey {
 }
 
 /// The link of a flow between such addresses, where it counts.
+#[inline]
 pub(super) fn zone_of(ends: (IpAddr, IpAddr), iface: IfIndex) -> IfIndex {
     let link_local = |addr: IpAddr| match addr {
         IpAddr::V4(addr) => addr.is_link_local(),
@@ -182,10 +185,19 @@ pub(super) fn zone_of(ends: (IpAddr, IpAddr), iface: IfIndex) -> IfIndex {
 }
 
 /// Whether the checksum is right, where nobody has verified it before.
-fn verifies(input: &Input, flow: &FlowKey, packet: &PacketBuf) -> bool {
+fn verifies(input: &Input, packet: &PacketBuf) -> bool {
     if packet.checksum_state() != ChecksumState::Unverified {
         return true;
     }
-    pseudo_header(flow, input.len as u32)
-        .is_some_and(|pseudo| pseudo.add(packet.sum(input.l4, input.len)).verifies())
+    let pseudo = match (input.src_addr, input.dst_addr) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let Ok(len) = u16::try_from(input.len) else { return false };
+            pseudo_header_v4(from, to, PROTOCOL, len)
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            pseudo_header_v6(from, to, PROTOCOL, input.len as u32)
+        }
+        _ => return false,
+    };
+    pseudo.add(packet.sum(input.l4, input.len)).verifies()
 }
