@@ -4,6 +4,7 @@
 
 mod namespace;
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use floodwall_device::{
@@ -15,6 +16,9 @@ use namespace::{available, drop_capabilities, inside, ip, skip, wait};
 
 /// A veth pair that is up: `ours` and `theirs`.
 fn veth() -> bool {
+    // The kernel gives numbers of namespaces again: what bears this one's is of one that is gone,
+    // where a process was killed.
+    note_paths().iter().for_each(|path| std::fs::remove_file(path).unwrap());
     let made = ip("link add ours type veth peer name theirs")
         && ip("link set ours up")
         && ip("link set theirs up");
@@ -39,11 +43,16 @@ fn take(half: KernelHalf) -> Option<Placement> {
 
 /// Notes of interfaces in this thread's namespace.
 fn notes() -> usize {
+    note_paths().len()
+}
+
+fn note_paths() -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let space = std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
-    let Ok(entries) = std::fs::read_dir("/run/floodwall") else { return 0 };
+    let Ok(entries) = std::fs::read_dir("/run/floodwall") else { return Vec::new() };
     let is_ours = |name: String| name.starts_with(&format!("placement-{space}-"));
-    entries.flatten().filter(|entry| is_ours(entry.file_name().into_string().unwrap())).count()
+    let ours = entries.flatten().filter(|entry| is_ours(entry.file_name().into_string().unwrap()));
+    ours.map(|entry| entry.path()).collect()
 }
 
 /// What a thread of the kernel is set to: nice value and cores.
