@@ -49,9 +49,7 @@ fn stays_awake(handle: &dyn Waited, mut meanwhile: impl FnMut()) -> bool {
 #[test]
 fn a_datagram_that_another_reader_left_is_not_slept_over() {
     let (_shards, shared) = shared();
-    let ends = Ends { local: ([127, 0, 0, 1], 7).into(), peer: None };
-    let id = SlotId { index: 0, generation: 1 };
-    let handle = UdpHandle::new(Arc::clone(&shared), id, ends, SocketSettings::new(Family::V4));
+    let handle = udp(&shared);
     let awake = stays_awake(&handle, || {
         let slot = handle.slot().unwrap();
         slot.rx.push(<_>::default(), two_packets(&shared), Bits::NONE);
@@ -59,6 +57,13 @@ fn a_datagram_that_another_reader_left_is_not_slept_over() {
     });
     assert!(awake, "one is left");
     assert!(reads_one_more(&handle), "and is read");
+}
+
+/// The socket of the first slot.
+fn udp(shared: &Arc<Shared>) -> UdpHandle {
+    let ends = Ends { local: ([127, 0, 0, 1], 7).into(), peer: None };
+    let id = SlotId { index: 0, generation: 1 };
+    UdpHandle::new(Arc::clone(shared), id, ends, SocketSettings::new(Family::V4))
 }
 
 /// One more is there, and then none.
@@ -70,9 +75,7 @@ fn reads_one_more(handle: &UdpHandle) -> bool {
 #[test]
 fn an_error_whose_flag_another_reader_saw_is_not_slept_over() {
     let (_shards, shared) = shared();
-    let ends = Ends { local: ([127, 0, 0, 1], 7).into(), peer: None };
-    let id = SlotId { index: 0, generation: 1 };
-    let handle = UdpHandle::new(Arc::clone(&shared), id, ends, SocketSettings::new(Family::V4));
+    let handle = udp(&shared);
     let awake = stays_awake(&handle, || {
         let slot = handle.slot().unwrap();
         slot.error.store(111, Ordering::Release);
