@@ -11,6 +11,9 @@ pub const BURST_MAX: usize = 64;
 /// Packets on their way from one worker to one other: eight bursts, which the other takes in eight
 /// of its turns.
 pub const HANDOFF_RING: usize = 512;
+/// Of these, packets to be sent to neighbours that only the control shard may look for: whoever
+/// makes workers answer addresses that nobody has leaves half of the ring to what has arrived.
+pub const HANDOFF_OUTGOING_MAX: usize = HANDOFF_RING / 2;
 /// Packets that an engine may hand over in one call: a burst, of which each makes four.
 pub const HANDOFF_MAX: usize = 4 * BURST_MAX;
 /// Chunks that one packet may have: 64 KiB in 1,792-byte pieces are 37; headers and splits on top.

@@ -13,12 +13,14 @@
 //! # Under flood
 //! Anyone whose packets arrive at another worker than their owner's fills the rings. Bound:
 //! [`HANDOFF_RING`] packets a pair; work per packet: two moves. When full the newcomer goes, by the
-//! name of what it was for: frames, and the engine's own, apart. Honest traffic that arrives where
+//! name of what it was for: frames, and the engine's own, apart. Packets to be sent have
+//! [`HANDOFF_OUTGOING_MAX`] of it at most: a flood that makes every worker answer neighbours that
+//! do not exist leaves the control shard what has arrived for it. Honest traffic that arrives where
 //! it belongs loses nothing; what has to cross to a worker that is overloaded loses as the flood
 //! does.
 
 use floodwall_base::WorkerId;
-use floodwall_base::limits::{BURST_MAX, HANDOFF_MAX, HANDOFF_RING};
+use floodwall_base::limits::{BURST_MAX, HANDOFF_MAX, HANDOFF_OUTGOING_MAX, HANDOFF_RING};
 use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf, PacketList};
 use floodwall_sync::CachePadded;
 use floodwall_sync::spsc::{self, Consumer, Producer};
@@ -192,17 +194,18 @@ impl Exchange {
             if neighbour.outbox.is_empty() {
                 continue;
             }
-            let departures = |outbox: &[Parcel]| {
-                outbox.iter().filter(|parcel| parcel.errand == Errand::Departure).count()
-            };
-            let fit = neighbour.to.room().min(neighbour.outbox.len());
-            let (mail, late) = neighbour.outbox.split_at(fit);
-            facts.add(Fact::HandedOver, fit as u64);
-            facts.add(Fact::HandedDepartures, departures(mail) as u64);
-            late.iter().for_each(|parcel| facts.add(lost(parcel.errand), 1));
-            let mut mail = neighbour.outbox.drain(..);
-            neighbour.to.push_batch(mail.by_ref().take(fit));
-            drop(mail);
+            let mut room = neighbour.to.room();
+            let mut departures = 0;
+            neighbour.outbox.retain(|Parcel { errand, .. }| {
+                let fits = room > kept_free(*errand);
+                room -= usize::from(fits);
+                departures += u64::from(fits && *errand == Errand::Departure);
+                facts.add(lost(*errand), u64::from(!fits));
+                fits
+            });
+            facts.add(Fact::HandedOver, neighbour.outbox.len() as u64);
+            facts.add(Fact::HandedDepartures, departures);
+            neighbour.to.push_batch(neighbour.outbox.drain(..));
             neighbour.bell.nudge();
         }
     }
@@ -222,6 +225,14 @@ impl Exchange {
         self.take_offered(facts);
         self.offered = HandoffList::new(HANDOFF_MAX);
         self.handed = HandoffList::new(BURST_MAX);
+    }
+}
+
+/// How much of a ring such a packet leaves to others.
+const fn kept_free(errand: Errand) -> usize {
+    match errand {
+        Errand::Engine(HandoffKind::Outgoing) => HANDOFF_RING - HANDOFF_OUTGOING_MAX,
+        _ => 0,
     }
 }
 
@@ -303,6 +314,34 @@ mod tests {
         assert!(facts.are_conserved() && all[1].waiting() == 1, "{facts:?}");
         drop(all);
         assert_eq!(pool.available(), Pool::new(&PoolConfig::default()).unwrap().available());
+    }
+
+    #[test]
+    fn what_is_to_be_sent_leaves_half_of_a_ring_to_what_has_arrived() {
+        let (pool, _, mut all) = three();
+        let mut facts = Facts::default();
+        let packet = || pool.packet_from(&[1]).unwrap();
+        // In one turn or in many.
+        for _ in 0..2 {
+            for _ in 0..HANDOFF_RING / HANDOFF_MAX {
+                for _ in 0..HANDOFF_MAX {
+                    let kind = HandoffKind::Outgoing;
+                    let handoff = Handoff { to: WorkerId::CONTROL, kind, packet: packet() };
+                    all[2].offered.push(handoff).unwrap();
+                }
+                all[2].take_offered(&mut facts);
+            }
+            all[2].give_out(&mut facts);
+        }
+        assert_eq!(facts.of(Fact::HandedOver), HANDOFF_OUTGOING_MAX as u64);
+        let refused = 2 * HANDOFF_RING - HANDOFF_OUTGOING_MAX;
+        assert_eq!(facts.of(Fact::DropsHandoffOutgoing), refused as u64);
+        let kind = HandoffKind::Reassembled;
+        all[2].offered.push(Handoff { to: WorkerId::CONTROL, kind, packet: packet() }).unwrap();
+        all[2].take_offered(&mut facts);
+        all[2].frame(WorkerId::CONTROL, packet(), &mut facts);
+        all[2].give_out(&mut facts);
+        assert_eq!(facts.of(Fact::HandedOver), HANDOFF_OUTGOING_MAX as u64 + 2);
     }
 
     #[test]

@@ -10,9 +10,10 @@
 //! # Under flood
 //! Reachable by anyone whose packets are handed over. Bound: [`HANDOFFS`] packets of one turn,
 //! [`HANDOFF_RING`] in one inbox, of which a turn takes a burst. When full the newcomer dies and is
-//! counted ([`crate::NodeStats::handoff_lost`]).
+//! counted ([`crate::NodeStats::handoff_lost`]); a packet to be sent also when more than
+//! [`HANDOFF_OUTGOING_MAX`] wait.
 
-use floodwall_base::limits::{BURST_MAX, HANDOFF_RING};
+use floodwall_base::limits::{BURST_MAX, HANDOFF_OUTGOING_MAX, HANDOFF_RING};
 use floodwall_base::{IfIndex, Instant, Steering, WorkerId};
 use floodwall_packet::{Burst, Handoff, HandoffKind, HandoffList, Peers};
 use floodwall_sync::qsbr::{Domain, Moment, Reader};
@@ -136,6 +137,8 @@ impl Membership {
 
     /// Takes a packet from another worker; false where there was no room.
     pub(crate) fn take(&mut self, handoff: Handoff) -> bool {
-        self.inbox.push(handoff).is_ok()
+        let outgoing = handoff.kind == HandoffKind::Outgoing;
+        let most = if outgoing { HANDOFF_OUTGOING_MAX } else { HANDOFF_RING };
+        self.inbox.len() < most && self.inbox.push(handoff).is_ok()
     }
 }
