@@ -112,6 +112,14 @@ fn flows_chosen_with_full_knowledge_but_for_the_key_fill_rows_as_random_ones_do(
     for guess in 0..3 {
         let (mut it, listener) = with_listener(settings, never);
         aimed.push(survivors(&mut it, listener, chosen(HashKey::new(guess, guess)).take(3000)));
+        // Had it guessed the key, these would be the row's own, and lost.
+        let (mut it, listener) = with_listener(settings, never);
+        let mut row = chosen(HashKey::new(guess, guess));
+        let victims: Vec<_> = row.by_ref().take(20).collect();
+        for client in victims.iter().copied().chain(row.take(3000)) {
+            let _ = it.syn(listener, &client.syn(), at_millis(MINUTE));
+        }
+        assert!(victims.iter().all(|victim| it.expects(&victim.flow)), "the key is {guess}");
     }
     let (mut it, listener) = with_listener(settings, never);
     let mut random = PublicRandom::new(5);
