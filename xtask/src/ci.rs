@@ -86,12 +86,14 @@ const STEPS: &[Step] = &[
     Step {
         name: "loom",
         what: "RUSTFLAGS=\"--cfg loom\" LOOM_MAX_PREEMPTIONS=2 cargo test --release --lib \
-               -p floodwall-sync -p floodwall-packet; --test reader_and_writer -p floodwall-fib",
+               -p floodwall-sync -p floodwall-packet; --test reader_and_writer -p floodwall-fib; \
+               --test parallel -p floodwall-syncache",
         run: Run::Apart(
             "loom",
             &[
                 &["test", "--release", "--lib", "-p", "floodwall-sync", "-p", "floodwall-packet"],
                 &["test", "--release", "--test", "reader_and_writer", "-p", "floodwall-fib"],
+                &["test", "--release", "--test", "parallel", "-p", "floodwall-syncache"],
             ],
             &[
                 ("RUSTFLAGS", "--cfg loom"),

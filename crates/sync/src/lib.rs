@@ -9,7 +9,8 @@
 //! | [`spsc`] | one thread hands values, in order and bounded, to one other thread |
 //! | [`take_all`] | any threads hand intrusive nodes to one, which takes all of them at once |
 //! | [`mailbox`], [`Credit`] | a connection's ends give each other chunks, and leave to send |
-//! | [`Doorbell`] | any threads tell one worker which slots want something |
+//! | [`Doorbell`], [`Call`] | any threads tell one worker which slots want something |
+//! | [`AcceptQueue`] | workers hand finished connections to the program that listens |
 //! | [`WakerCell`], [`WakeGroup`] | who waits leaves its waker; a worker hands a round's over |
 //! | [`Alarm`] | any threads wake one that sleeps, and leave one that is awake in peace |
 //! | [`snapshot`] | one thread shows its counters, whole, to any number of readers |
@@ -48,10 +49,12 @@
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+mod accept_queue;
 mod alarm;
 mod bit_instructions;
 mod broad;
 mod cache_padded;
+mod call;
 mod credit;
 mod doorbell;
 pub mod lock;
@@ -69,10 +72,12 @@ mod waker;
 mod weaken;
 mod zeroed;
 
+pub use accept_queue::{AcceptQueue, Stalled};
 pub use alarm::Alarm;
 pub use bit_instructions::BitInstructions;
 pub use broad::{Broad, allocate};
 pub use cache_padded::CachePadded;
+pub use call::Call;
 pub use credit::Credit;
 pub use doorbell::{Doorbell, Ring, Rung, Stopped};
 pub use mailbox::Mailbox;

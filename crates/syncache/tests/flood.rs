@@ -105,18 +105,21 @@ fn flows_chosen_with_full_knowledge_but_for_the_key_fill_rows_as_random_ones_do(
     // The attacker knows the code, and guesses keys: it sends what would all be in one row.
     let chosen = |key: HashKey| {
         let all = (0..2_000_000_u32).map(|n| Client::nth(1 << 24 | n, false));
-        all.filter(move |client| {
-            let (local, remote) = (client.flow.local, client.flow.remote);
-            let bits = |end: Endpoint| end.addr.to_bits() as u32;
-            let addrs = u64::from(bits(local)) << 32 | u64::from(bits(remote));
-            let ports = u64::from(local.port) << 48 | u64::from(remote.port) << 32;
-            key.words(&[addrs, ports]) % 512 == 7
-        })
+        // As the product does it.
+        all.filter(move |client| key.flow(&client.flow) % 512 == 7)
     };
     let mut aimed = Vec::new();
     for guess in 0..3 {
         let (mut it, listener) = with_listener(settings, never);
         aimed.push(survivors(&mut it, listener, chosen(HashKey::new(guess, guess)).take(3000)));
+        // Had it guessed the key, these would be the row's own, and lost.
+        let (mut it, listener) = with_listener(settings, never);
+        let mut row = chosen(HashKey::new(guess, guess));
+        let victims: Vec<_> = row.by_ref().take(20).collect();
+        for client in victims.iter().copied().chain(row.take(3000)) {
+            let _ = it.syn(listener, &client.syn(), at_millis(MINUTE));
+        }
+        assert!(victims.iter().all(|victim| it.expects(&victim.flow)), "the key is {guess}");
     }
     let (mut it, listener) = with_listener(settings, never);
     let mut random = PublicRandom::new(5);

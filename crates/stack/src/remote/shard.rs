@@ -468,10 +468,10 @@ impl RemoteShard {
         let mut some: Vec<_> =
             self.put_off.drain(..).map(|(request, until)| (request, Some(until))).collect();
         if core::mem::take(&mut self.asked) {
-            self.shared.asked.swap(false, Ordering::AcqRel);
             let most = limits::REMOTE_REQUESTS_ROUND;
             let before = some.len();
-            some.extend(requests.try_iter().take(most).map(|request| (request, None)));
+            let new = requests.try_iter().take(most).map(|request| (request, None));
+            self.shared.asked.answer(|| some.extend(new));
             self.asked = some.len() - before == most;
         }
         some

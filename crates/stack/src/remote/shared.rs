@@ -6,13 +6,13 @@
 
 use core::net::SocketAddr;
 use core::task::Waker;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 
 use floodwall_base::{WorkerId, limits};
 use floodwall_packet::{Lane, Pool, PoolConfig, PoolError, Region};
-use floodwall_sync::{CachePadded, Doorbell, Ring, WakerCell};
+use floodwall_sync::{CachePadded, Call, Doorbell, Ring, WakerCell};
 use floodwall_tcp::Settings;
 use floodwall_udp::{Drops, SocketSettings};
 
@@ -46,9 +46,8 @@ pub(super) struct Shared {
     /// True bytes of the lanes' frames, for each worker.
     pub(super) share: u64,
     requests: SyncSender<Request>,
-    /// The control shard has been told that requests wait.
-    pub(super) asked: AtomicBool,
-    pub(super) asked_link: AtomicU32,
+    /// To the control shard: requests wait.
+    pub(super) asked: Call,
     /// The connections'.
     pub(super) tcp: TcpShared,
 }
@@ -61,7 +60,7 @@ impl Shared {
         match self.slots.get(index as usize) {
             Some(slot) => Some(&slot.link),
             None => match (index as usize).checked_sub(self.slots.len())? {
-                0 => Some(&self.asked_link),
+                0 => Some(self.asked.link()),
                 number => self.tcp.link(number - 1),
             },
         }
@@ -107,7 +106,7 @@ impl Shared {
             request.refuse(Errno::AGAIN);
             return false;
         }
-        if !self.asked.swap(true, Ordering::AcqRel) {
+        if self.asked.make() {
             // A worker that has stopped drops what waits for it.
             let _ = self.ring(0, self.slots.len() as u32);
         }
@@ -225,8 +224,7 @@ impl Remote {
             lanes: lanes?.into_iter().map(CachePadded::new).collect(),
             share,
             requests,
-            asked: AtomicBool::new(false),
-            asked_link: AtomicU32::new(0),
+            asked: Call::new(),
             tcp,
         });
         let mut asked = Some(asked);

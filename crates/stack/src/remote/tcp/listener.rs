@@ -12,11 +12,11 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use floodwall_base::limits;
 use floodwall_sync::lock::Mutex;
-use floodwall_sync::{Doorbell, Ring, WakerCell};
+use floodwall_sync::{AcceptQueue, Ring, WakerCell};
 
 use super::stream::TcpHandle;
 use crate::remote::errno::Errno;
@@ -29,41 +29,18 @@ use crate::remote::wake::GroupId;
 /// What a listener's program and all workers share.
 pub(in crate::remote) struct Listening {
     /// Slots of finished connections, linked by `accept_link`.
-    pub(in crate::remote) finished: Doorbell,
-    /// How many those are, and those that the program has taken out and not accepted.
-    waiting: AtomicU32,
-    /// Workers that have more and found no room.
-    stalled: AtomicU64,
+    pub(in crate::remote) finished: AcceptQueue,
     pub(in crate::remote) waker: WakerCell,
     pub(in crate::remote) group: AtomicU8,
-    /// The program has let go of it.
-    pub(in crate::remote) gone: AtomicBool,
 }
 
 impl Listening {
     pub(in crate::remote) fn new() -> Self {
         Self {
-            finished: Doorbell::new(),
-            waiting: AtomicU32::new(0),
-            stalled: AtomicU64::new(0),
+            finished: AcceptQueue::new(limits::REMOTE_ACCEPT_MAX),
             waker: WakerCell::new(),
             group: AtomicU8::new(0),
-            gone: AtomicBool::new(false),
         }
-    }
-
-    pub(in crate::remote) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
-    }
-
-    /// Whether a worker may hand one more over; else the worker is called when it may.
-    pub(in crate::remote) fn has_room(&self, worker: usize) -> bool {
-        let full = || self.waiting.load(Ordering::SeqCst) >= limits::REMOTE_ACCEPT_MAX;
-        if !full() {
-            return true;
-        }
-        self.stalled.fetch_or(1 << (worker % 64), Ordering::SeqCst);
-        !full()
     }
 
     /// Hands a connection over; `None`: nobody will accept it. What is in it: who waits for one.
@@ -72,8 +49,7 @@ impl Listening {
         index: u32,
         link: &AtomicU32,
     ) -> Option<Option<Waker>> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        match self.finished.ring(index, link) {
+        match self.finished.hand_over(index, link) {
             Ok(Ring::Wake) => Some(self.waker.take()),
             Ok(Ring::Heard) => Some(None),
             Err(_) => None,
@@ -186,11 +162,10 @@ impl ListenHandle {
             let stopped = self.listening.finished.is_stopped();
             return stopped.then(|| Err(Errno::STOPPED.into_io()));
         };
-        self.listening.waiting.fetch_sub(1, Ordering::SeqCst);
-        let stalled = self.listening.stalled.swap(0, Ordering::SeqCst);
-        if stalled != 0 {
+        let stalled = self.listening.finished.accepted();
+        if !stalled.is_empty() {
             let all = 0..self.shared.tcp.desks.len();
-            let those = all.filter(|worker| stalled & 1 << (worker % 64) != 0);
+            let those = all.filter(|worker| stalled.has(*worker));
             those.for_each(|worker| self.shared.call_desk(worker));
         }
         Some(Ok(TcpHandle::new(Arc::clone(&self.shared), index)))
@@ -266,8 +241,7 @@ impl Waited for ListenHandle {
 
 impl Drop for ListenHandle {
     fn drop(&mut self) {
-        self.listening.gone.store(true, Ordering::Release);
-        self.listening.finished.stop();
+        self.listening.finished.close();
         // What is finished later is reset by its worker.
         while let Some(index) = self.take() {
             TcpHandle::new(Arc::clone(&self.shared), index).reset();

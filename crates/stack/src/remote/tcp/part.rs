@@ -44,6 +44,13 @@ pub(in crate::remote) struct Open {
     pub(in crate::remote) listen: Listen,
 }
 
+/// What programs have for a worker.
+pub(in crate::remote) struct Asked {
+    pub(in crate::remote) requests: Vec<TcpRequest>,
+    /// Listeners whose programs let go of them before they asked for any of that.
+    pub(in crate::remote) gone: Vec<ListenerId>,
+}
+
 /// See the file's head.
 pub(in crate::remote) struct TcpPart {
     worker: usize,
@@ -180,17 +187,17 @@ impl TcpPart {
         id
     }
 
-    /// Requests that wait, a few a round.
-    pub(in crate::remote) fn take_requests(&mut self, shared: &Shared) -> Vec<TcpRequest> {
-        if !core::mem::take(&mut self.asked) {
-            return Vec::new();
-        }
-        if let Some(desk) = shared.tcp.desks.get(self.worker) {
-            desk.asked.swap(false, Ordering::AcqRel);
-        }
-        let some: Vec<_> = self.requests.try_iter().take(limits::REMOTE_CONNECTS_ROUND).collect();
-        self.asked = some.len() == limits::REMOTE_CONNECTS_ROUND;
-        some
+    /// What programs have for this worker, where one has called: requests, a few a round, and then
+    /// the listeners that are gone, so that who lets go of a port and asks for it again has it.
+    pub(in crate::remote) fn take_asked(&mut self, shared: &Shared) -> Option<Asked> {
+        let call = &shared.tcp.desks.get(self.worker).filter(|_| self.asked)?.call;
+        Some(call.answer(|| {
+            let most = limits::REMOTE_CONNECTS_ROUND;
+            let requests: Vec<_> = self.requests.try_iter().take(most).collect();
+            self.asked = requests.len() == most;
+            self.seen = u64::MAX;
+            Asked { requests, gone: self.gone() }
+        }))
     }
 
     /// The stack that had the connections is no more: their programs are told that they were reset.
@@ -210,8 +217,8 @@ impl TcpPart {
     }
 
     /// Listeners whose programs have let go of them.
-    pub(in crate::remote) fn gone(&mut self) -> Vec<ListenerId> {
-        let is_gone = |open: &mut Open| open.listen.listening.is_gone();
+    fn gone(&mut self) -> Vec<ListenerId> {
+        let is_gone = |open: &mut Open| open.listen.listening.finished.is_gone();
         self.listeners.extract_if(.., is_gone).map(|open| open.id).collect()
     }
 

@@ -17,7 +17,7 @@ use floodwall_tcp::{ConnectionId, Keepalive, RecvError, Settings};
 use floodwall_wire::IpProtocol;
 
 use super::options::Options;
-use super::part::{Open, TcpLocal};
+use super::part::{Asked, Open, TcpLocal};
 use super::request::{Listen, TcpRequest};
 use super::slot::{ENDED, Facts, OPENED, TcpSlot};
 use super::stream::TcpHandle;
@@ -44,17 +44,15 @@ impl Stack {
                 self.serve_connection(cx, remote, index);
             }
         }
-        if remote.tcp.asked {
-            // First the listeners that are gone: who asks for their port again shall have it.
-            for id in remote.tcp.gone() {
+        let shared = Arc::clone(&remote.shared);
+        if let Some(Asked { requests, gone }) = remote.tcp.take_asked(&shared) {
+            for id in gone {
                 let _ = Sockets::new(self, cx.again()).tcp_unlisten(id);
             }
-            remote.tcp.seen = u64::MAX;
-        }
-        let shared = Arc::clone(&remote.shared);
-        for request in remote.tcp.take_requests(&shared) {
-            spent += 1;
-            self.decide_tcp(cx, remote, request);
+            for request in requests {
+                spent += 1;
+                self.decide_tcp(cx, remote, request);
+            }
         }
         while let Some((worker, listen)) = remote.tcp.deferred.pop_front() {
             if let Err(TcpRequest::Listen(listen)) =
@@ -198,7 +196,7 @@ impl Stack {
         for number in 0..remote.tcp.listeners.len() {
             while let Some(open) = remote.tcp.listeners.get(number)
                 && remote.tcp.has_slot()
-                && open.listen.listening.has_room(remote.worker)
+                && open.listen.listening.finished.has_room(remote.worker)
             {
                 let Listen { listening, settings, .. } = open.listen.clone();
                 let Ok(Some(id)) = Sockets::new(self, cx.again()).tcp_accept(open.id) else {

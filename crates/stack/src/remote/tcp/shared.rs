@@ -2,12 +2,12 @@
 
 use core::task::Waker;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use floodwall_base::limits;
-use floodwall_sync::CachePadded;
 use floodwall_sync::lock::{Mutex, PoisonError};
+use floodwall_sync::{CachePadded, Call};
 
 use super::listener::Listening;
 use super::request::TcpRequest;
@@ -18,9 +18,8 @@ use crate::remote::shared::Shared;
 /// Where requests of one worker wait.
 pub(in crate::remote) struct Desk {
     requests: SyncSender<TcpRequest>,
-    /// The worker has been told that something waits here, or that a listener has gone.
-    pub(in crate::remote) asked: AtomicBool,
-    pub(in crate::remote) link: AtomicU32,
+    /// To the worker: something waits here, or a listener has gone, or has room again.
+    pub(in crate::remote) call: Call,
 }
 
 /// See the file's head.
@@ -43,8 +42,7 @@ impl TcpShared {
         let desk = |receivers: &mut Vec<_>| {
             let (requests, receiver) = sync_channel(limits::REMOTE_CONNECTS_MAX);
             receivers.push(receiver);
-            let (asked, link) = (AtomicBool::new(false), AtomicU32::new(0));
-            CachePadded::new(Desk { requests, asked, link })
+            CachePadded::new(Desk { requests, call: Call::new() })
         };
         let all = workers * each;
         let shared = Self {
@@ -70,7 +68,7 @@ impl TcpShared {
     /// The link in a doorbell of what has this number among TCP's: the desks, then the slots.
     pub(in crate::remote) fn link(&self, number: usize) -> Option<&AtomicU32> {
         match self.desks.get(number) {
-            Some(desk) => Some(&desk.link),
+            Some(desk) => Some(desk.call.link()),
             None => self.slots.get(number - self.desks.len()).map(|slot| &slot.link),
         }
     }
@@ -118,7 +116,7 @@ impl Shared {
     /// Tells a worker that there is something at its desk.
     pub(in crate::remote) fn call_desk(&self, worker: usize) {
         let Some(desk) = self.tcp.desks.get(worker) else { return };
-        if !desk.asked.swap(true, Ordering::AcqRel) {
+        if desk.call.make() {
             // A worker that has stopped drops what waits for it.
             let _ = self.ring(worker, self.desk_bell(worker));
         }

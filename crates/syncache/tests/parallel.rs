@@ -1,0 +1,316 @@
+//! SYN, ACK, its copy, a reset and the listener's end from four threads, under loom.
+//!
+//! Run by the step `loom` of `cargo xtask ci`; without `cfg(loom)` this file is empty. Security bar
+//! row 8 (CVE-2026-43198, CVE-2024-50154). What is between the threads is the product's own, not a
+//! stand-in: the rings by which two workers hand a flow's segments to its owner (`sync::spsc`), the
+//! call by which a program tells the owner that it has let go of the listener, and the queue by
+//! which the owner gives it what was accepted (`sync::Call`, `sync::AcceptQueue`). The owner has
+//! the real cache with its real hashes; time and randomness are arguments. What `tcp` does around
+//! the cache is a dozen lines here ([`Owner::segment`], [`Owner::end`]): a flow that has a
+//! connection is that one's, a listener that ends takes along who waits.
+//!
+//! What was broken by hand, and noticed: an ACK that leaves its entry, a reset that leaves it, a
+//! listener whose number the next one has again, a place that is not given back (in the
+//! listener's count, in the prefix's), a segment that is not counted, a queue that is closed and
+//! takes more, a call that is answered after the look.
+#![cfg(loom)]
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a failing test may panic")]
+
+use floodwall_base::{Randomness, Units};
+use floodwall_sync::shim::Arc;
+use floodwall_sync::shim::atomic::AtomicU32;
+use floodwall_sync::spsc::{self, Consumer};
+use floodwall_sync::{AcceptQueue, Call, Doorbell};
+use floodwall_syncache::contract::{Client, at_millis, listening, proven, sent};
+use floodwall_syncache::{
+    AcceptSlot, Ack, Acked, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId,
+    Moment, Refusal, Reset, Secret, Syn, SynCache,
+};
+use loom::thread;
+
+/// Long after the start: a cookie is believed only where one was sent.
+const NOW: Moment = at_millis(600_000);
+/// When everything half open is over.
+const LATER: Moment = at_millis(630_000);
+
+/// What a worker hands over.
+#[derive(Clone, Copy, Debug)]
+enum Segment {
+    Syn(Syn),
+    Ack(Ack),
+    Reset(Client),
+}
+
+/// What the owner shares with the program that listens.
+struct Shared {
+    bell: Doorbell,
+    call: Call,
+    accepts: AcceptQueue,
+    link: AtomicU32,
+}
+
+impl Shared {
+    fn call(&self) {
+        if self.call.make() {
+            let _ = self.bell.ring(0, self.call.link());
+        }
+    }
+
+    /// As a listening handle is dropped; how many connections it found, which it resets.
+    fn let_go(&self) -> u32 {
+        self.accepts.close();
+        let found = self.accepts.take(|_| Some(&self.link)).count() as u32;
+        self.call();
+        found
+    }
+}
+
+/// What became of connections: each is one of these.
+#[derive(Default, Debug)]
+struct Children {
+    born: u32,
+    /// Ended by the peer's reset before the program had it.
+    by_peer: u32,
+    /// Ended with the listener.
+    by_end: u32,
+    /// Finished when nobody would accept it any more.
+    refused: u32,
+    handed_over: u32,
+}
+
+/// The worker that has the flow.
+struct Owner {
+    cache: SynCache,
+    listener: Option<ListenerId>,
+    /// Whether the flow has a connection, which is not the cache's any more.
+    connected: bool,
+    /// The place of the accept queue that it waits in.
+    waits: Option<AcceptSlot>,
+    children: Children,
+    /// Connections that the peer's reset ended: a cookie may be used again after.
+    resets: u32,
+    /// Segments: the connection's, nobody's, SYNs and ACKs of the cache, its resets.
+    fates: [u64; 4],
+}
+
+fn cache() -> SynCache {
+    let mut random = Randomness::from_number(11).secret;
+    let secret = Secret::random(&mut random);
+    let settings = CacheSettings { rows: 1, entries: 8, listeners: 1, ..CacheSettings::default() };
+    SynCache::new(settings, secret, &mut random, at_millis(0))
+}
+
+/// One place in the accept queue, and one for all of a prefix: a place that is lost is missed.
+fn settings(cookies: CookiePolicy) -> ListenSettings {
+    ListenSettings { cookies, ..listening(1) }
+}
+
+impl Owner {
+    fn new(cookies: CookiePolicy) -> Self {
+        let mut cache = cache();
+        let listener = cache.listen(settings(cookies));
+        assert!(listener.is_some());
+        let children = Children::default();
+        let (connected, waits, resets, fates) = (false, None, 0, [0; 4]);
+        Self { cache, listener, connected, waits, children, resets, fates }
+    }
+
+    fn round(&mut self, shared: &Shared, rings: &mut [Consumer<Segment>; 2]) {
+        for ring in rings {
+            for segment in ring.pop_batch(4) {
+                self.segment(segment);
+            }
+        }
+        if shared.bell.take(|_| Some(shared.call.link())).count() > 0
+            && shared.call.answer(|| shared.accepts.is_gone())
+        {
+            self.end();
+        }
+        self.accept(shared);
+        let stats = self.listener.and_then(|id| self.cache.listener_stats(id));
+        assert!(stats.is_none_or(|it| it.waiting == u64::from(self.waits.is_some())));
+    }
+
+    fn segment(&mut self, segment: Segment) {
+        if self.connected {
+            self.fates[0] += 1;
+            if matches!(segment, Segment::Reset(_)) {
+                self.connected = false;
+                self.resets += 1;
+                if let Some(slot) = self.waits.take() {
+                    self.cache.accepted(slot);
+                    self.children.by_peer += 1;
+                }
+            }
+            return;
+        }
+        let Some(listener) = self.listener else {
+            self.fates[1] += 1;
+            return;
+        };
+        match segment {
+            Segment::Syn(syn) => {
+                self.fates[2] += 1;
+                let _ = sent(self.cache.syn(listener, &syn, NOW));
+            }
+            Segment::Ack(ack) => {
+                self.fates[2] += 1;
+                if let Acked::Proven(proof) = self.cache.ack(listener, &ack, NOW) {
+                    assert_eq!((proof.listener(), proof.flow()), (listener, &ack.flow));
+                    (self.connected, self.waits) = (true, Some(proof.slot()));
+                    self.children.born += 1;
+                }
+            }
+            Segment::Reset(client) => {
+                self.fates[3] += 1;
+                let before = self.cache.stats().half_open;
+                let done = self.cache.reset(&client.flow, client.irs + 1, NOW);
+                assert_eq!(done == Reset::Removed, before == 1, "{done:?}");
+                assert_eq!(self.cache.stats().half_open, 0, "an exact reset leaves nothing");
+            }
+        }
+    }
+
+    /// The listener ends, and who waits with it.
+    fn end(&mut self) {
+        let Some(listener) = self.listener.take() else { return };
+        if let Some(slot) = self.waits.take() {
+            self.cache.accepted(slot);
+            self.connected = false;
+            self.children.by_end += 1;
+        }
+        self.cache.unlisten(listener);
+    }
+
+    /// Who waits is handed to the program.
+    fn accept(&mut self, shared: &Shared) {
+        if self.waits.is_none() || !shared.accepts.has_room(0) {
+            return;
+        }
+        let Some(slot) = self.waits.take() else { return };
+        self.cache.accepted(slot);
+        match shared.accepts.hand_over(0, &shared.link) {
+            Ok(_) => self.children.handed_over += 1,
+            Err(_) => {
+                self.connected = false;
+                self.children.refused += 1;
+            }
+        }
+    }
+}
+
+/// The client's segments, as the cache makes it send them.
+fn segments(client: Client, cookies: CookiePolicy) -> (Segment, Segment, Segment) {
+    let mut twin = Owner::new(cookies);
+    let answer = sent(twin.cache.syn(twin.listener.unwrap(), &client.syn(), NOW));
+    (Segment::Syn(client.syn()), Segment::Ack(client.ack(&answer)), Segment::Reset(client))
+}
+
+/// Two workers have two segments each, the program calls for something else and then lets go.
+fn in_parallel(
+    hand: impl Fn(Segment, Segment, Segment) -> [[Segment; 2]; 2],
+    v6: bool,
+    cookies: CookiePolicy,
+) {
+    let client = Client::nth(7, v6);
+    let (syn, ack, reset) = segments(client, cookies);
+    let hands = hand(syn, ack, reset);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(2);
+    builder.check(move || {
+        let shared = Arc::new(Shared {
+            bell: Doorbell::new(),
+            call: Call::new(),
+            accepts: AcceptQueue::new(1),
+            link: AtomicU32::new(0),
+        });
+        let [(mut one, from_one), (mut other, from_other)] = [spsc::ring(2), spsc::ring(2)];
+        let workers = [
+            thread::spawn(move || hands[0].into_iter().for_each(|it| one.push(it).unwrap())),
+            thread::spawn(move || assert_eq!(other.push_batch(hands[1]), 2)),
+        ];
+        let theirs = Arc::clone(&shared);
+        let program = thread::spawn(move || {
+            theirs.call();
+            theirs.let_go()
+        });
+        let (mut owner, mut rings) = (Owner::new(cookies), [from_one, from_other]);
+        owner.round(&shared, &mut rings);
+        owner.round(&shared, &mut rings);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        let reset_by_program = program.join().unwrap();
+        owner.round(&shared, &mut rings);
+        assert_eq!(shared.accepts.take(|_| Some(&shared.link)).count(), 0, "in nobody's hands");
+        assert_eq!(owner.children.handed_over, reset_by_program);
+        owner.check(&client, ack, cookies);
+    });
+}
+
+impl Owner {
+    /// Everybody is done.
+    fn check(mut self, client: &Client, ack: Segment, cookies: CookiePolicy) {
+        assert!(self.listener.is_none(), "the call was heard");
+        let Children { born, by_peer, by_end, refused, handed_over } = self.children;
+        assert_eq!(born, by_peer + by_end + refused + handed_over, "each ended once");
+        let again = if cookies == CookiePolicy::Always { self.resets } else { 0 };
+        assert!(born <= 1 + again, "{born} children of one handshake");
+        assert!(self.waits.is_none());
+        let [_, _, judged, _] = self.fates;
+        assert_eq!(self.fates.iter().sum::<u64>(), 4, "each segment has one fate");
+        let stats = self.cache.stats();
+        assert_eq!(stats.syns() + stats.acks(), judged, "{stats:?}");
+        assert_eq!(stats.added, stats.left() + stats.half_open, "{stats:?}");
+        assert_eq!(stats.completed + stats.cookies_received, u64::from(born));
+
+        // The next listener has the same place, and none of the last one's clients.
+        let next = self.cache.listen(settings(cookies)).unwrap();
+        let Segment::Ack(ack) = ack else { return };
+        if cookies != CookiePolicy::Always {
+            let refused = Acked::Refused(Refusal::Unknown);
+            assert_eq!(
+                self.cache.ack(next, &ack, NOW),
+                refused,
+                "born for a listener that is gone"
+            );
+        }
+        // Every place has come back: its neighbour has the only one there is.
+        let answer = sent(self.cache.syn(next, &client.syn(), NOW));
+        let proof = proven(self.cache.ack(next, &client.ack(&answer), NOW));
+        self.cache.accepted(proof.slot());
+        assert_eq!(self.cache.listener_stats(next).unwrap().waiting, 0);
+        self.cache.work(LATER, Units(64), &mut |_| panic!("sent again for nobody"));
+        let stats = self.cache.stats();
+        assert_eq!((stats.half_open, stats.added), (0, stats.left()), "{stats:?}");
+    }
+}
+
+const fn usual(syn: Segment, ack: Segment, reset: Segment) -> [[Segment; 2]; 2] {
+    [[syn, ack], [ack, reset]]
+}
+
+#[test]
+fn one_child_at_most_and_nothing_left_by_cache_ipv4() {
+    in_parallel(usual, false, CookiePolicy::Overflow);
+}
+
+#[test]
+fn one_child_at_most_and_nothing_left_by_cache_ipv6() {
+    in_parallel(usual, true, CookiePolicy::Overflow);
+}
+
+#[test]
+fn one_child_at_a_time_and_nothing_left_by_cookie_ipv4() {
+    in_parallel(usual, false, CookiePolicy::Always);
+}
+
+#[test]
+fn one_child_at_a_time_and_nothing_left_by_cookie_ipv6() {
+    in_parallel(usual, true, CookiePolicy::Always);
+}
+
+/// The other way round: the reset comes by the SYN's worker, the SYN again by the other.
+#[test]
+fn a_syn_that_comes_again_by_another_worker_revives_nobody() {
+    in_parallel(|syn, ack, reset| [[syn, reset], [syn, ack]], false, CookiePolicy::Overflow);
+}
