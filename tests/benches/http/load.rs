@@ -85,10 +85,8 @@ fn wrk(server: &Server, v6: bool, page: usize, seconds: u32) -> u64 {
 }
 
 fn ab(server: &Server, v6: bool, page: usize, seconds: u32) -> u64 {
-    let words = format!(
-        "ab -q -t {seconds} -n {REQUESTS_MAX} -c {CLIENTS} {}",
-        url(server, v6, page)
-    );
+    let words =
+        format!("ab -q -t {seconds} -n {REQUESTS_MAX} -c {CLIENTS} {}", url(server, v6, page));
     let text = client(&words.split(' ').map(str::to_owned).collect::<Vec<_>>(), seconds);
     let of = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));

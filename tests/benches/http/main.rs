@@ -88,7 +88,9 @@ fn missing() -> Option<&'static str> {
         return Some("/dev/net/tun");
     }
     let has = |program: &str| {
-        ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|d| Path::new(d).join(program).exists())
+        ["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
+            .iter()
+            .any(|d| Path::new(d).join(program).exists())
     };
     let needed = ["ip", "unshare", "nsenter", "taskset", "timeout", "ethtool", "wrk", "ab"];
     needed.into_iter().find(|program| !has(program))

@@ -79,6 +79,13 @@ pub(crate) fn receivers(end: &str) -> Vec<u32> {
     processes.collect()
 }
 
+/// The same command, bound to a core.
+pub(crate) fn bound(core: usize, command: &Command) -> Command {
+    let mut bound = Command::new("taskset");
+    bound.args(["-c", &core.to_string()]).arg(command.get_program()).args(command.get_args());
+    bound
+}
+
 /// Binds a thread to a core.
 pub(crate) fn bind(thread: u32, core: usize) {
     assert!(run_words(&format!("taskset -cp {core} {thread}")), "taskset binds {thread}");

@@ -122,8 +122,7 @@ pub(crate) fn in_slices(device: &str, addresses: &[String], offload: bool) {
         ..InterfaceConfig::default()
     };
     let interfaces = vec![interface];
-    let config =
-        StackConfig { interfaces, tcp_connections_max: 1024, ..StackConfig::default() };
+    let config = StackConfig { interfaces, tcp_connections_max: 1024, ..StackConfig::default() };
     let supers = if offload { 64 } else { 0 };
     let accounts = accounts_needed(&config);
     let pool = Pool::new(&PoolConfig { supers, accounts, ..PoolConfig::default() }).unwrap();

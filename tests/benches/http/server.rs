@@ -60,7 +60,12 @@ impl Server {
         let myself = std::env::current_exe().unwrap();
         let is_kernel = kind == "kernel";
         let device = format!("h{net}");
-        let mut command = if is_kernel { network::apart(&myself) } else { Command::new(&myself) };
+        let program = if is_kernel { network::apart(&myself) } else { Command::new(&myself) };
+        // On its core from the start: it may ask how many it has.
+        let mut command = match network::cores() {
+            Some([core, _]) => network::bound(core, &program),
+            None => program,
+        };
         command.args(["--serve", kind, &device]);
         command.arg(format!("10.77.{net}.2/24")).arg(format!("fd77:{net}::2/64"));
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -78,9 +83,6 @@ impl Server {
         if is_kernel {
             server.connect_veth(&device);
         }
-        if let Some([core, _]) = network::cores() {
-            server.threads().into_iter().for_each(|thread| network::bind(thread, core));
-        }
         server
     }
 
@@ -92,8 +94,9 @@ impl Server {
         self.helpers = network::receivers(&far_end);
         assert!(!self.helpers.is_empty(), "the veth's receiving threads are found");
         let clients_end = network::receivers(near_end);
-        if let Some([_, core]) = network::cores() {
-            clients_end.into_iter().for_each(|thread| network::bind(thread, core));
+        if let Some([server, clients]) = network::cores() {
+            self.helpers.iter().for_each(|thread| network::bind(*thread, server));
+            clients_end.iter().for_each(|thread| network::bind(*thread, clients));
         }
     }
 
@@ -103,8 +106,7 @@ impl Server {
 
     pub(crate) fn addr(&self, v6: bool) -> SocketAddr {
         let net = self.net;
-        let text =
-            if v6 { format!("[fd77:{net}::2]:80") } else { format!("10.77.{net}.2:80") };
+        let text = if v6 { format!("[fd77:{net}::2]:80") } else { format!("10.77.{net}.2:80") };
         text.parse().unwrap()
     }
 
