@@ -138,6 +138,11 @@ impl Landing {
         self.head.iter().chain(&self.tail)
     }
 
+    /// Chunks of that memory.
+    pub(crate) fn count(&self) -> usize {
+        usize::from(self.head.is_some()) + self.tail.len()
+    }
+
     /// The memory, in order, to be written by the system.
     pub(crate) fn chunks_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.head.iter_mut().chain(&mut self.tail).filter_map(PacketBuf::first_mut)

@@ -25,13 +25,17 @@ use crate::error::DeviceError;
 use crate::gather::{Landed, Landing, SLICES_MAX, Slices};
 use crate::interface::{self, Control};
 use crate::stats::DeviceStats;
-use crate::vnet::{self, Completion, VNET_BYTES};
+use crate::vnet::{self, Completion, Patch, VNET_BYTES};
 
 const NODE: &str = "/dev/net/tun";
 /// Room beyond the MTU: link header, two tags, and one byte to notice a longer packet by.
 const BEYOND_MTU: usize = 14 + 8 + 1;
 /// Largest packet with offload: 64 KiB of IP, link header, and one byte to notice more by.
 const SUPER_MAX: usize = 65_535 + BEYOND_MTU;
+/// Slices of a packet that arrives where the pool has super-frames, and one.
+const SLICES_FEW: usize = 4;
+/// Bytes of a packet, header included, that leaves as one slice: as long as a frame.
+const FLAT_MAX: usize = 2048;
 
 /// TUN or TAP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +74,8 @@ pub struct Tun {
     queue: File,
     control: Control,
     landing: Landing,
+    /// Where a packet in pieces is put together to leave.
+    flat: Box<[u8]>,
     vnet_header: bool,
     stats: DeviceStats,
 }
@@ -96,7 +102,8 @@ impl Tun {
             let control = control(&info.name)?;
             let (info, landing) = (info.clone(), Landing::new(wanted));
             let (vnet_header, stats) = (config.vnet_header, DeviceStats::default());
-            Ok(Self { info, queue, control, landing, vnet_header, stats })
+            let flat = vec![0; FLAT_MAX].into();
+            Ok(Self { info, queue, control, landing, flat, vnet_header, stats })
         };
         queues.into_iter().map(open_one).collect()
     }
@@ -107,18 +114,14 @@ impl Tun {
             return Ok(None);
         }
         let mut header = [0; VNET_BYTES];
-        let (header_room, header_bytes) =
-            if self.vnet_header { (&mut header[..], VNET_BYTES) } else { (&mut [][..], 0) };
-        let mut slices: [IoSliceMut<'_>; SLICES_MAX] =
-            core::array::from_fn(|_| IoSliceMut::new(&mut []));
-        let rooms = core::iter::once(header_room).chain(self.landing.chunks_mut());
-        let mut used = 0;
-        for (slot, room) in slices.iter_mut().zip(rooms) {
-            *slot = IoSliceMut::new(room);
-            used += 1;
-        }
-        let read = match rustix::io::readv(&self.queue, slices.get_mut(..used).unwrap_or_default())
-        {
+        let header_bytes = if self.vnet_header { VNET_BYTES } else { 0 };
+        let header_room = header.get_mut(..header_bytes).unwrap_or_default();
+        let read = match self.landing.count() {
+            1 if header_bytes == 0 => self.read_plainly(),
+            0..SLICES_FEW => self.read_into::<SLICES_FEW>(header_room),
+            _ => self.read_into::<SLICES_MAX>(header_room),
+        };
+        let read = match read {
             Ok(read) => read,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(error) => return Err(self.broken("receive", error)),
@@ -128,6 +131,24 @@ impl Tun {
             return Ok(Some(Arrival::Lost));
         };
         Ok(Some(self.land(pool, len, header)))
+    }
+
+    /// Reads into one chunk.
+    fn read_plainly(&mut self) -> Result<usize, Errno> {
+        let room = self.landing.chunks_mut().next().unwrap_or_default();
+        rustix::io::read(&self.queue, room)
+    }
+
+    /// Reads into the header's room and into all chunks, of which there are fewer than `N`.
+    fn read_into<const N: usize>(&mut self, header: &mut [u8]) -> Result<usize, Errno> {
+        let mut slices: [IoSliceMut<'_>; N] = core::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let rooms = core::iter::once(header).chain(self.landing.chunks_mut());
+        let mut used = 0;
+        for (slot, room) in slices.iter_mut().zip(rooms) {
+            *slot = IoSliceMut::new(room);
+            used += 1;
+        }
+        rustix::io::readv(&self.queue, slices.get_mut(..used).unwrap_or_default())
     }
 
     fn land(&mut self, pool: &Pool, len: usize, header: [u8; VNET_BYTES]) -> Arrival {
@@ -170,8 +191,7 @@ impl Tun {
             Completion::Impossible => return Ok(Sent::Refused),
         };
         let header = if self.vnet_header { &header[..] } else { &[] };
-        let slices = Slices::of(header, packet, patch);
-        match rustix::io::writev(&self.queue, slices.as_slice()) {
+        match self.write(header, packet, patch) {
             Ok(_) => Ok(Sent::Yes),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Ok(Sent::NoRoom),
             Err(Errno::IO) => Ok(Sent::Down),
@@ -180,6 +200,26 @@ impl Tun {
             }
             Err(_) => Ok(Sent::Refused),
         }
+    }
+
+    /// Writes a packet: as one slice where it is no longer than a frame, which the system takes
+    /// sooner than three, even with the copy.
+    fn write(
+        &mut self,
+        header: &[u8],
+        packet: &PacketBuf,
+        patch: Option<&Patch>,
+    ) -> Result<usize, Errno> {
+        if patch.is_none()
+            && let Some(bytes) = self.flat.get_mut(..header.len() + packet.len())
+            && let Some((front, rest)) = bytes.split_at_mut_checked(header.len())
+        {
+            front.copy_from_slice(header);
+            packet.copy_out(0, rest);
+            return rustix::io::write(&self.queue, bytes);
+        }
+        let slices = Slices::of(header, packet, patch);
+        rustix::io::writev(&self.queue, slices.as_slice())
     }
 
     fn broken(&self, action: &'static str, error: Errno) -> DeviceError {

@@ -20,6 +20,11 @@ pub trait Publish {
     /// Writes the counters to the front of `out`, which has [`WORDS_MAX`] words and still holds
     /// those of the last time. Called once a round at most; must cost no more than the copy.
     fn words(&self, out: &mut [u64]);
+
+    /// How many words at the front it ever writes: the others cost nothing.
+    fn words_max(&self) -> usize {
+        WORDS_MAX
+    }
 }
 
 /// An engine that knows nothing of publishing, with somebody who does it for it.
@@ -28,23 +33,28 @@ pub struct Shown<E> {
     /// The engine.
     pub engine: E,
     words: fn(&E, &mut [u64]),
+    words_max: usize,
 }
 
 impl<E> Shown<E> {
     /// `words` writes the engine's counters: see [`Publish::words`].
     pub const fn new(engine: E, words: fn(&E, &mut [u64])) -> Self {
-        Self { engine, words }
+        Self { engine, words, words_max: WORDS_MAX }
     }
 
     /// Publishes nothing: its counters are asked for.
     pub const fn silent(engine: E) -> Self {
-        Self::new(engine, |_, _| ())
+        Self { engine, words: |_, _| (), words_max: 0 }
     }
 }
 
 impl<E> Publish for Shown<E> {
     fn words(&self, out: &mut [u64]) {
         (self.words)(&self.engine, out);
+    }
+
+    fn words_max(&self) -> usize {
+        self.words_max
     }
 }
 
@@ -115,12 +125,14 @@ impl PublishedReader {
 pub(crate) struct Publisher {
     writer: SnapshotWriter<ALL>,
     words: [u64; ALL],
+    /// So many of them an engine may have written.
+    used: usize,
 }
 
 impl Publisher {
     pub(crate) fn new() -> (Self, PublishedReader) {
         let (writer, reader) = snapshot::cell([0; ALL]);
-        (Self { writer, words: [0; ALL] }, PublishedReader(reader))
+        (Self { writer, words: [0; ALL], used: 0 }, PublishedReader(reader))
     }
 
     /// Without an engine its words stay those of the last time.
@@ -131,7 +143,10 @@ impl Publisher {
         loop_words.copy_from_slice(facts.as_words());
         if let Some(engine) = engine {
             engine.words(engine_words);
+            self.used = self.used.max(engine.words_max().min(WORDS_MAX));
         }
-        self.writer.publish(self.words);
+        // A worker that sleeps between any two packets does this for each of them.
+        let front = 1 + Fact::ALL.len() + self.used;
+        self.writer.publish_front(self.words.get(..front).unwrap_or(&self.words));
     }
 }

@@ -188,8 +188,9 @@ impl Host {
             if granted == 0 {
                 continue;
             }
-            let mut sockets = Sockets::new(&mut self.stack, Cx::of(round));
+            let mut sockets = Sockets::for_slice(&mut self.stack, Cx::of(round));
             let used = hosted.application.run(&mut sockets, Units(granted)).0;
+            sockets.end_slice();
             hosted.note(granted, used);
             spent = spent.saturating_add(used);
         }

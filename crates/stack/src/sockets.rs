@@ -87,14 +87,31 @@ impl Payload<'_> {
 }
 
 /// The stack as one application sees it for the length of one slice.
+///
+/// What it has TCP send leaves when its slice ends, where it is an [`Application`]'s: what was read,
+/// answered and closed in one slice is one segment and not three.
+///
+/// [`Application`]: crate::Application
 pub struct Sockets<'a> {
     pub(crate) stack: &'a mut Stack,
     pub(crate) cx: Cx<'a>,
+    /// Whoever lends it lets TCP's segments leave afterwards.
+    pub(crate) in_slice: bool,
 }
 
 impl<'a> Sockets<'a> {
     pub(crate) fn new(stack: &'a mut Stack, cx: Cx<'a>) -> Self {
-        Self { stack, cx }
+        Self { stack, cx, in_slice: false }
+    }
+
+    /// For an application's slice, to be ended by [`Sockets::end_slice`].
+    pub(crate) fn for_slice(stack: &'a mut Stack, cx: Cx<'a>) -> Self {
+        Self { stack, cx, in_slice: true }
+    }
+
+    /// Lets leave what the application has TCP send.
+    pub(crate) fn end_slice(mut self) {
+        self.stack.tcp_transmit(&mut self.cx);
     }
 
     /// The interfaces, the loopback first.

@@ -334,7 +334,7 @@ impl Sockets<'_> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let tcp = stack.tcp.as_mut().ok_or(TcpError::Off)?;
         let id = tcp.set.connect(&mut lend!(stack, cx), ends, settings, owner)?;
-        stack.tcp_transmit(cx);
+        self.tcp_leave();
         Ok(id)
     }
 
@@ -366,6 +366,13 @@ impl Sockets<'_> {
         self.tcp().ok()?.next_event(owner)
     }
 
+    /// Lets leave what connections want to send: at the end of the slice, where there is one.
+    pub(crate) fn tcp_leave(&mut self) {
+        if !self.in_slice {
+            self.stack.tcp_transmit(&mut self.cx);
+        }
+    }
+
     /// Writes what fits; how many bytes were taken.
     ///
     /// # Errors
@@ -374,7 +381,7 @@ impl Sockets<'_> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let tcp = stack.tcp.as_mut().ok_or(Gone)?;
         let sent = tcp.set.send(&mut lend!(stack, cx), id, bytes);
-        stack.tcp_transmit(cx);
+        self.tcp_leave();
         sent
     }
 
@@ -385,7 +392,7 @@ impl Sockets<'_> {
     pub fn tcp_recv(&mut self, id: ConnectionId, out: &mut [u8]) -> Result<usize, RecvError> {
         let now = self.cx.now;
         let read = self.tcp()?.recv(id, out, now);
-        self.stack.tcp_transmit(&mut self.cx);
+        self.tcp_leave();
         read
     }
 
@@ -404,7 +411,7 @@ impl Sockets<'_> {
     pub fn tcp_shutdown(&mut self, id: ConnectionId) -> Result<(), Gone> {
         let now = self.cx.now;
         self.tcp()?.shutdown_write(id, now)?;
-        self.stack.tcp_transmit(&mut self.cx);
+        self.tcp_leave();
         Ok(())
     }
 
@@ -416,7 +423,7 @@ impl Sockets<'_> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let tcp = stack.tcp.as_mut().ok_or(Gone)?;
         tcp.set.close(&lend!(stack, cx), id)?;
-        stack.tcp_transmit(cx);
+        self.tcp_leave();
         Ok(())
     }
 
@@ -428,7 +435,7 @@ impl Sockets<'_> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let tcp = stack.tcp.as_mut().ok_or(Gone)?;
         tcp.set.abort(&lend!(stack, cx), id)?;
-        stack.tcp_transmit(cx);
+        self.tcp_leave();
         Ok(())
     }
 

@@ -67,7 +67,7 @@ use crate::{
 ///
 /// ```
 /// let (mut writer, reader) = floodwall_sync::snapshot::cell([0, 0]);
-/// writer.publish([3, 4]);
+/// writer.publish(&[3, 4]);
 /// let seen = reader.read();
 /// assert_eq!((seen.version, seen.words), (1, [3, 4]));
 /// ```
@@ -106,11 +106,17 @@ pub struct SnapshotWriter<const N: usize> {
 impl<const N: usize> SnapshotWriter<N> {
     /// Shows `words` to every reader from now on, all of them at once. Wait-free, `N + 1` stores;
     /// never panics.
-    pub fn publish(&mut self, words: [u64; N]) {
+    pub fn publish(&mut self, words: &[u64; N]) {
+        self.publish_front(words);
+    }
+
+    /// The same where those behind `words` never change: they stay as they are, and cost nothing.
+    /// (Of words that did change, readers would see every other version.)
+    pub fn publish_front(&mut self, words: &[u64]) {
         let version = self.version.wrapping_add(1);
         fence(Release);
         for (shown, word) in self.cell.buffer(version).iter().zip(words) {
-            shown.store(word, Relaxed);
+            shown.store(*word, Relaxed);
         }
         self.cell.version.store(version, Release);
         self.version = version;

@@ -22,18 +22,25 @@ pub(crate) fn is_sparse(packet: &PacketBuf) -> bool {
     packet.len() as u32 <= packet.held_size() / 4
 }
 
-/// See the file's head.
+/// See the file's head. Into one of `OWN` memory nobody else's comes: a reference in it is the front
+/// of a chunk that [`ByteQueue::lend`] has cut, whose rest waits behind it, here or in the queue
+/// that it was cut from, and holds the memory. So a frame that was cut counts once.
 #[derive(Default, Debug)]
-pub(crate) struct ByteQueue {
+pub(crate) struct ByteQueue<const OWN: bool = false> {
     list: PacketList,
     newest: Option<PacketBuf>,
     bytes: u32,
     held: u32,
 }
 
-impl ByteQueue {
+impl<const OWN: bool> ByteQueue<OWN> {
     pub(crate) const fn new() -> Self {
         Self { list: PacketList::new(), newest: None, bytes: 0, held: 0 }
+    }
+
+    /// True bytes that a chunk keeps from other use.
+    fn held_by(chunk: &PacketBuf) -> u32 {
+        if OWN { chunk.true_size() } else { chunk.held_size() }
     }
 
     /// Bytes that wait.
@@ -56,7 +63,7 @@ impl ByteQueue {
             return;
         }
         self.bytes += chunk.len() as u32;
-        self.held += chunk.held_size();
+        self.held += Self::held_by(&chunk);
         if let Some(before) = self.newest.replace(chunk) {
             self.list.push_back(before);
         }
@@ -187,14 +194,14 @@ impl ByteQueue {
     pub(crate) fn pop(&mut self) -> Option<PacketBuf> {
         let chunk = self.list.pop_front().or_else(|| self.newest.take())?;
         self.bytes -= chunk.len() as u32;
-        self.held -= chunk.held_size();
+        self.held -= Self::held_by(&chunk);
         Some(chunk)
     }
 
     /// Puts a chunk before all others.
     pub(crate) fn push_front(&mut self, chunk: PacketBuf) {
         self.bytes += chunk.len() as u32;
-        self.held += chunk.held_size();
+        self.held += Self::held_by(&chunk);
         if self.list.is_empty() && self.newest.is_none() {
             self.newest = Some(chunk);
         } else {
@@ -288,7 +295,7 @@ impl ByteQueue {
         // newest stays empty until the next chunk comes.
         if let Some(chunk) = self.newest.take() {
             self.bytes -= chunk.len() as u32;
-            self.held -= chunk.held_size();
+            self.held -= Self::held_by(&chunk);
             to.push_front(chunk);
         }
     }

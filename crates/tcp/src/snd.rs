@@ -40,9 +40,9 @@ pub(crate) struct Snd {
     /// The FIN was sent, and is counted in `nxt`.
     pub(crate) fin_sent: bool,
     /// Sent and not acknowledged.
-    sent: ByteQueue,
+    sent: ByteQueue<true>,
     /// Not sent yet.
-    unsent: ByteQueue,
+    unsent: ByteQueue<true>,
 }
 
 impl Snd {
@@ -94,7 +94,8 @@ impl Snd {
         self.unsent.write(bytes, chunk, room, pool)
     }
 
-    /// Takes a chunk that somebody else has filled and paid for.
+    /// Takes a chunk that somebody else has filled and paid for: no reference, so that its memory
+    /// is counted here.
     pub(crate) fn push(&mut self, chunk: PacketBuf) {
         self.unsent.push(chunk);
     }
@@ -168,5 +169,43 @@ impl Snd {
     pub(crate) fn clear(&mut self) {
         self.sent.clear();
         self.unsent.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_packet::PoolConfig;
+
+    use super::*;
+
+    #[test]
+    fn a_frame_that_segments_cut_is_counted_once() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let mut snd = Snd::new(Seq(0));
+        (snd.una, snd.nxt) = (Seq(1), Seq(1));
+        // A program's writes that end where no segment does.
+        let frames: Vec<_> = [456, 1448, 1448, 1448]
+            .map(|len| pool.packet_from(&vec![7; len]).unwrap())
+            .into_iter()
+            .collect();
+        let reference = pool.packet_from(&[0; 1448]).unwrap().share(&pool, 0, 9).unwrap();
+        let reference = reference.true_size();
+        let all: u32 = frames.iter().map(PacketBuf::true_size).sum();
+        frames.into_iter().for_each(|frame| snd.push(frame));
+        assert_eq!(snd.held(), all);
+        // Each of these cuts a frame: its front is a reference more, and no frame more.
+        for cut in 1..=3 {
+            let segment = snd.take(1448, &pool).unwrap();
+            assert_eq!(segment.len(), 1448);
+            assert_eq!(snd.held(), all + cut * reference, "{cut} frames are cut");
+        }
+        // The first frame and the front of the second are acknowledged; its rest holds it still.
+        snd.acknowledge(Seq(1 + 1448));
+        let first = pool.packet_from(&[7; 456]).unwrap().true_size();
+        assert_eq!(snd.held(), all - first + 2 * reference);
+        snd.acknowledge(snd.nxt);
+        assert_eq!(snd.held(), all - first - 2 * pool.packet_from(&[7; 1448]).unwrap().true_size());
+        snd.clear();
+        assert_eq!(snd.held(), 0);
     }
 }

@@ -204,7 +204,7 @@ impl Control {
         words[ROUTES] = routes;
         if words != self.said {
             self.said = words;
-            self.status.publish(words);
+            self.status.publish(&words);
         }
     }
 }

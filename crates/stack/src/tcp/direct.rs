@@ -91,7 +91,7 @@ impl Sockets<'_> {
             counters: &mut stack.stats.counters,
         };
         let done = act(&mut tcp.set, &mut lend);
-        stack.tcp_transmit(cx);
+        self.tcp_leave();
         Ok(done)
     }
 }

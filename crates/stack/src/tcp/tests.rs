@@ -2,13 +2,14 @@
 
 use core::time::Duration;
 
-use floodwall_base::Randomness;
+use floodwall_base::{Counter, Randomness};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 
 use super::*;
 use crate::config::StackConfig;
-use crate::host::Application;
+use crate::host::{Application, Host};
 use crate::services::ServiceKind;
+use crate::sockets::StartError;
 use crate::tcp_service::TcpService;
 
 #[test]
@@ -76,4 +77,94 @@ fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
         assert!(refused || back == sent, "{addr}: {} of {written}: {died:?}", back.len());
     }
     assert_eq!(stack.stats().drops_in.of(DropReason::TcpNoConnection), 1);
+}
+
+/// Answers each connection once and closes it, in one slice.
+struct Once(Option<(ListenerId, u32)>);
+
+impl Application for Once {
+    fn name(&self) -> &str {
+        "once"
+    }
+
+    fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
+        let (any, owner) = ("[::]:80".parse().unwrap(), sockets.tcp_owner()?);
+        self.0 = Some((sockets.tcp_listen(any, &Settings::default(), 4, owner)?, owner));
+        Ok(())
+    }
+
+    fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
+        let (listener, owner) = self.0.unwrap();
+        let _ = sockets.tcp_accept(listener);
+        while let Some((id, _)) = sockets.tcp_event(owner) {
+            if sockets.tcp_recv(id, &mut [0; 100]).is_ok_and(|n| n > 0) {
+                assert_eq!(sockets.tcp_send(id, b"answer"), Ok(6));
+                sockets.tcp_close(id).unwrap();
+            }
+        }
+        Units(1)
+    }
+}
+
+/// Asks, reads to the end, and closes.
+struct Asks(SocketAddr, Option<(ConnectionId, u32)>);
+
+impl Application for Asks {
+    fn name(&self) -> &str {
+        "asks"
+    }
+
+    fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
+        let owner = sockets.tcp_owner()?;
+        self.1 = Some((sockets.tcp_connect(self.0, &Settings::default(), owner)?, owner));
+        Ok(())
+    }
+
+    fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
+        let (id, owner) = self.1.unwrap();
+        while let Some((_, events)) = sockets.tcp_event(owner) {
+            if events.contains(Events::OPENED) {
+                assert_eq!(sockets.tcp_send(id, b"ask"), Ok(3));
+            }
+            while let Ok(n) = sockets.tcp_recv(id, &mut [0; 100]) {
+                if n == 0 {
+                    sockets.tcp_close(id).unwrap();
+                }
+            }
+        }
+        Units(1)
+    }
+}
+
+#[test]
+fn what_is_read_answered_and_closed_in_one_slice_leaves_as_one_segment() {
+    for addr in ["127.0.0.1:80", "[::1]:80"] {
+        let config = StackConfig { tcp_connections_max: 16, ..StackConfig::default() };
+        let accounts = crate::shard::accounts_needed(&config);
+        let pool = Pool::new(&PoolConfig { accounts, ..PoolConfig::default() }).unwrap();
+        let mut random = Randomness::from_number(5);
+        let mut now = Instant::from_nanos(1_000_000_000);
+        let asks = Box::new(Asks(addr.parse().unwrap(), None));
+        let applications: Vec<Box<dyn Application>> = vec![Box::new(Once(None)), asks];
+        let mut host = Host::new(&config, applications, &pool, &mut random, now).unwrap();
+        for _ in 0..50 {
+            let (mut burst, mut departing) = (Burst::new(), PacketList::new());
+            let mut round = Round {
+                now,
+                pool: &pool,
+                random: &mut random,
+                arrived: &mut burst,
+                departing: &mut departing,
+                budget: Units(64),
+                peers: None,
+            };
+            host.round(&mut round);
+            host.work(&mut round);
+            now += Duration::from_millis(1);
+        }
+        let counters = host.stack().stats().counters;
+        assert_eq!(counters.of(Counter::TcpPassiveOpens), 1, "{addr}");
+        // SYN, its answer, the ACK; the question; the answer with its FIN; ACK, FIN, ACK.
+        assert_eq!(counters.of(Counter::TcpOutSegs), 8, "{addr}");
+    }
 }

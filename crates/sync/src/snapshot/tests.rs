@@ -11,16 +11,25 @@ mod threads {
         let (mut writer, reader) = cell([7, 8, 9]);
         assert_eq!(reader.read(), Snapshot { version: 0, words: [7, 8, 9] });
         for version in 1..6 {
-            writer.publish([version; 3]);
+            writer.publish(&[version; 3]);
             assert_eq!(reader.try_read(), Some(Snapshot { version, words: [version; 3] }));
             assert_eq!(reader.read(), writer.reader().read());
         }
     }
 
     #[test]
+    fn words_behind_the_front_stay_as_they_are() {
+        let (mut writer, reader) = cell([7, 8, 9]);
+        for version in 1..6 {
+            writer.publish_front(&[version; 1]);
+            assert_eq!(reader.read(), Snapshot { version, words: [version, 8, 9] });
+        }
+    }
+
+    #[test]
     fn last_snapshot_outlives_its_writer() {
         let (mut writer, reader) = cell([0]);
-        writer.publish([1]);
+        writer.publish(&[1]);
         drop(writer);
         assert_eq!(reader.read().words, [1]);
     }
@@ -28,7 +37,7 @@ mod threads {
     #[test]
     fn writer_that_stops_in_mid_write_keeps_no_reader_waiting() {
         let (mut writer, reader) = cell([0; 2]);
-        writer.publish([1; 2]);
+        writer.publish(&[1; 2]);
         reader.cell.buffer(2)[0].store(2, Relaxed);
         assert_eq!(reader.try_read(), Some(Snapshot { version: 1, words: [1; 2] }));
     }
@@ -36,7 +45,7 @@ mod threads {
     #[test]
     fn cell_of_no_words_still_counts_versions() {
         let (mut writer, reader) = cell([]);
-        writer.publish([]);
+        writer.publish(&[]);
         assert_eq!(reader.read(), Snapshot { version: 1, words: [] });
     }
 
@@ -50,7 +59,7 @@ mod threads {
                 scope.spawn(move || watch(&reader, VERSIONS))
             });
             for version in 1..=VERSIONS {
-                writer.publish([version; 20]);
+                writer.publish(&[version; 20]);
                 if version % 64 == 0 {
                     std::thread::yield_now();
                 }
@@ -91,8 +100,8 @@ mod model {
         model(|| {
             let (mut writer, reader) = cell([0; 2]);
             let thread = thread::spawn(move || {
-                writer.publish([1; 2]);
-                writer.publish([2; 2]);
+                writer.publish(&[1; 2]);
+                writer.publish(&[2; 2]);
             });
             if let Some(seen) = reader.try_read() {
                 assert_whole(seen);
@@ -107,8 +116,8 @@ mod model {
         model(|| {
             let (mut writer, reader) = cell([0; 2]);
             let thread = thread::spawn(move || {
-                writer.publish([1; 2]);
-                writer.publish([2; 2]);
+                writer.publish(&[1; 2]);
+                writer.publish(&[2; 2]);
             });
             let versions = [(); 2].map(|()| reader.try_read().map(|seen| seen.version));
             if let [Some(first), Some(second)] = versions {
@@ -128,7 +137,7 @@ mod model {
             let (mut writer, reader) = cell([0; 2]);
             let other = reader.clone();
             let threads = [
-                thread::spawn(move || writer.publish([1; 2])),
+                thread::spawn(move || writer.publish(&[1; 2])),
                 thread::spawn(move || other.try_read().into_iter().for_each(assert_whole)),
             ];
             reader.try_read().into_iter().for_each(assert_whole);
