@@ -93,13 +93,16 @@ fn megabytes_arrive_exactly_both_ways_at_once() {
         let worker = worker();
         let (client, server) = both(&worker, ip);
         thread::scope(|scope| {
-            for end in [&client, &server] {
-                scope.spawn(move || {
+            let threads = [&client, &server].map(|end| {
+                let writer = scope.spawn(move || {
                     write_all(end, 0, BYTES, 70_001);
                     end.shutdown_write();
                 });
-                scope.spawn(move || assert_eq!(read_all(end, 33_333), BYTES));
-            }
+                let reader = scope.spawn(move || assert_eq!(read_all(end, 33_333), BYTES));
+                [writer, reader]
+            });
+            // A sanitizer sees that a thread has ended where it is joined, not by the scope's end.
+            threads.into_iter().flatten().for_each(|thread| thread.join().unwrap());
         });
         drop((client, server));
         worker.end().is_clean();
@@ -112,7 +115,7 @@ fn a_thousand_sleeping_exchanges_lose_no_wake_up() {
     let worker = worker();
     let (client, server) = both(&worker, LOCALS[0]);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let echo = scope.spawn(|| {
             let mut room = [0; 8];
             while let n @ 1.. = server.read_blocking(&mut room, PATIENCE).unwrap() {
                 server.write_blocking(&room[..n], PATIENCE).unwrap();
@@ -125,6 +128,7 @@ fn a_thousand_sleeping_exchanges_lose_no_wake_up() {
             assert_eq!(u32::from_be_bytes(room), number);
         }
         client.shutdown_write();
+        echo.join().unwrap();
     });
     drop((client, server));
     worker.end().is_clean();

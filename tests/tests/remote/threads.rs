@@ -138,7 +138,7 @@ fn several_threads_share_a_handle_and_each_datagram_goes_to_one_of_them() {
         let (server, client) = (worker.bind(ip, 5300), worker.bind(ip, 0));
         let heard = AtomicUsize::new(0);
         thread::scope(|scope| {
-            for _ in 0..3 {
+            let servers = [(); 3].map(|()| {
                 scope.spawn(|| {
                     loop {
                         let (request, from) = receive(&server);
@@ -148,8 +148,8 @@ fn several_threads_share_a_handle_and_each_datagram_goes_to_one_of_them() {
                         heard.fetch_add(1, Ordering::AcqRel);
                         server.send_to_blocking(b"heard", Some(from), PATIENCE).unwrap();
                     }
-                });
-            }
+                })
+            });
             let askers: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
@@ -165,6 +165,8 @@ fn several_threads_share_a_handle_and_each_datagram_goes_to_one_of_them() {
             for _ in 0..3 {
                 client.send_to_blocking(b"", Some(server.local_addr()), PATIENCE).unwrap();
             }
+            // A sanitizer sees that a thread has ended where it is joined, not by the scope's end.
+            servers.into_iter().for_each(|server| server.join().unwrap());
         });
         assert_eq!(heard.load(Ordering::Acquire), 2 * EACH);
         drop((server, client));
