@@ -88,8 +88,8 @@ impl Payload<'_> {
 
 /// The stack as one application sees it for the length of one slice.
 ///
-/// What it has TCP send leaves when its slice ends, where it is an [`Application`]'s: what was read,
-/// answered and closed in one slice is one segment and not three.
+/// What it has TCP send leaves when its slice ends, where it is an [`Application`]'s: what was
+/// read, answered and closed in one slice is one segment and not three.
 ///
 /// [`Application`]: crate::Application
 pub struct Sockets<'a> {

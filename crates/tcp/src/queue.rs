@@ -22,9 +22,9 @@ pub(crate) fn is_sparse(packet: &PacketBuf) -> bool {
     packet.len() as u32 <= packet.held_size() / 4
 }
 
-/// See the file's head. Into one of `OWN` memory nobody else's comes: a reference in it is the front
-/// of a chunk that [`ByteQueue::lend`] has cut, whose rest waits behind it, here or in the queue
-/// that it was cut from, and holds the memory. So a frame that was cut counts once.
+/// See the file's head. Into one of `OWN` memory nobody else's comes: a reference in it is the
+/// front of a chunk that [`ByteQueue::lend`] has cut, whose rest waits behind it, here or in the
+/// queue that it was cut from, and holds the memory. So a frame that was cut counts once.
 #[derive(Default, Debug)]
 pub(crate) struct ByteQueue<const OWN: bool = false> {
     list: PacketList,
