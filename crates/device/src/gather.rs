@@ -59,6 +59,13 @@ impl<'a> Slices<'a> {
         slices
     }
 
+    /// Those of `parts` that have bytes, as far as there is room.
+    pub(crate) fn from_parts(parts: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut slices = Self::new();
+        parts.for_each(|part| slices.push(part));
+        slices
+    }
+
     fn push(&mut self, bytes: &'a [u8]) {
         if bytes.is_empty() {
             return;

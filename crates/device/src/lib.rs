@@ -22,6 +22,8 @@ mod fault;
 mod gather;
 #[cfg(target_os = "linux")]
 mod interface;
+#[cfg(target_os = "linux")]
+mod join;
 mod kernel_half;
 mod link_state;
 mod memory_wire;

@@ -4,7 +4,8 @@
 //! interface, and we are behind it. With the virtio header, super-frames and partial checksums
 //! cross whole, which is worth a factor of eight in throughput.
 //!
-//! Invariant: never blocks; one system call a packet; a packet that arrives while the pool is
+//! Invariant: never blocks; one system call a packet, or with the virtio header one for segments of
+//! a TCP flow that leave in a row (`join.rs`); a packet that arrives while the pool is
 //! empty is lost and counted, so that what waits in the system does not grow old.
 //!
 //! # Under flood
@@ -24,6 +25,7 @@ use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::{Landed, Landing, SLICES_MAX, Slices};
 use crate::interface::{self, Control};
+use crate::join::Run;
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion, Patch, VNET_BYTES};
 
@@ -77,6 +79,8 @@ pub struct Tun {
     /// Where a packet in pieces is put together to leave.
     flat: Box<[u8]>,
     vnet_header: bool,
+    /// Whether segments are joined: until the system refuses some.
+    joins: bool,
     stats: DeviceStats,
 }
 
@@ -103,7 +107,8 @@ impl Tun {
             let (info, landing) = (info.clone(), Landing::new(wanted));
             let (vnet_header, stats) = (config.vnet_header, DeviceStats::default());
             let flat = vec![0; FLAT_MAX].into();
-            Ok(Self { info, queue, control, landing, flat, vnet_header, stats })
+            let joins = vnet_header;
+            Ok(Self { info, queue, control, landing, flat, vnet_header, joins, stats })
         };
         queues.into_iter().map(open_one).collect()
     }
@@ -191,7 +196,30 @@ impl Tun {
             Completion::Impossible => return Ok(Sent::Refused),
         };
         let header = if self.vnet_header { &header[..] } else { &[] };
-        match self.write(header, packet, patch) {
+        let written = self.write(header, packet, patch);
+        self.sent(written)
+    }
+
+    /// Sends the front of the list as one super-frame, where it is one; how many packets that was.
+    fn send_run(&mut self, packets: &PacketList) -> Result<Option<(usize, Sent)>, DeviceError> {
+        if !self.joins || packets.len() < 2 {
+            return Ok(None);
+        }
+        let Some(run) = Run::at_front(packets, self.info.medium) else { return Ok(None) };
+        let written = rustix::io::writev(&self.queue, run.slices(packets).as_slice());
+        match self.sent(written)? {
+            // Nothing is lost: they leave one by one, as all do from now on.
+            Sent::Refused => {
+                self.joins = false;
+                Ok(None)
+            }
+            sent => Ok(Some((run.count, sent))),
+        }
+    }
+
+    /// What the system's answer means.
+    fn sent(&self, written: Result<usize, Errno>) -> Result<Sent, DeviceError> {
+        match written {
             Ok(_) => Ok(Sent::Yes),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Ok(Sent::NoRoom),
             Err(Errno::IO) => Ok(Sent::Down),
@@ -371,21 +399,25 @@ impl Device for Tun {
 
     fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
         let mut left = 0;
-        while let Some(packet) = packets.pop_front() {
-            match self.send_one(&packet) {
-                Ok(Sent::Yes) => self.stats.count_tx(packet.len()),
-                Ok(Sent::Refused) => self.stats.tx_refused += 1,
-                Ok(Sent::Down) => self.stats.tx_down += 1,
-                Ok(Sent::NoRoom) => {
-                    packets.push_front(packet);
-                    break;
-                }
-                Err(error) => {
-                    packets.push_front(packet);
-                    return Err(error);
+        while !packets.is_empty() {
+            let (count, sent) = match self.send_run(packets)? {
+                Some(run) => run,
+                None => match packets.iter().next() {
+                    Some(packet) => (1, self.send_one(packet)?),
+                    None => break,
+                },
+            };
+            if matches!(sent, Sent::NoRoom) {
+                break;
+            }
+            for packet in core::iter::from_fn(|| packets.pop_front()).take(count) {
+                match sent {
+                    Sent::Yes => self.stats.count_tx(packet.len()),
+                    Sent::Down => self.stats.tx_down += 1,
+                    Sent::Refused | Sent::NoRoom => self.stats.tx_refused += 1,
                 }
             }
-            left += 1;
+            left += count;
         }
         Ok(left)
     }

@@ -27,7 +27,8 @@ pub(crate) fn decode(bytes: [u8; VNET_BYTES]) -> Offload {
     }
 }
 
-fn encode(o: &Offload) -> [u8; VNET_BYTES] {
+/// The header of these words.
+pub(crate) fn encode(o: &Offload) -> [u8; VNET_BYTES] {
     let [a, b] = o.header_len.to_ne_bytes();
     let [c, d] = o.gso_size.to_ne_bytes();
     let [e, f] = o.checksum_start.to_ne_bytes();

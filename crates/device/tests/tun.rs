@@ -141,6 +141,42 @@ fn a_super_frame_is_read_into_the_pool_and_written_back_whole() {
     });
 }
 
+/// Segments of one flow, as a stack sends them in a row, reach the kernel by one call, which routes
+/// them on as one.
+#[test]
+fn segments_in_a_row_cross_as_one_super_frame() {
+    inside(|| {
+        let pool = pool();
+        let Some(mut a) = addressed("fw7", 7, true) else { return };
+        let Some(mut b) = addressed("fw8", 8, true) else { return };
+        forward();
+        for v6 in [false, true] {
+            let (from, to) = (ends(7, v6).1, ends(8, v6).1);
+            let headers = if v6 { 60 } else { 40 };
+            let mut list = PacketList::new();
+            let mut add = |seq: u32, flags: u8, len: usize| {
+                let bytes = packets::segment(from, to, seq, flags, len);
+                list.push_back(pool.packet_from_chunks(bytes.chunks(700)).unwrap());
+            };
+            (0..20).for_each(|n| add(n * 1400, 0x10, 1400));
+            add(20 * 1400, 0x18, 77);
+            assert_eq!(a.transmit(&mut list).unwrap(), 21);
+            let whole = receive_where(&mut b, &pool, |p| protocol(p) == packets::TCP).unwrap();
+            assert_eq!(whole.len(), headers + 20 * 1400 + 77, "v6 {v6}");
+            assert_eq!(whole.offload().unwrap().gso_size, 1400);
+            let expected: Vec<u8> = (0..20 * 1400 + 77).map(|i: usize| (i % 251) as u8).collect();
+            assert!(flat(&whole)[headers..] == expected);
+            // One alone stays what it is.
+            let alone = packets::segment(from, to, 90_000, 0x10, 1400);
+            send(&mut a, pool.packet_from(&alone).unwrap());
+            let alone = receive_where(&mut b, &pool, |p| protocol(p) == packets::TCP).unwrap();
+            assert_eq!((alone.len(), alone.offload().is_none()), (headers + 1400, true));
+            assert!(packets::verifies(&flat(&alone)));
+        }
+        assert_eq!((a.stats().tx_packets, a.stats().tx_lost()), (44, 0));
+    });
+}
+
 fn swap_addresses(packet: &mut PacketBuf) {
     let bytes = packet.first_mut().unwrap();
     let (at, len) = if bytes[0] >> 4 == 4 { (12, 4) } else { (8, 16) };

@@ -117,6 +117,8 @@ pub struct Tcp<H = SynCache> {
     wheel: TimerWheel,
     /// Those that want to send: list 0.
     dirty: IndexLists,
+    /// Whose turn it is, and how many more segments it has.
+    turn: (u32, u32),
     /// Those with events, by owner.
     ready: IndexLists,
     pub(crate) listeners: Listeners,
@@ -134,6 +136,9 @@ pub struct Tcp<H = SynCache> {
 
 /// The only list of `dirty`.
 const DIRTY: u32 = 0;
+/// Segments that a connection sends before it is another's turn: as many of 1,460 bytes as one
+/// super-frame holds, which devices make of those that leave in a row.
+const TURN: u32 = 44;
 
 impl Tcp {
     /// An empty set with a SYN cache of its own, whose cookies nobody else's instance shares.
@@ -157,6 +162,7 @@ impl<H: HalfOpen> Tcp<H> {
             demux: Demux::new(max, random.secret.hash_key()),
             wheel: TimerWheel::new(max, now),
             dirty: IndexLists::new(max, 1),
+            turn: (0, 0),
             ready: IndexLists::new(max, OWNERS_MAX),
             listeners: Listeners::new(config.listeners_max, max, random.secret.hash_key()),
             half_open,
@@ -361,11 +367,11 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// The next segment that is to leave, each connection in its turn; `None` where there is none.
-    /// To be asked until then after every call that may change a connection.
+    /// The next segment that is to leave, some of each connection in its turn; `None` where there
+    /// is none. To be asked until then after every call that may change a connection.
     pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
         self.relieve(lend);
-        while let Some(index) = self.dirty.first(DIRTY) {
+        while let Some(index) = self.next_in_turn() {
             self.dirty.unlink(index);
             let Some((connection, mut cx)) = self.lent(index, lend) else { continue };
             let packet = connection.output(&mut cx);
@@ -381,6 +387,15 @@ impl<H: HalfOpen> Tcp<H> {
             return packet.map(of);
         }
         None
+    }
+
+    /// Who is to send now.
+    fn next_in_turn(&mut self) -> Option<u32> {
+        let (whose, left) = self.turn;
+        let stays = left > 0 && self.dirty.is_linked(whose);
+        let (next, most) = if stays { (whose, left) } else { (self.dirty.first(DIRTY)?, TURN) };
+        self.turn = (next, most - 1);
+        Some(next)
     }
 
     /// Where some connection holds more than before and memory is short, one that stands still

@@ -96,6 +96,22 @@ pub fn super_segment(src_addr: IpAddr, dst_addr: IpAddr, payload: usize) -> (Vec
     (ip_packet(src_addr, dst_addr, TCP, &segment), offload)
 }
 
+/// A whole TCP segment of `payload` bytes from `seq` on.
+pub fn segment(src_addr: IpAddr, dst_addr: IpAddr, seq: u32, flags: u8, payload: usize) -> Vec<u8> {
+    let mut segment = vec![0; 20 + payload];
+    segment[..4].copy_from_slice(&[0x1f, 0x90, 0x1f, 0x91]);
+    segment[4..8].copy_from_slice(&seq.to_be_bytes());
+    segment[12..16].copy_from_slice(&[0x50, flags, 0xff, 0xff]);
+    for (i, byte) in segment[20..].iter_mut().enumerate() {
+        *byte = ((seq as usize + i) % 251) as u8;
+    }
+    let mut all = Accumulator::new();
+    all.add(&pseudo(src_addr, dst_addr, TCP, segment.len()).to_be_bytes()).add(&segment);
+    let check = all.finish();
+    segment[16..18].copy_from_slice(&check.to_be_bytes());
+    ip_packet(src_addr, dst_addr, TCP, &segment)
+}
+
 /// Whether the transport checksum of an IP packet without options is right.
 pub fn verifies(packet: &[u8]) -> bool {
     let (network, protocol) = if packet[0] >> 4 == 4 { (20, packet[9]) } else { (40, packet[6]) };

@@ -1,0 +1,203 @@
+//! Segments of one TCP flow that leave in a row become one super-frame, where the system cuts them
+//! apart again or never has to: one call for up to 64 KiB.
+//!
+//! Called by `tun.rs` with the packets at the front of its list, where the virtio header is spoken.
+//! What Linux's generic receive offload does on arrival is done here on departure, so that nobody
+//! above knows of it: each segment was made, counted and is remembered as it would be on the wire.
+//! Invariants: what comes out of the system behind the cut is what went in, but for checksums and
+//! IPv4 identifications, which nobody reads of packets that must not be fragmented (RFC 6864);
+//! segments of which any other field differs are not joined; a last one may be shorter, or carry
+//! PSH or FIN. Nothing is copied but one set of headers.
+//! Reading: OASIS virtio 1.2, 5.1.6.2; RFC 9293 section 3.1.
+
+use core::iter;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6, sum};
+use floodwall_packet::{ChecksumState, Offload, PacketBuf, PacketList};
+
+use crate::device::Medium;
+use crate::gather::{SLICES_MAX, Slices};
+use crate::vnet::{self, VNET_BYTES};
+
+/// TCP's protocol number, and its flags.
+const TCP: u8 = 6;
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+/// Link header, IPv6's, and TCP's with all options.
+const HEADS_MAX: usize = 14 + 40 + 60;
+/// Longest packet of either family.
+const WHOLE_MAX: usize = 65_535;
+
+/// The headers of a segment that may be one of a run, and what is behind them.
+#[derive(Clone, Copy)]
+struct Head<'a> {
+    bytes: &'a [u8],
+    l3: usize,
+    l4: usize,
+    /// Bytes behind the headers.
+    text: usize,
+}
+
+impl<'a> Head<'a> {
+    /// Of a whole TCP segment with text whose headers lie together; an IPv4 one must not be
+    /// fragmented and has no options, an IPv6 one no extension header.
+    fn of(packet: &'a PacketBuf, medium: Medium) -> Option<Self> {
+        let bytes = packet.first();
+        let l3 = match medium {
+            Medium::Ip => 0,
+            Medium::Ethernet => 14,
+        };
+        let (link, ip) = bytes.split_at_checked(l3)?;
+        let len = packet.len() - l3;
+        let (l4, said, ether_type) = match ip {
+            [0x45, _, a, b, _, _, 0x40, 0, _, TCP, ..] => {
+                (l3 + 20, usize::from(u16::from_be_bytes([*a, *b])), [0x08, 0x00])
+            }
+            [version, _, _, _, a, b, TCP, ..] if version >> 4 == 6 => {
+                (l3 + 40, 40 + usize::from(u16::from_be_bytes([*a, *b])), [0x86, 0xdd])
+            }
+            _ => return None,
+        };
+        if !link.is_empty() && !link.ends_with(&ether_type) {
+            return None;
+        }
+        let whole = packet.offload().is_none() && packet.checksum_state() != ChecksumState::Partial;
+        // A frame may end in padding.
+        if said != len || !whole {
+            return None;
+        }
+        let end = l4 + usize::from(*bytes.get(l4 + 12)? >> 4) * 4;
+        let text = packet.len().checked_sub(end)?;
+        let bytes = bytes.get(..end).filter(|_| end >= l4 + 20 && text > 0)?;
+        Some(Self { bytes, l3, l4, text })
+    }
+
+    fn flags(&self) -> u8 {
+        self.bytes.get(self.l4 + 13).copied().unwrap_or_default()
+    }
+
+    fn seq(&self) -> u32 {
+        let seq = self.bytes.get(self.l4 + 4..).and_then(|bytes| bytes.first_chunk());
+        seq.map_or(0, |seq| u32::from_be_bytes(*seq))
+    }
+
+    /// All that the segments of a run have in common.
+    fn common(&self) -> [&'a [u8]; 6] {
+        let (l3, l4) = (self.l3, self.l4);
+        let part = |from: usize, to: usize| self.bytes.get(from..to).unwrap_or_default();
+        // Without lengths, identification and checksum; sequence number, flags and checksum.
+        let (before, behind) = if l4 - l3 == 40 {
+            (part(0, l3 + 4), part(l3 + 6, l4 + 4))
+        } else {
+            (part(0, l3 + 2), part(l3 + 12, l4 + 4))
+        };
+        let middle = if l4 - l3 == 40 { &[][..] } else { part(l3 + 6, l3 + 10) };
+        let end = self.bytes.len();
+        [before, middle, behind, part(l4 + 8, l4 + 13), part(l4 + 14, l4 + 16), part(l4 + 18, end)]
+    }
+}
+
+/// A run at the front of a list.
+pub(crate) struct Run {
+    /// How many packets it is.
+    pub(crate) count: usize,
+    /// What the system is told of it.
+    told: [u8; VNET_BYTES],
+    heads: [u8; HEADS_MAX],
+    heads_len: usize,
+}
+
+impl Run {
+    /// Of two or more packets; `None` where the second does not go on where the first ends.
+    pub(crate) fn at_front(packets: &PacketList, medium: Medium) -> Option<Self> {
+        let mut all = packets.iter();
+        let packet = all.next()?;
+        let first = Head::of(packet, medium).filter(|head| head.flags() == ACK)?;
+        // One slice for the virtio header, one for the headers.
+        let (mut text, mut count, mut slices) = (first.text, 1, 2 + packet.chunk_count());
+        let mut flags = ACK;
+        for packet in all {
+            let Some(next) = Head::of(packet, medium) else { break };
+            let goes_on = next.seq() == first.seq().wrapping_add(text as u32)
+                && next.text <= first.text
+                && next.flags() & !(PSH | FIN) == ACK
+                && next.common() == first.common();
+            slices += packet.chunk_count();
+            let len = first.bytes.len() - first.l3 + text + next.text;
+            if !goes_on || slices > SLICES_MAX || len > WHOLE_MAX {
+                break;
+            }
+            flags = next.flags();
+            text += next.text;
+            count += 1;
+            if flags != ACK || next.text < first.text {
+                break;
+            }
+        }
+        if count == 1 {
+            return None;
+        }
+        Self::of(&first, flags, text, count)
+    }
+
+    /// The headers of the whole: the first's, with the lengths of all and the last one's flags.
+    fn of(first: &Head<'_>, flags: u8, text: usize, count: usize) -> Option<Self> {
+        let Head { bytes, l3, l4, .. } = *first;
+        let mut heads = [0; HEADS_MAX];
+        let out = heads.get_mut(..bytes.len())?;
+        out.copy_from_slice(bytes);
+        let segment = bytes.len() - l4 + text;
+        let is_v4 = l4 - l3 == 20;
+        let pseudo = if is_v4 { told_v4(out, l3, segment)? } else { told_v6(out, l3, segment)? };
+        *out.get_mut(l4 + 13)? = flags;
+        out.get_mut(l4 + 16..l4 + 18)?.copy_from_slice(&pseudo.to_be_bytes());
+        let offload = Offload {
+            flags: 1,
+            gso_type: if is_v4 { 1 } else { 4 },
+            header_len: bytes.len() as u16,
+            gso_size: u16::try_from(first.text).ok()?,
+            checksum_start: l4 as u16,
+            checksum_offset: 16,
+        };
+        Some(Self { count, told: vnet::encode(&offload), heads, heads_len: bytes.len() })
+    }
+
+    /// The run as the system takes it; `packets` are those that it was made of.
+    pub(crate) fn slices<'a>(&'a self, packets: &'a PacketList) -> Slices<'a> {
+        let heads = self.heads.get(..self.heads_len).unwrap_or_default();
+        let texts = packets
+            .iter()
+            .take(self.count)
+            .flat_map(|packet| packet.chunks_in(self.heads_len, packet.len() - self.heads_len));
+        Slices::from_parts(iter::once(&self.told[..]).chain([heads]).chain(texts))
+    }
+}
+
+/// Writes IPv4's length and checksum for a segment of so many bytes; the sum that TCP's checksum
+/// begins with.
+fn told_v4(out: &mut [u8], l3: usize, segment: usize) -> Option<u16> {
+    let header = out.get_mut(l3..l3 + 20)?;
+    header.get_mut(2..4)?.copy_from_slice(&u16::try_from(20 + segment).ok()?.to_be_bytes());
+    header.get_mut(10..12)?.fill(0);
+    let check = sum(header).finish();
+    header.get_mut(10..12)?.copy_from_slice(&check.to_be_bytes());
+    let from: [u8; 4] = *header.get(12..)?.first_chunk()?;
+    let to: [u8; 4] = *header.get(16..)?.first_chunk()?;
+    let (from, to) = (Ipv4Addr::from(from), Ipv4Addr::from(to));
+    Some(pseudo_header_v4(from, to, TCP, u16::try_from(segment).ok()?).fold())
+}
+
+/// The same of IPv6, which has no checksum of its own.
+fn told_v6(out: &mut [u8], l3: usize, segment: usize) -> Option<u16> {
+    let header = out.get_mut(l3..l3 + 40)?;
+    header.get_mut(4..6)?.copy_from_slice(&u16::try_from(segment).ok()?.to_be_bytes());
+    let from: [u8; 16] = *header.get(8..)?.first_chunk()?;
+    let to: [u8; 16] = *header.get(24..)?.first_chunk()?;
+    let (from, to) = (Ipv6Addr::from(from), Ipv6Addr::from(to));
+    Some(pseudo_header_v6(from, to, TCP, u32::try_from(segment).ok()?).fold())
+}
+
+#[cfg(test)]
+mod tests;
