@@ -12,6 +12,16 @@ use crate::services::ServiceKind;
 use crate::sockets::StartError;
 use crate::tcp_service::TcpService;
 
+/// A round in which nothing arrives from outside.
+fn alone<'a>(
+    now: Instant,
+    pool: &'a Pool,
+    random: &'a mut Randomness,
+    (arrived, departing): &'a mut (Burst, PacketList),
+) -> Round<'a> {
+    Round { now, pool, random, arrived, departing, budget: Units(64), peers: None }
+}
+
 #[test]
 fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
     let mut accounts = PoolConfig::default();
@@ -28,16 +38,8 @@ fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
         let (mut client, mut written, mut back) = (None, 0, vec![]);
         let mut refused = false;
         for _ in 0..3000 {
-            let (mut burst, mut departing) = (Burst::new(), PacketList::new());
-            let mut round = Round {
-                now,
-                pool: &pool,
-                random: &mut random,
-                arrived: &mut burst,
-                departing: &mut departing,
-                budget: Units(64),
-                peers: None,
-            };
+            let mut lists = (Burst::new(), PacketList::new());
+            let mut round = alone(now, &pool, &mut random, &mut lists);
             stack.round(&mut round);
             stack.work(&mut round);
             let mut sockets = stack.sockets(&mut round);
@@ -148,16 +150,8 @@ fn what_is_read_answered_and_closed_in_one_slice_leaves_as_one_segment() {
         let applications: Vec<Box<dyn Application>> = vec![Box::new(Once(None)), asks];
         let mut host = Host::new(&config, applications, &pool, &mut random, now).unwrap();
         for _ in 0..50 {
-            let (mut burst, mut departing) = (Burst::new(), PacketList::new());
-            let mut round = Round {
-                now,
-                pool: &pool,
-                random: &mut random,
-                arrived: &mut burst,
-                departing: &mut departing,
-                budget: Units(64),
-                peers: None,
-            };
+            let mut lists = (Burst::new(), PacketList::new());
+            let mut round = alone(now, &pool, &mut random, &mut lists);
             host.round(&mut round);
             host.work(&mut round);
             now += Duration::from_millis(1);
