@@ -103,6 +103,10 @@ impl Device for Recorded {
         self.recorder.pending()
     }
 
+    fn ring(&self) -> usize {
+        self.recorder.ring()
+    }
+
     fn stats(&self) -> DeviceStats {
         self.recorder.stats()
     }

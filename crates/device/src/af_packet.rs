@@ -30,6 +30,8 @@ use crate::socket::{self, BATCH_MAX, Messages};
 use crate::stats::DeviceStats;
 use crate::vnet::{self, VNET_BYTES};
 
+/// Bytes of the ring that a small frame takes, with its headers there and what blocks leave unused.
+const SMALL_FRAME: usize = 256;
 /// How long the kernel may keep frames to fill a block.
 const BLOCK_MILLIS: u32 = 1;
 /// Bytes of a block into which the largest super-frame fits.
@@ -416,6 +418,10 @@ impl Device for AfPacket {
 
     fn pending(&self) -> bool {
         self.ring.is_ready()
+    }
+
+    fn ring(&self) -> usize {
+        self.ring.bytes() / SMALL_FRAME
     }
 
     fn stats(&self) -> DeviceStats {

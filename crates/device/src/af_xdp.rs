@@ -412,6 +412,10 @@ impl Device for AfXdp {
         }
     }
 
+    fn ring(&self) -> usize {
+        self.shared.ring as usize
+    }
+
     fn stats(&self) -> DeviceStats {
         let mut all = self.stats;
         if let Some(Ok(kernel)) = self.queue.as_ref().map(Queue::statistics) {

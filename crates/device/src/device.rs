@@ -87,6 +87,12 @@ pub trait Device: Send {
     /// within our calls only gives that half back to its card, which calls when something comes.
     fn rest(&mut self) {}
 
+    /// How many packets wait to be received, about, before some are lost for want of room; 0 where
+    /// that is not known.
+    fn ring(&self) -> usize {
+        0
+    }
+
     /// What was carried and what was lost since the start. May cost a system call.
     fn stats(&self) -> DeviceStats;
 }
@@ -114,6 +120,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn rest(&mut self) {
         (**self).rest();
+    }
+
+    fn ring(&self) -> usize {
+        (**self).ring()
     }
 
     fn stats(&self) -> DeviceStats {

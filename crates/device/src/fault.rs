@@ -341,6 +341,10 @@ impl<D: Device> Device for Fault<D> {
         waits(&self.rx) || waits(&self.tx) || self.inner.pending()
     }
 
+    fn ring(&self) -> usize {
+        self.inner.ring()
+    }
+
     fn stats(&self) -> DeviceStats {
         DeviceStats {
             rx_packets: self.delivered.rx_packets,

@@ -13,6 +13,11 @@ const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 /// Ethernet's number among the kinds of link addresses (RFC 826).
 const ARPHRD_ETHER: u16 = libc::ARPHRD_ETHER;
 
+/// Numbers of the questions for the length of an interface's queue (`linux/sockios.h`), which
+/// `libc` does not name.
+const SIOCGIFTXQLEN: libc::Ioctl = 0x8942;
+const SIOCSIFTXQLEN: libc::Ioctl = 0x8943;
+
 /// A socket that answers questions about interfaces.
 #[derive(Debug)]
 pub(crate) struct Control(OwnedFd);
@@ -70,6 +75,21 @@ impl<F: AsFd> Interface<'_, F> {
         let mut question = named(self.name)?;
         question.ifr_ifru.ifru_mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
         self.ask(libc::SIOCSIFMTU as libc::Ioctl, question).map(drop)
+    }
+
+    /// Packets that may wait in the system to leave by it.
+    pub(crate) fn queue_len(&self) -> io::Result<i32> {
+        let answer = self.ask(SIOCGIFTXQLEN, named(self.name)?)?;
+        // SAFETY: the system has filled this field for this question; it lays the number where
+        // the metric lies, as it does every number of this structure.
+        Ok(unsafe { answer.ifr_ifru.ifru_metric })
+    }
+
+    /// Sets how many packets may wait in the system to leave by it.
+    pub(crate) fn set_queue_len(&self, packets: i32) -> io::Result<()> {
+        let mut question = named(self.name)?;
+        question.ifr_ifru.ifru_metric = packets;
+        self.ask(SIOCSIFTXQLEN, question).map(drop)
     }
 
     /// The link address, where it is Ethernet's kind; also for the loopback, whose is all zeros.

@@ -60,6 +60,8 @@ pub struct MemoryWire {
     incoming: RefCell<Consumer<PacketBuf>>,
     /// Held by both ends: alone, this one knows that the other is gone.
     cable: Arc<()>,
+    /// Packets that wait for one end.
+    capacity: usize,
     stats: DeviceStats,
 }
 
@@ -83,6 +85,7 @@ pub fn pair_of(config: WireConfig) -> (MemoryWire, MemoryWire) {
         outgoing,
         incoming: RefCell::new(incoming),
         cable: Arc::clone(&cable),
+        capacity: config.capacity,
         stats: DeviceStats::default(),
     };
     (end(name_a, mac_a, to_b, at_a), end(name_b, mac_b, to_a, at_b))
@@ -168,6 +171,10 @@ impl Device for MemoryWire {
 
     fn pending(&self) -> bool {
         self.incoming.try_borrow_mut().is_ok_and(|mut incoming| incoming.ready() > 0)
+    }
+
+    fn ring(&self) -> usize {
+        self.capacity
     }
 
     fn stats(&self) -> DeviceStats {

@@ -47,6 +47,11 @@ pub(crate) struct RingFrame<'a> {
 }
 
 impl PacketRing {
+    /// Bytes of all blocks.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.block_bytes * self.blocks
+    }
+
     /// Asks for a ring of `blocks` blocks that are handed over after `timeout_millis` at the
     /// latest, and maps it. The socket's version and virtio header are set before.
     pub(crate) fn map(

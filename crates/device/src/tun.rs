@@ -11,6 +11,10 @@
 //! # Under flood
 //! Anyone whom the host routes to us fills the system's queue, which it bounds itself
 //! (`txqueuelen` of the interface; it counts what it drops there as the interface's tx drops).
+//! As the system makes it, that queue is full after 2.5 or 5 ms of 200,000 packets a second: less
+//! than the scheduler's pauses on a busy machine, after which friend and foe are lost alike. So an
+//! interface that still has the system's own length is given [`QUEUE_PACKETS`]; a length that
+//! somebody chose is left.
 //! Work per packet: one read into pool memory. At most a burst is taken per call.
 
 use std::fs::{File, OpenOptions};
@@ -30,6 +34,10 @@ use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion, Patch, VNET_BYTES};
 
 const NODE: &str = "/dev/net/tun";
+/// Packets that wait in the system for us: 20 ms of 200,000 a second.
+const QUEUE_PACKETS: i32 = 4096;
+/// What the system gives a TUN and a TAP that nobody has said anything of.
+const SYSTEM_QUEUES: [i32; 2] = [500, 1000];
 /// Room beyond the MTU: link header, two tags, and one byte to notice a longer packet by.
 const BEYOND_MTU: usize = 14 + 8 + 1;
 /// Largest packet with offload: 64 KiB of IP, link header, and one byte to notice more by.
@@ -81,6 +89,8 @@ pub struct Tun {
     vnet_header: bool,
     /// Whether segments are joined: until the system refuses some.
     joins: bool,
+    /// Packets that wait in the system.
+    ring: usize,
     stats: DeviceStats,
 }
 
@@ -108,7 +118,9 @@ impl Tun {
             let (vnet_header, stats) = (config.vnet_header, DeviceStats::default());
             let flat = vec![0; FLAT_MAX].into();
             let joins = vnet_header;
-            Ok(Self { info, queue, control, landing, flat, vnet_header, joins, stats })
+            let ring = control.interface(&info.name).queue_len();
+            let ring = ring.ok().and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
+            Ok(Self { info, queue, control, landing, flat, vnet_header, joins, ring, stats })
         };
         queues.into_iter().map(open_one).collect()
     }
@@ -357,6 +369,10 @@ fn set_up(name: &str, config: &TunConfig) -> Result<DeviceInfo, DeviceError> {
     if let Some(mtu) = config.mtu {
         interface.set_mtu(mtu).map_err(fail("set the MTU"))?;
     }
+    // Where we may not, it stays as it is: only pauses are survived less well.
+    if interface.queue_len().is_ok_and(|len| SYSTEM_QUEUES.contains(&len)) {
+        let _ = interface.set_queue_len(QUEUE_PACKETS);
+    }
     if config.up {
         interface.bring_up().map_err(fail("bring the interface up"))?;
     }
@@ -428,6 +444,10 @@ impl Device for Tun {
 
     fn pending(&self) -> bool {
         false
+    }
+
+    fn ring(&self) -> usize {
+        self.ring
     }
 
     fn stats(&self) -> DeviceStats {

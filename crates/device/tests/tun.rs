@@ -10,7 +10,9 @@ use std::os::fd::AsFd;
 
 use floodwall_device::{Device, DeviceError, Medium, Tun, TunConfig, TunKind};
 use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool, PoolConfig};
-use namespace::{available, flat, forward, inside, ip, receive_where, send, wait, wait_millis};
+use namespace::{
+    available, flat, forward, inside, ip, receive_where, send, shown, wait, wait_millis,
+};
 
 fn pool() -> Pool {
     Pool::new(&PoolConfig { supers: 4, ..PoolConfig::default() }).unwrap()
@@ -232,6 +234,22 @@ fn a_second_open_of_a_single_queue_finds_it_busy_and_another_kind_is_told() {
             let error = Tun::open(name, &config).unwrap_err();
             assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");
         }
+    });
+}
+
+#[test]
+fn the_systems_own_queue_length_is_raised_and_a_chosen_one_is_left() {
+    inside(|| {
+        let queue_of = |name: &str, kind| {
+            let opened = open(name, &TunConfig { kind, ..up(true) })?;
+            let shown = shown(&format!("link show {name}"));
+            drop(opened);
+            shown.split(" qlen ").nth(1)?.split_whitespace().next()?.parse::<u32>().ok()
+        };
+        let Some(tun) = queue_of("fwtun", TunKind::Tun) else { return };
+        assert_eq!((tun, queue_of("fwtap", TunKind::Tap)), (4096, Some(4096)));
+        assert!(ip("tuntap add fwchosen mode tap") && ip("link set fwchosen txqueuelen 300"));
+        assert_eq!(queue_of("fwchosen", TunKind::Tap), Some(300));
     });
 }
 

@@ -104,6 +104,11 @@ impl Port {
         self.device.is_some()
     }
 
+    /// Packets that its device's ring holds, as far as is known.
+    pub(crate) fn ring(&self) -> usize {
+        self.device.as_ref().map_or(0, |device| device.ring())
+    }
+
     pub(crate) const fn backlog(&self) -> usize {
         self.backlog.len()
     }

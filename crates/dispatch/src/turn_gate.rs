@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
 use floodwall_packet::{Burst, Engine, HandoffList};
-use floodwall_schedule::{Balance, Gate, GateStats, HandedGate, Next, Poll};
+use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, Next, Poll};
 
 use crate::facts::{Fact, Facts};
 use crate::worker::WorkerConfig;
@@ -74,9 +74,11 @@ pub(crate) struct TurnGate {
 }
 
 impl TurnGate {
-    pub(crate) fn new(config: &WorkerConfig) -> Self {
+    /// A gate before devices of which the smallest ring holds `ring` packets, as far as is known.
+    pub(crate) fn new(config: &WorkerConfig, ring: usize) -> Self {
+        let gate = config.gate.map(|gate| GateConfig { burst: gate.burst.max(ring / 2), ..gate });
         Self {
-            gate: config.gate.map(Gate::new),
+            gate: gate.map(Gate::new),
             handed_gate: None,
             balance: config.balance.map(|balance| Balance::new(balance, Instant::ORIGIN)),
             applications: config.applications.clone(),
@@ -91,7 +93,8 @@ impl TurnGate {
 
     /// The worker is `own` of a crew: neighbours will hand over packets.
     pub(crate) fn join(&mut self, own: WorkerId) {
-        self.handed_gate = self.gate.as_ref().map(|gate| HandedGate::new(own, *gate.config()));
+        let handed = |gate: &Gate| GateConfig { burst: 0, ..*gate.config() };
+        self.handed_gate = self.gate.as_ref().map(|gate| HandedGate::new(own, handed(gate)));
     }
 
     /// How many packets are taken of neighbours in this turn.

@@ -196,6 +196,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let (publisher, reader) = Publisher::new();
         let mut facts = Facts::default();
         facts.set(Fact::DevicesLive, ports.len() as u64);
+        let ring = ports.iter().map(Port::ring).min().unwrap_or(0);
         Ok(Self {
             engine: None,
             port_of: transmitters(&ports),
@@ -212,7 +213,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             bell,
             control,
             mailbox,
-            gate: TurnGate::new(&config),
+            gate: TurnGate::new(&config, ring),
             config,
             spin: (0, Instant::ORIGIN),
             crew: None,

@@ -12,9 +12,15 @@
 //! it cannot, they still have what looks may not take. Where no friend was seen for long, nobody
 //! looks ahead.
 //!
-//! What a pause leaves in the ring is no pressure: a worker from which the system took its core for
-//! a while, and that is loaded to four fifths, has caught up after four times that; full polls
-//! until then count for nothing. Pressure lasts until nothing has had to die here for a while.
+//! What a burst leaves in the ring is no pressure: a sender that catches up after a pause of its
+//! own fills more of it in a millisecond than the lines take, and who chose then would drop
+//! strangers whom a worker that is not even half loaded would have served. So full polls count only
+//! after [`GateConfig::patience`] or [`GateConfig::burst`]. Nor is what a pause leaves there: a
+//! worker from which the system took its core for a while, and that is loaded to four fifths, has
+//! caught up after four times that. Pressure lasts until nothing has had to die here for a while,
+//! or until nobody has waited for a millisecond and nothing was refusable: then strangers died of a
+//! burst, not of a load. Who makes polls full for longer than a burst lasts, again and again, is
+//! not waited for each time: for [`ALERT_LASTS`] two full polls are pressure.
 //!
 //! Feedback: an engine without appetite is given no strangers; friends go on to it all the same,
 //! for their consumer is another one, or they are refusable. Where there is no friend, nothing is
@@ -52,6 +58,13 @@ const PAUSE_MAX: Duration = Duration::from_millis(16);
 /// Pressure lasts for so long after the last packet that had to die here: a flood whose polls find
 /// room now and then is one flood.
 const LASTS: Duration = Duration::from_millis(10);
+/// Who has had room for so long, with nobody waiting, has caught up.
+const CALM: Duration = Duration::from_millis(1);
+/// For so long after polls were full for longer than a burst is, the next burst is none: or friends
+/// would die in a ring that is filled anew as soon as pressure ends.
+const ALERT_LASTS: Duration = Duration::from_millis(100);
+/// Full polls in a row that are pressure, where no burst and no pause explains them.
+const FULL_POLLS: u32 = 2;
 /// No turn takes longer than this: it is interrupted.
 const TURN_MAX: Duration = Duration::from_millis(1);
 
@@ -65,9 +78,13 @@ pub struct GateConfig {
     pub ahead: Share,
     /// Packets of strangers of one family that wait.
     pub waiting: usize,
-    /// So many full polls in a row are pressure, those apart that a pause has left; 0 is pressure
-    /// always.
-    pub patience: u32,
+    /// How long the worker may be at work with polls coming back full before that is pressure;
+    /// zero is pressure always.
+    pub patience: Duration,
+    /// And how many packets these may bring before the next ones are pressure. A worker takes half
+    /// of what the smallest ring of its devices holds, where that is known: a flood of twice its
+    /// speed fills the other half meanwhile, and no friend dies.
+    pub burst: usize,
 }
 
 impl Default for GateConfig {
@@ -76,7 +93,8 @@ impl Default for GateConfig {
             reserve: Share::per_mille(940),
             ahead: Share::per_mille(750),
             waiting: STRANGERS_WAITING_MAX,
-            patience: 2,
+            patience: Duration::from_millis(16),
+            burst: 0,
         }
     }
 }
@@ -154,11 +172,19 @@ pub struct Gate {
     config: GateConfig,
     /// Room that friends leave to strangers that wait.
     least: usize,
-    /// Full polls in a row, those apart that a pause has left.
+    /// Full polls in a row, those apart that a burst or a pause has left.
     fulls: u32,
+    /// How many packets these have brought.
+    brought: usize,
+    /// Until when bursts are not believed.
+    alert_until: Instant,
     /// Whether there is pressure, and since when nothing had to die.
     pressure: bool,
     pressed: Instant,
+    /// When the last refusable packet had to die.
+    refused: Option<Instant>,
+    /// Since when polls have room and nobody waits.
+    caught_up: Option<Instant>,
     /// Bursts for which friends are still reckoned with.
     friends_for: u32,
     /// When the last poll was, and how long the worker has meant to be away since.
@@ -190,8 +216,12 @@ impl Gate {
             least: config.reserve.rest().of_count(BURST_MAX).max(1),
             config,
             fulls: 0,
-            pressure: config.patience == 0,
+            brought: 0,
+            alert_until: Instant::ORIGIN,
+            pressure: config.patience.is_zero(),
             pressed: Instant::ORIGIN,
+            refused: None,
+            caught_up: None,
             friends_for: 0,
             polled: None,
             meant: Duration::ZERO,
@@ -259,16 +289,17 @@ impl Gate {
     pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst, poll: &Poll) {
         let full = poll.taken >= poll.asked;
         burst.set_limit(BURST_MAX);
-        self.reckon(poll.now, full);
+        self.reckon(poll, full);
         let sated = burst.len() > poll.appetite;
         if self.is_under_pressure() || self.waiting() > 0 || sated {
             self.sort(engine, burst, full, poll.appetite);
         }
     }
 
-    /// What a poll at `now` says about pressure.
+    /// What a poll says about pressure.
     #[inline]
-    fn reckon(&mut self, now: Instant, full: bool) {
+    fn reckon(&mut self, poll: &Poll, full: bool) {
+        let now = poll.now;
         let since = now - self.polled.replace(now).unwrap_or(now);
         if self.untold {
             self.ran(since);
@@ -278,15 +309,40 @@ impl Gate {
         if pause >= PAUSE_MIN {
             self.pause = self.pause.max(pause);
         }
-        if !full {
-            (self.pause, self.behind, self.owed, self.fulls) = <_>::default();
-        } else if self.behind >= self.pause * CAUGHT_UP {
-            self.fulls = self.fulls.saturating_add(1);
+        if full {
+            self.brought = self.brought.saturating_add(poll.taken);
+            self.count_full(now);
+        } else {
+            (self.pause, self.behind, self.owed) = <_>::default();
+            (self.fulls, self.brought) = (0, 0);
         }
-        if self.fulls >= self.config.patience {
+        if full || self.waiting() > 0 {
+            self.caught_up = None;
+        } else {
+            self.caught_up.get_or_insert(now);
+        }
+        if self.fulls >= FULL_POLLS || self.config.patience.is_zero() {
             (self.pressure, self.pressed) = (true, now);
-        } else if self.pressure && now - self.pressed > LASTS {
-            self.pressure = false;
+        } else if self.pressure {
+            let recent = |moment: Instant| now - moment <= LASTS;
+            let caught_up = self.caught_up.is_some_and(|since| now - since >= CALM);
+            let for_strangers = recent(self.pressed) && !caught_up;
+            self.pressure = for_strangers || self.refused.is_some_and(recent);
+        }
+    }
+
+    /// One more full poll: whether a burst or a pause has left it.
+    #[inline]
+    fn count_full(&mut self, now: Instant) {
+        let by_pause = self.pause * CAUGHT_UP;
+        if self.behind < by_pause {
+            return;
+        }
+        if self.behind >= self.config.patience || self.brought >= self.config.burst {
+            self.alert_until = now + ALERT_LASTS;
+        }
+        if now < self.alert_until {
+            self.fulls = self.fulls.saturating_add(1);
         }
     }
 
@@ -324,7 +380,7 @@ impl Gate {
         full: bool,
         appetite: usize,
     ) {
-        let died = self.stats.dropped();
+        let (died, refused) = (self.stats.dropped(), self.stats.refused);
         if !burst.is_empty() {
             let mut classes = [Triage::Stranger; BURST_MAX];
             engine.classify(burst, &mut classes);
@@ -338,8 +394,12 @@ impl Gate {
             }
             self.sorting = sorting;
         }
+        let now = self.polled.unwrap_or(self.pressed);
         if self.stats.dropped() > died {
-            self.pressed = self.polled.unwrap_or(self.pressed);
+            self.pressed = now;
+        }
+        if self.stats.refused > refused {
+            self.refused = Some(now);
         }
         for _ in 0..self.places(burst, full).min(appetite) {
             let Some(packet) = self.next_stranger() else { break };

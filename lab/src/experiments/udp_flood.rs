@@ -27,7 +27,7 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use goodput::{Flood, Goodput};
 use model::{Counters, Design, Outcome, Prices, Run};
-use threads::{Kind, Turn, Work};
+use threads::{Kind, Offer, Turn, Work};
 
 /// See the file's head.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,6 +88,7 @@ struct ModelRow {
 struct ThreadRow {
     kind: Kind,
     producers: usize,
+    offer: Offer,
     turns: Vec<Turn>,
 }
 
@@ -167,15 +168,17 @@ fn modelled(vary: &Vary, hold: &Hold, amount: &Amount) -> Vec<ModelRow> {
 fn threaded(vary: &Vary, hold: &Hold, amount: &Amount) -> Vec<ThreadRow> {
     let mut rows: Vec<ThreadRow> = Vec::new();
     for &producers in &vary.producers {
-        for &kind in &vary.queues {
-            rows.push(ThreadRow { kind, producers, turns: Vec::new() });
+        for offer in [Offer::AllThatCan, Offer::HalfOfWhatIsRead] {
+            for &kind in &vary.queues {
+                rows.push(ThreadRow { kind, producers, offer, turns: Vec::new() });
+            }
         }
     }
     let length = Duration::from_millis(amount.turn_millis);
     for _ in 0..amount.turns {
         for row in &mut rows {
-            let nodes = hold.thread_nodes;
-            row.turns.extend(threads::turn(row.kind, row.producers, nodes, &hold.threads, length));
+            let (who, nodes) = ((row.producers, row.offer), hold.thread_nodes);
+            row.turns.extend(threads::turn(row.kind, who, nodes, &hold.threads, length));
         }
     }
     rows

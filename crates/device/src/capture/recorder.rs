@@ -259,6 +259,10 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
         self.inner.pending()
     }
 
+    fn ring(&self) -> usize {
+        self.inner.ring()
+    }
+
     fn stats(&self) -> DeviceStats {
         self.inner.stats()
     }

@@ -57,6 +57,12 @@ pub fn ip(words: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
+/// What one `ip` command in the calling thread's namespace says.
+pub fn shown(words: &str) -> String {
+    let output = Command::new("ip").args(words.split_whitespace()).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Turns forwarding on for both families.
 pub fn forward() {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();

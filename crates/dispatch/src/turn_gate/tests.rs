@@ -1,6 +1,7 @@
 //! Workers with more to do than they can: whom they serve, and what they leave of their core.
 #![expect(clippy::disallowed_methods, reason = "a worker under test has a thread of its own")]
 
+use core::time::Duration;
 use std::os::fd::BorrowedFd;
 use std::sync::mpsc;
 use std::thread;
@@ -126,7 +127,7 @@ fn run(packets: u64, rounds: u64, config: WorkerConfig) -> (Ended, [u64; 3]) {
 }
 
 fn always() -> Option<GateConfig> {
-    Some(GateConfig { patience: 0, ..GateConfig::default() })
+    Some(GateConfig { patience: Duration::ZERO, ..GateConfig::default() })
 }
 
 #[test]
@@ -164,7 +165,8 @@ fn what_waits_is_served_when_the_flood_is_over() {
 
 #[test]
 fn without_pressure_or_without_a_gate_everything_is_handled() {
-    for gate in [Some(GateConfig { patience: u32::MAX, ..GateConfig::default() }), None] {
+    let never = GateConfig { patience: Duration::MAX, burst: usize::MAX, ..GateConfig::default() };
+    for gate in [Some(never), None] {
         let config = WorkerConfig { gate, ..WorkerConfig::default() };
         let (ended, seen) = run(u64::MAX, 100, config);
         assert_eq!(seen.iter().sum::<u64>(), ended.facts.of(Fact::RxPackets));

@@ -6,7 +6,7 @@
 use floodwall_base::Family;
 
 use super::histogram::{Histogram, NAMES};
-use super::threads::{Kind, Turn};
+use super::threads::{Kind, Offer, Turn};
 use super::{Findings, FloodRow, ModelRow, ThreadRow};
 use crate::measure::{Measured, Metrics};
 use crate::plot::{self, Axes, Series};
@@ -62,10 +62,17 @@ fn delivered(turn: &Turn) -> f64 {
     turn.delivered as f64 / turn.seconds
 }
 
+/// Datagrams that the reader got for a second of its processor.
+fn for_a_second(turn: &Turn) -> f64 {
+    turn.delivered as f64 / turn.reader_seconds.max(1e-9)
+}
+
 fn of_threads(metrics: &mut Metrics, rows: &[ThreadRow]) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    for row in rows {
-        let of = |kind: Kind| rows.iter().find(|r| r.kind == kind && r.producers == row.producers);
+    for row in rows.iter().filter(|row| row.offer == Offer::AllThatCan) {
+        let at = |kind: Kind, offer: Offer| {
+            rows.iter().find(|r| (r.kind, r.producers, r.offer) == (kind, row.producers, offer))
+        };
         let name = format!("threads/{}/{}", row.producers, row.kind.name());
         let mut set = |what: &str, value: f64| metrics.set(format!("{name}/{what}"), value);
         let p99 = |turn: &Turn| turn.enqueue.percentile(0.99);
@@ -79,7 +86,14 @@ fn of_threads(metrics: &mut Metrics, rows: &[ThreadRow]) {
         set("overshoot", row.turns.iter().map(|turn| turn.overshoot).max().unwrap_or(0) as f64);
         set("lost", row.turns.iter().map(|turn| turn.lost.unsigned_abs()).sum::<u64>() as f64);
         set("charged-at-the-end", sum(|turn| turn.charged) as f64);
-        if let Some(rings) = of(Kind::RtrbEach) {
+        let mine = median(&row.turns, for_a_second);
+        set("delivered-for-a-second", mine);
+        if let Some(half) = at(row.kind, Offer::HalfOfWhatIsRead) {
+            set("delivered-over-unloaded", mine / median(&half.turns, for_a_second));
+        }
+        if let Some(rings) = at(Kind::RtrbEach, Offer::AllThatCan) {
+            let theirs = median(&rings.turns, for_a_second);
+            set("delivered-for-a-second-over-rtrb", mine / theirs);
             set("p99-over-rtrb", median(&row.turns, p99) / median(&rings.turns, p99));
             let theirs = median(&rings.turns, delivered);
             set("delivered-over-rtrb", median(&row.turns, delivered) / theirs);
@@ -158,10 +172,24 @@ fn buckets(rows: &[ModelRow]) -> Table {
 }
 
 fn queues(rows: &[ThreadRow]) -> Table {
-    let columns =
-        ["queue", "producers", "p50, ns", "p99, ns", "p99.9, ns", "delivered/s", "refused/s"];
+    let columns = [
+        "queue",
+        "producers",
+        "p50, ns",
+        "p99, ns",
+        "p99.9, ns",
+        "delivered/s",
+        "refused/s",
+        "delivered a reader's CPU s",
+        "with half of that offered",
+    ];
     let mut table = Table::new("Real threads: one enqueue, and what was read", &columns);
-    for row in rows {
+    let unloaded = |row: &ThreadRow| {
+        let alike = |r: &&ThreadRow| (r.kind, r.producers) == (row.kind, row.producers);
+        let half = rows.iter().filter(alike).find(|r| r.offer == Offer::HalfOfWhatIsRead);
+        half.map_or(f64::NAN, |half| median(&half.turns, for_a_second))
+    };
+    for row in rows.iter().filter(|row| row.offer == Offer::AllThatCan) {
         let of = |share| median(&row.turns, move |turn| turn.enqueue.percentile(share));
         table.row([
             row.kind.name().to_owned(),
@@ -171,6 +199,8 @@ fn queues(rows: &[ThreadRow]) -> Table {
             format!("{:.0}", of(0.999)),
             format!("{:.0}", median(&row.turns, delivered)),
             format!("{:.0}", median(&row.turns, |turn| turn.refused as f64 / turn.seconds)),
+            format!("{:.0}", median(&row.turns, for_a_second)),
+            format!("{:.0}", unloaded(row)),
         ]);
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -182,7 +212,8 @@ fn thread_buckets(rows: &[ThreadRow]) -> Table {
     let title = "Real threads' enqueue: microseconds, share of all, most producers";
     let mut table = Table::new(title, &bucket_columns());
     let most = rows.iter().map(|row| row.producers).max().unwrap_or(0);
-    for row in rows.iter().filter(|row| row.producers == most) {
+    let loaded = |row: &&ThreadRow| row.producers == most && row.offer == Offer::AllThatCan;
+    for row in rows.iter().filter(loaded) {
         let mut all = Histogram::default();
         row.turns.iter().for_each(|turn| all.merge(&turn.enqueue));
         table.row(row_of(row.kind.name().to_owned(), &all));

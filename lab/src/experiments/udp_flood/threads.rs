@@ -4,7 +4,9 @@
 //! producer offers one packet after another; what is refused it offers again, so that nothing but
 //! the queue is measured. Times are the machine's, the scheduler's interruptions included: where
 //! there are fewer cores than threads the tail is the scheduler's, and what is claimed of it is not
-//! judged. Counts (locks, shared writes, overshoot, conservation) are judged everywhere.
+//! judged. Counts (locks, shared writes, overshoot, conservation) are judged everywhere, and so is
+//! what the reader gets for a second of its own processor, which knows no scheduler: beside what it
+//! gets of the same queue when producers come with half of what it can take.
 #![expect(clippy::disallowed_methods, reason = "what is measured is time")]
 
 use std::hint::spin_loop;
@@ -19,6 +21,7 @@ use floodwall_packet::{
 };
 use floodwall_sync::mailbox::Bits;
 use floodwall_udp::{Ask, Demand, FairShare, Standing};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
 use super::histogram::Histogram;
@@ -67,6 +70,28 @@ pub(super) struct Work {
     pub(super) read_nanos: u64,
 }
 
+/// How fast producers come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Offer {
+    /// One datagram after the other.
+    AllThatCan,
+    /// In rounds, half as many as the reader can take.
+    HalfOfWhatIsRead,
+}
+
+impl Offer {
+    /// Time from one round of a producer to its next.
+    fn pause(self, producers: usize, work: &Work) -> Duration {
+        match self {
+            Self::AllThatCan => Duration::ZERO,
+            Self::HalfOfWhatIsRead => {
+                let each = Duration::from_nanos(2 * work.read_nanos * producers as u64);
+                each * work.round
+            }
+        }
+    }
+}
+
 /// What one turn saw.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
@@ -74,6 +99,8 @@ pub(super) struct Turn {
     pub(super) delivered: u64,
     pub(super) refused: u64,
     pub(super) seconds: f64,
+    /// Processor time of the reader, until the end.
+    pub(super) reader_seconds: f64,
     pub(super) refusals: Refusal,
     /// True bytes beyond the limit, at the worst look.
     pub(super) overshoot: u64,
@@ -289,7 +316,7 @@ impl Mine {
 /// One turn of one queue.
 pub(super) fn turn(
     kind: Kind,
-    producers: usize,
+    (producers, offer): (usize, Offer),
     nodes: usize,
     work: &Work,
     length: Duration,
@@ -299,6 +326,7 @@ pub(super) fn turn(
     let region = Region::new(&config).ok()?;
     let size = 384;
     let queue = Queue::new(kind, nodes, work, size);
+    let pause = offer.pause(producers, work);
     let (go, stop, left) =
         (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(producers as u64));
     let mut result = Turn::default();
@@ -309,7 +337,7 @@ pub(super) fn turn(
                 scope.spawn(move || {
                     let seen = region.attach().ok().map(|pool| {
                         let mine = queue.join(kind, producers, work, &pool, size);
-                        produce(queue, (producer, mine), &pool, work, (go, stop))
+                        produce(queue, (producer, mine), &pool, (work, pause), (go, stop))
                     });
                     left.fetch_sub(1, Ordering::AcqRel);
                     seen.unwrap_or_default()
@@ -335,9 +363,10 @@ pub(super) fn turn(
             result.refusals.shared_writes += seen.refusals.shared_writes;
             taken += seen.enqueue.count() - seen.refused;
         }
-        let (delivered, late, overshoot) = reader.join().unwrap_or_default();
-        (result.delivered, result.overshoot) = (delivered, overshoot);
-        result.lost = taken as i64 - (delivered + late) as i64;
+        let read = reader.join().unwrap_or_default();
+        (result.delivered, result.overshoot) = (read.delivered, read.overshoot);
+        result.reader_seconds = read.busy.as_secs_f64();
+        result.lost = taken as i64 - (read.delivered + read.late) as i64;
         result.charged = queue.charged();
     });
     Some(result)
@@ -347,7 +376,7 @@ fn produce(
     queue: &Queue,
     (producer, mut mine): (usize, Mine),
     pool: &Pool,
-    work: &Work,
+    (work, pause): (&Work, Duration),
     (go, stop): (&AtomicBool, &AtomicBool),
 ) -> Turn {
     let mut seen = Turn::default();
@@ -356,11 +385,21 @@ fn produce(
         std::thread::yield_now();
     }
     let mut source = producer as u32;
+    let (mut in_round, mut due) = (0, Instant::now() + pause);
     while !stop.load(Ordering::Relaxed) {
         let Some(packet) = next.take().or_else(|| pool.alloc(Class::Small)) else {
             std::thread::yield_now();
             continue;
         };
+        if !pause.is_zero() && in_round == work.round {
+            if Instant::now() < due {
+                next = Some(packet);
+                std::thread::yield_now();
+                continue;
+            }
+            (in_round, due) = (0, due + pause);
+        }
+        in_round += 1;
         source = source.wrapping_add(producer as u32 + 1) & 0xf;
         let start = Instant::now();
         let offered = queue.offer(producer, &mut mine, packet, work.round, source);
@@ -378,39 +417,55 @@ fn produce(
     seen
 }
 
-/// What was read before and after the end, and the worst overshoot.
+/// What the reader saw.
+#[derive(Default)]
+struct Reading {
+    /// Datagrams, before the end and after.
+    delivered: u64,
+    late: u64,
+    overshoot: u64,
+    /// Its processor time until the end, looks that found nothing left out.
+    busy: Duration,
+}
+
 fn read(
     queue: &Queue,
     work: &Work,
     limit: u64,
     (left, stop): (&AtomicU64, &AtomicBool),
-) -> (u64, u64, u64) {
-    let (mut delivered, mut late, mut overshoot) = (0, 0, 0);
+) -> Reading {
+    let mut seen = Reading::default();
     loop {
         let last = left.load(Ordering::Acquire) == 0;
-        overshoot = overshoot.max(queue.charged().saturating_sub(limit));
+        seen.overshoot = seen.overshoot.max(queue.charged().saturating_sub(limit));
+        let before = processor_time();
         let mut all = queue.take();
-        let is_empty = all.is_empty();
-        while let Some(packet) = all.pop_front() {
-            let stopped = stop.load(Ordering::Relaxed);
-            if stopped {
-                late += 1
-            } else {
-                delivered += 1
+        if all.is_empty() {
+            if last {
+                return seen;
             }
-            if work.read_nanos > 0 && !stopped {
-                let start = Instant::now();
-                while start.elapsed() < Duration::from_nanos(work.read_nanos) {
-                    spin_loop();
-                }
+            std::thread::yield_now();
+            continue;
+        }
+        while let Some(packet) = all.pop_front() {
+            if stop.load(Ordering::Relaxed) {
+                seen.late += 1;
+                continue;
+            }
+            seen.delivered += 1;
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_nanos(work.read_nanos) {
+                spin_loop();
             }
             drop(packet);
         }
-        if last && is_empty {
-            return (delivered, late, overshoot);
-        }
-        if is_empty {
-            std::thread::yield_now();
+        if !stop.load(Ordering::Relaxed) {
+            seen.busy += processor_time().saturating_sub(before);
         }
     }
+}
+
+/// What the calling thread has had of a processor so far.
+fn processor_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
