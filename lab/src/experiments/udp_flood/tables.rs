@@ -62,12 +62,18 @@ fn delivered(turn: &Turn) -> f64 {
     turn.delivered as f64 / turn.seconds
 }
 
+/// So many turns say something of time.
+const TURNS_MIN: usize = 5;
+
 /// Datagrams that the reader got for a second of its processor.
 fn for_a_second(turn: &Turn) -> f64 {
     turn.delivered as f64 / turn.reader_seconds.max(1e-9)
 }
 
 fn of_threads(metrics: &mut Metrics, rows: &[ThreadRow]) {
+    // Of a few turns the middle one is whatever the machine was doing.
+    let enough = rows.iter().all(|row| row.turns.len() >= TURNS_MIN);
+    metrics.set("threads/long-enough", f64::from(u8::from(enough)));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for row in rows.iter().filter(|row| row.offer == Offer::AllThatCan) {
         let at = |kind: Kind, offer: Offer| {
