@@ -23,6 +23,7 @@ struct Flood {
     info: DeviceInfo,
     given: u64,
     left: u64,
+    ring: usize,
 }
 
 impl Flood {
@@ -34,7 +35,7 @@ impl Flood {
             mac: None,
             offload: false,
         };
-        Self { info, given: 0, left: packets }
+        Self { info, given: 0, left: packets, ring: 0 }
     }
 }
 
@@ -64,6 +65,10 @@ impl Device for Flood {
 
     fn pending(&self) -> bool {
         self.left > 0
+    }
+
+    fn ring(&self) -> usize {
+        self.ring
     }
 
     fn stats(&self) -> DeviceStats {
@@ -161,6 +166,26 @@ fn what_waits_is_served_when_the_flood_is_over() {
         worker.turn(Instant::from_nanos(turn));
     }
     assert_eq!(worker.engine().unwrap().seen, [30, 180, 0]);
+}
+
+/// Full polls that bring half of the ring, one that finds it so, and one more.
+#[test]
+fn a_burst_of_half_the_smallest_ring_is_no_pressure() {
+    for (rings, pressed_at) in [([0, 1024], 2), ([4096, 1024], 9)] {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let engine = Counter { seen: [0; 3], rounds: u64::MAX, stop: Stop::new().unwrap() };
+        let port = |(n, ring): (u16, usize)| {
+            Port::new(IfIndex(n), Box::new(Flood { ring, ..Flood::of(u64::MAX) }))
+        };
+        let ports = (1..).zip(rings).map(port).collect();
+        let (random, config) = (Randomness::from_number(1), WorkerConfig::default());
+        let mut worker = Worker::new(engine, pool, random, ports, config).unwrap();
+        let all_seen = |turn: &u64| {
+            worker.turn(Instant::from_nanos(turn * 1000));
+            worker.engine().unwrap().seen.iter().sum::<u64>() == turn * BURST_MAX as u64
+        };
+        assert_eq!((1..100).take_while(all_seen).count() + 1, pressed_at, "{rings:?}");
+    }
 }
 
 #[test]
