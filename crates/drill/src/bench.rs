@@ -89,11 +89,6 @@ pub(crate) trait Bench {
         false
     }
 
-    /// How often a phase is tried before it misses a floor. In virtual time once is for ever.
-    fn tries(&self) -> usize {
-        1
-    }
-
     /// Whether the host's own triage decides who is let in.
     fn finds_friends(&self) -> bool {
         true

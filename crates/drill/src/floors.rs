@@ -137,20 +137,6 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
     verdicts
 }
 
-/// What one phase misses of the floors for who is answered, at worst, in words.
-pub(crate) fn missed(phase: &PhaseReport) -> Option<String> {
-    let rows = [
-        (ANSWERED_MIN, &phase.honest),
-        (FRAGMENTED_MIN, &phase.fragmented),
-        (ANSWERED_MIN, &phase.far),
-        (ANSWERED_MIN, &phase.called),
-    ];
-    let rows = rows.into_iter().flat_map(|(least, rows)| rows.iter().map(move |row| (least, row)));
-    let missed = rows.filter(|(least, row)| row.share() < *least);
-    let (_, worst) = missed.min_by(|a, b| a.1.share().total_cmp(&b.1.share()))?;
-    Some(format!("{:.2} % ({})", worst.share() * 100.0, worst.family))
-}
-
 /// Judged where the host's own triage decides who is let in; `None` elsewhere.
 fn friends(phases: &[PhaseReport]) -> Option<Verdict> {
     let kept = phases.iter().filter_map(|phase| Some((phase.friends_kept?, phase)));
@@ -370,26 +356,6 @@ mod tests {
     #[test]
     fn a_drill_at_every_bound_passes() {
         assert_eq!(failed(&good(), Some(RECOVERY_MAX)), []);
-    }
-
-    #[test]
-    fn a_phase_misses_what_the_floors_for_who_is_answered_would_fail_by() {
-        let phase = || good().0.remove(0);
-        assert_eq!(missed(&phase()), None);
-        type Rows = fn(&mut PhaseReport) -> &mut Vec<HonestReport>;
-        let all: [(Rows, u64); 4] = [
-            (|phase| &mut phase.honest, 98),
-            (|phase| &mut phase.fragmented, 89),
-            (|phase| &mut phase.far, 98),
-            (|phase| &mut phase.called, 98),
-        ];
-        for (rows, answered) in all {
-            let (mut phase, mut e) = (phase(), good());
-            rows(&mut phase)[1].answered = answered;
-            assert_eq!(missed(&phase), Some(format!("{answered}.00 % ()")));
-            e.0[0] = phase;
-            assert_eq!(failed(&e, Some(RECOVERY_MAX)).len(), 1);
-        }
     }
 
     #[test]

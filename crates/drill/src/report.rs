@@ -61,8 +61,6 @@ pub struct PhaseReport {
     pub name: &'static str,
     /// What it does, in a sentence.
     pub what: &'static str,
-    /// What tries of this phase before this one missed of floors, in words.
-    pub missed: Vec<String>,
     /// Packets a second of this flood that the host took when more were offered; `None` without
     /// a flood.
     pub capacity_pps: Option<u64>,

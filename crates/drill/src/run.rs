@@ -14,7 +14,7 @@ use crate::bench::{Bench, Look, Watch, rate};
 use crate::crowd::{AskedBy, Stretch};
 use crate::error::DrillError;
 use crate::flood::{Flood, FloodKind};
-use crate::floors::{Evidence, judge, missed};
+use crate::floors::{Evidence, judge};
 use crate::honest::{Asked, Asking, Calls};
 use crate::hostile;
 use crate::progress::Progress;
@@ -157,25 +157,6 @@ impl Run<'_> {
         Asking { rate, length, discover: id == 1, friends: false, calls: Calls::None, id }
     }
 
-    /// Carries out a phase, again if it misses a floor, as often as the bench has tries.
-    fn tried(
-        &mut self,
-        mut phase: impl FnMut(&mut Self) -> Result<PhaseReport, DrillError>,
-    ) -> Result<(), DrillError> {
-        let mut misses = Vec::new();
-        loop {
-            let mut phase = phase(self)?;
-            match missed(&phase) {
-                Some(miss) if misses.len() + 1 < self.bench.tries() => misses.push(miss),
-                _ => {
-                    phase.missed = misses;
-                    self.close(phase);
-                    return Ok(());
-                }
-            }
-        }
-    }
-
     /// Honest clients alone.
     fn baseline(&mut self) -> Result<AskedBy, DrillError> {
         let (name, what) = ("baseline", "honest clients alone");
@@ -222,7 +203,7 @@ impl Run<'_> {
         name: &'static str,
         what: &'static str,
         kind: FloodKind,
-    ) -> Result<PhaseReport, DrillError> {
+    ) -> Result<(), DrillError> {
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
         let (capacity, looked, more_offered) = self.probe(kind, false)?;
@@ -255,11 +236,12 @@ impl Run<'_> {
         if kind.is_tcp() {
             phase.called = rows(&outcome.seen.called);
         }
-        Ok(phase)
+        self.close(phase);
+        Ok(())
     }
 
     /// Connections to a service that accepts slowly, beside those to one that does not.
-    fn slow_accept(&mut self) -> Result<PhaseReport, DrillError> {
+    fn slow_accept(&mut self) -> Result<(), DrillError> {
         let (name, what) = ("slow accept", "handshakes completed faster than they are accepted");
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
@@ -271,7 +253,8 @@ impl Run<'_> {
         phase.called = rows(&outcome.seen.called);
         phase.ring_full_honest = outcome.ring_full.0;
         phase.application_share = outcome.share;
-        Ok(phase)
+        self.close(phase);
+        Ok(())
     }
 
     /// A program that always wants the worker's core, beside a flood of as much as can be sent;
@@ -484,9 +467,9 @@ pub(crate) fn run(
     run.log.host_before = Some(start.view.free);
     let before = run.baseline()?;
     for (name, what, kind) in FLOODS {
-        run.tried(|run| run.flood(name, what, kind))?;
+        run.flood(name, what, kind)?;
     }
-    run.tried(Run::slow_accept)?;
+    run.slow_accept()?;
     run.application()?;
     run.friends()?;
     run.transit()?;
@@ -629,14 +612,6 @@ fn notes(phases: &[PhaseReport]) -> Vec<String> {
     ));
     if phases.iter().any(|phase| phase.capacity_is_generator) {
         notes.push("> marks where the generator, not the host, set that limit".to_owned());
-    }
-    for phase in phases.iter().filter(|phase| !phase.missed.is_empty()) {
-        notes.push(format!(
-            "{} was carried out again: {} answered before; in real time a phase fails that misses \
-             a floor three times",
-            phase.name,
-            phase.missed.join(", then ")
-        ));
     }
     if let Some(most) = phases.iter().filter_map(|phase| phase.waited_percent).max()
         && most >= crate::floors::WAITED_EXCUSE

@@ -325,12 +325,6 @@ impl Bench for WireBench {
         Ok(outcome)
     }
 
-    /// The capacity that a flood is planned by was measured a moment ago; a machine that others
-    /// share is now and then slower than that, for a tenth of a second or for some.
-    fn tries(&self) -> usize {
-        3
-    }
-
     /// Over a TAP the kernel's half of the device would have its part of the core too.
     fn has_application_apart(&self) -> bool {
         let mut threads = self.apart().iter();

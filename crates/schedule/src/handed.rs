@@ -113,8 +113,7 @@ mod tests {
     #[test]
     fn under_pressure_frames_are_judged_and_what_work_was_put_into_passes() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
-        let hasty = GateConfig { patience: Duration::from_nanos(1), ..GateConfig::default() };
-        let mut gate = HandedGate::new(WorkerId(1), hasty);
+        let mut gate = HandedGate::new(WorkerId(1), GateConfig::default());
         let (mut handed, mut ahead) = (HandoffList::new(BURST_MAX), 0);
         for burst in 0..8 {
             let asked = gate.ask(BURST_MAX);
@@ -134,7 +133,7 @@ mod tests {
                 assert_eq!(got.len(), asked, "one full burst is no pressure");
                 continue;
             }
-            if burst > 3 {
+            if burst > 2 {
                 assert_eq!(of(b'r'), 0, "refusable");
                 assert_eq!(of(b'f'), asked.div_ceil(4), "all friends");
                 ahead += u32::from(of(b's') <= 5);
