@@ -12,15 +12,9 @@
 //! it cannot, they still have what looks may not take. Where no friend was seen for long, nobody
 //! looks ahead.
 //!
-//! What a burst leaves in the ring is no pressure: a sender that catches up after a pause of its
-//! own fills more of it in a millisecond than the lines take, and who chose then would drop
-//! strangers whom a worker that is not even half loaded would have served. So full polls count only
-//! after [`GateConfig::patience`] or [`GateConfig::burst`]. Nor is what a pause leaves there: a
-//! worker from which the system took its core for a while, and that is loaded to four fifths, has
-//! caught up after four times that. Pressure lasts until nothing has had to die here for a while,
-//! or until nobody has waited for a millisecond and nothing was refusable: then strangers died of a
-//! burst, not of a load. Who makes polls full for longer than a burst lasts, again and again, is
-//! not waited for each time: for [`ALERT_LASTS`] two full polls are pressure.
+//! When that is, [`Pressure`] says. It is of two kinds: as long as refusable packets die, all are
+//! looked at, and strangers go on as they came; strangers are chosen among only where polls stay
+//! full for longer than a burst or a pause explains.
 //!
 //! Feedback: an engine without appetite is given no strangers; friends go on to it all the same,
 //! for their consumer is another one, or they are refusable. Where there is no friend, nothing is
@@ -43,28 +37,12 @@ use floodwall_base::Instant;
 use floodwall_base::limits::{BURST_MAX, STRANGERS_WAITING_MAX};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Triage};
 
+use crate::pressure::Pressure;
 use crate::share::Share;
 
 /// For so many bursts under pressure after a friend's packet more friends are looked for: a
 /// million packets, a fifth of a second or more. Where there is no friend, nobody looks ahead.
 const FRIENDS_FOR: u32 = 16_384;
-/// After so many times the length of a pause, a worker at four fifths of what it can do has worked
-/// off what came meanwhile.
-const CAUGHT_UP: u32 = 4;
-/// A shorter pause leaves no more than the lines take, and is not told from a long turn.
-const PAUSE_MIN: Duration = Duration::from_micros(250);
-/// The longest pause that is believed: an idle worker sleeps for longer.
-const PAUSE_MAX: Duration = Duration::from_millis(16);
-/// Pressure lasts for so long after the last packet that had to die here: a flood whose polls find
-/// room now and then is one flood.
-const LASTS: Duration = Duration::from_millis(10);
-/// Who has had room for so long, with nobody waiting, has caught up.
-const CALM: Duration = Duration::from_millis(1);
-/// For so long after polls were full for longer than a burst is, the next burst is none: or friends
-/// would die in a ring that is filled anew as soon as pressure ends.
-const ALERT_LASTS: Duration = Duration::from_millis(100);
-/// Full polls in a row that are pressure, where no burst and no pause explains them.
-const FULL_POLLS: u32 = 2;
 /// No turn takes longer than this: it is interrupted.
 const TURN_MAX: Duration = Duration::from_millis(1);
 
@@ -172,27 +150,12 @@ pub struct Gate {
     config: GateConfig,
     /// Room that friends leave to strangers that wait.
     least: usize,
-    /// Full polls in a row, those apart that a burst or a pause has left.
-    fulls: u32,
-    /// How many packets these have brought.
-    brought: usize,
-    /// Until when bursts are not believed.
-    alert_until: Instant,
-    /// Whether there is pressure, and since when nothing had to die.
-    pressure: bool,
-    pressed: Instant,
-    /// When the last refusable packet had to die.
-    refused: Option<Instant>,
-    /// Since when polls have room and nobody waits.
-    caught_up: Option<Instant>,
+    pressure: Pressure,
     /// Bursts for which friends are still reckoned with.
     friends_for: u32,
     /// When the last poll was, and how long the worker has meant to be away since.
     polled: Option<Instant>,
     meant: Duration,
-    /// Since a poll had room: the longest pause, and how long turns have taken.
-    pause: Duration,
-    behind: Duration,
     /// What this turn is for, and whether its length is still to be told.
     kind: Turn,
     untold: bool,
@@ -214,19 +177,11 @@ impl Gate {
     pub fn new(config: GateConfig) -> Self {
         Self {
             least: config.reserve.rest().of_count(BURST_MAX).max(1),
+            pressure: Pressure::new(&config),
             config,
-            fulls: 0,
-            brought: 0,
-            alert_until: Instant::ORIGIN,
-            pressure: config.patience.is_zero(),
-            pressed: Instant::ORIGIN,
-            refused: None,
-            caught_up: None,
             friends_for: 0,
             polled: None,
             meant: Duration::ZERO,
-            pause: Duration::ZERO,
-            behind: Duration::ZERO,
             kind: Turn::Any,
             untold: false,
             owed: Duration::ZERO,
@@ -258,11 +213,12 @@ impl Gate {
         v4.len() + v6.len()
     }
 
-    /// Whether packets come faster than they are handled.
+    /// Whether packets are looked at: they come faster than they are handled, or some of them are
+    /// refused.
     #[must_use]
     #[inline]
     pub const fn is_under_pressure(&self) -> bool {
-        self.pressure
+        self.pressure.looks()
     }
 
     /// Whether this turn looks ahead: all that is not a friend's waits, timed work too. Looking has
@@ -305,45 +261,12 @@ impl Gate {
             self.ran(since);
         }
         (self.kind, self.untold) = (Turn::Any, true);
-        let pause = since.saturating_sub(core::mem::take(&mut self.meant)).min(PAUSE_MAX);
-        if pause >= PAUSE_MIN {
-            self.pause = self.pause.max(pause);
+        let pause = since.saturating_sub(core::mem::take(&mut self.meant));
+        if !full {
+            self.owed = Duration::ZERO;
         }
-        if full {
-            self.brought = self.brought.saturating_add(poll.taken);
-            self.count_full(now);
-        } else {
-            (self.pause, self.behind, self.owed) = <_>::default();
-            (self.fulls, self.brought) = (0, 0);
-        }
-        if full || self.waiting() > 0 {
-            self.caught_up = None;
-        } else {
-            self.caught_up.get_or_insert(now);
-        }
-        if self.fulls >= FULL_POLLS || self.config.patience.is_zero() {
-            (self.pressure, self.pressed) = (true, now);
-        } else if self.pressure {
-            let recent = |moment: Instant| now - moment <= LASTS;
-            let caught_up = self.caught_up.is_some_and(|since| now - since >= CALM);
-            let for_strangers = recent(self.pressed) && !caught_up;
-            self.pressure = for_strangers || self.refused.is_some_and(recent);
-        }
-    }
-
-    /// One more full poll: whether a burst or a pause has left it.
-    #[inline]
-    fn count_full(&mut self, now: Instant) {
-        let by_pause = self.pause * CAUGHT_UP;
-        if self.behind < by_pause {
-            return;
-        }
-        if self.behind >= self.config.patience || self.brought >= self.config.burst {
-            self.alert_until = now + ALERT_LASTS;
-        }
-        if now < self.alert_until {
-            self.fulls = self.fulls.saturating_add(1);
-        }
+        let waiting = self.waiting() > 0;
+        self.pressure.polled(now, pause, poll.taken, (full, waiting));
     }
 
     /// The worker leaves its core to others for so long, and means it: this is no pause.
@@ -357,7 +280,7 @@ impl Gate {
     pub fn ran(&mut self, took: Duration) {
         let took = took.min(TURN_MAX);
         self.untold = false;
-        self.behind += took;
+        self.pressure.ran(took);
         match self.kind {
             Turn::Any => {}
             Turn::Ahead => {
@@ -380,7 +303,7 @@ impl Gate {
         full: bool,
         appetite: usize,
     ) {
-        let (died, refused) = (self.stats.dropped(), self.stats.refused);
+        let GateStats { crowded_out, refused, .. } = self.stats;
         if !burst.is_empty() {
             let mut classes = [Triage::Stranger; BURST_MAX];
             engine.classify(burst, &mut classes);
@@ -394,12 +317,12 @@ impl Gate {
             }
             self.sorting = sorting;
         }
-        let now = self.polled.unwrap_or(self.pressed);
-        if self.stats.dropped() > died {
-            self.pressed = now;
+        let now = self.polled.unwrap_or(Instant::ORIGIN);
+        if self.stats.crowded_out > crowded_out {
+            self.pressure.crowded_out(now);
         }
         if self.stats.refused > refused {
-            self.refused = Some(now);
+            self.pressure.refused(now);
         }
         for _ in 0..self.places(burst, full).min(appetite) {
             let Some(packet) = self.next_stranger() else { break };
@@ -413,7 +336,8 @@ impl Gate {
     /// How many strangers may follow the friends in `burst`: as many as there is room for, except
     /// while the gate looks ahead.
     fn places(&mut self, burst: &Burst, full: bool) -> usize {
-        let looks = full && self.friends_for > 0 && self.config.ahead != Share::NONE;
+        let chooses = self.pressure.chooses() && self.config.ahead != Share::NONE;
+        let looks = full && chooses && self.friends_for > 0;
         let room = burst.room();
         if !looks {
             return room;

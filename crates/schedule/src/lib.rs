@@ -11,6 +11,7 @@
 mod balance;
 mod gate;
 mod handed;
+mod pressure;
 mod share;
 
 pub use balance::{Balance, BalanceConfig, BalanceStats, Next};

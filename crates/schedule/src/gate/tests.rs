@@ -6,6 +6,7 @@ use floodwall_packet::{Pool, PoolConfig};
 use floodwall_testkit::by_byte::ByByte;
 
 use super::*;
+use crate::pressure::{ALERT_LASTS, CALM, LASTS, PAUSE_MIN};
 
 /// What a look costs here, and handling a packet.
 const LOOK: Duration = Duration::from_nanos(30);
@@ -223,6 +224,53 @@ fn who_has_caught_up_with_strangers_is_not_under_pressure_and_refusable_packets_
         bench.round(&mut Vec::new(), BURST_MAX);
         assert!(!bench.gate.is_under_pressure());
     }
+}
+
+#[test]
+fn choosing_goes_on_while_strangers_wait() {
+    let mut bench = Bench::new(GateConfig::default());
+    bench.flood(3, || b'f');
+    let mut ring = bench.ring((0..4 * BURST_MAX).map(|n| (false, [b'f', b's'][n % 2])));
+    while !ring.is_empty() {
+        bench.round(&mut ring, 0);
+    }
+    let waiting = bench.gate.waiting();
+    assert!(waiting > BURST_MAX && bench.gate.is_under_pressure());
+    bench.now += LASTS * 2;
+    bench.round(&mut Vec::new(), 0);
+    assert_eq!(bench.gate.waiting(), waiting, "nobody wants them yet");
+    assert!(bench.gate.is_under_pressure(), "newcomers would find the line full");
+    while bench.gate.waiting() > 0 {
+        bench.round(&mut Vec::new(), BURST_MAX);
+    }
+    bench.round(&mut Vec::new(), BURST_MAX);
+    bench.now += CALM;
+    bench.round(&mut Vec::new(), BURST_MAX);
+    assert!(!bench.gate.is_under_pressure());
+}
+
+#[test]
+fn while_refusable_packets_die_a_burst_of_strangers_loses_nobody() {
+    let config = GateConfig { burst: usize::MAX, ..GateConfig::default() };
+    let mut bench = Bench::new(config);
+    while !bench.gate.is_under_pressure() {
+        bench.flood(1, || b'r');
+    }
+    // Polls with room, until a burst is believed again; some refusable packets in each.
+    let begin = bench.now;
+    while bench.now - begin <= ALERT_LASTS {
+        let mut ring = bench.ring([(false, b'r'), (true, b'f'), (false, b's')]);
+        assert_eq!(bench.round(&mut ring, BURST_MAX), b"fs");
+        bench.now += CALM;
+    }
+    let (refused, mut n) = (bench.gate.stats().refused, 0);
+    let passed = bench.flood(100, || {
+        n += 1;
+        [b'r', b'f', b's', b's'][n % 4]
+    });
+    assert_eq!(passed, [1600, 3200], "friends and strangers, as they came");
+    assert_eq!((bench.gate.waiting(), bench.gate.stats().crowded_out), (0, 0));
+    assert_eq!(bench.gate.stats().refused - refused, 1600, "nobody answers them");
 }
 
 #[test]
