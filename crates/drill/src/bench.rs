@@ -35,6 +35,8 @@ pub(crate) struct Loop {
     pub(crate) application_ran: Option<Duration>,
     /// The longest that it has waited for the core.
     pub(crate) application_gap: Duration,
+    /// How long the workers have been busy in all; zero where they do not say.
+    pub(crate) ran: Duration,
     /// The longest turn, whatever else ran on the core meanwhile.
     pub(crate) longest: Duration,
 }
@@ -68,6 +70,8 @@ pub(crate) struct Outcome {
     pub(crate) share: Option<f64>,
     /// The part of the time for which others had the cores of the bench's threads, where known.
     pub(crate) waited_percent: Option<u64>,
+    /// The part of the time for which the flood was held back, in percent, where it may be.
+    pub(crate) held_percent: Option<u64>,
 }
 
 /// Who watches a stretch.

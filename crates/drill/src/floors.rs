@@ -199,7 +199,8 @@ fn share(
     }
 }
 
-/// A flood is held back while packets pile up before the host. A host that is too slow for a flood
+/// A flood is held back while packets pile up before the host, and while it is busier than floors
+/// are promised for. A host that is too slow for a flood
 /// that it took before must not pass by that.
 fn offered(phases: &[PhaseReport]) -> Verdict {
     let part = |phase: &PhaseReport| phase.offered_pps as f64 / phase.planned_pps.max(1) as f64;

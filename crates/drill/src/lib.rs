@@ -40,6 +40,7 @@ mod stamping;
 mod streams;
 mod syns;
 mod tap;
+mod throttle;
 mod transit;
 mod wire;
 

@@ -81,6 +81,10 @@ pub struct PhaseReport {
     /// the system gave its core to others; `None` where the system does not say, and in virtual
     /// time.
     pub waited_percent: Option<u64>,
+    /// The part of the phase for which the flood was held back, because the host was loaded beyond
+    /// what floors are promised for, in percent; `None` where that is not done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_percent: Option<u64>,
     /// Flood packets that were offered.
     pub offered: u64,
     /// Packets that came back to the attackers.

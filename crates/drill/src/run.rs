@@ -226,6 +226,7 @@ impl Run<'_> {
             planned_pps: flood.rate,
             offered_pps: rate(offered, length),
             waited_percent: outcome.waited_percent,
+            held_percent: outcome.held_percent,
             offered,
             returned: outcome.seen.returned,
             ring_full_honest,
@@ -278,6 +279,7 @@ impl Run<'_> {
             application_share: outcome.share,
             offered_pps: crate::bench::rate(offered, length),
             waited_percent: outcome.waited_percent,
+            held_percent: outcome.held_percent,
             offered,
             returned: outcome.seen.returned,
             ring_full_flood: outcome.ring_full.1,
@@ -318,6 +320,7 @@ impl Run<'_> {
             planned_pps: rate,
             offered_pps: crate::bench::rate(offered, length),
             waited_percent: outcome.waited_percent,
+            held_percent: outcome.held_percent,
             offered,
             returned: outcome.seen.returned,
             ring_full_honest: outcome.ring_full.0,
@@ -622,6 +625,7 @@ fn notes(phases: &[PhaseReport]) -> Vec<String> {
              could take then was not measured"
         ));
     }
+    notes.extend(held_back(phases));
     let honest: u64 = phases.iter().map(|phase| phase.ring_full_honest).sum();
     if honest > 0 {
         notes.push(format!(
@@ -632,9 +636,28 @@ fn notes(phases: &[PhaseReport]) -> Vec<String> {
     notes
 }
 
+/// Which flood was held back for the longest, where one was.
+fn held_back(phases: &[PhaseReport]) -> Option<String> {
+    let held = phases.iter().filter_map(|phase| Some((phase.held_percent?, phase.name)));
+    let (percent, name) = held.max().filter(|(percent, _)| *percent > 0)?;
+    Some(format!(
+        "floods were held back for up to {percent} % of a phase ({name}): the host was busier than \
+         floors are promised for (or packets piled up), so it took less then than when the flood \
+         was planned; flood/s is what was offered"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_flood_that_was_held_back_for_longest_is_named() {
+        let phase = |name, held_percent| PhaseReport { name, held_percent, ..<_>::default() };
+        assert_eq!(held_back(&[phase("a", None), phase("b", Some(0))]), None);
+        let note = held_back(&[phase("a", Some(3)), phase("b", Some(12)), phase("c", None)]);
+        assert!(note.unwrap().contains("12 % of a phase (b)"));
+    }
 
     #[test]
     fn a_doctored_snapshot_is_seen() {
