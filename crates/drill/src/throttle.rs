@@ -1,5 +1,5 @@
-//! `Throttle`: how loaded the host's workers are now, so that a flood stays below the load under
-//! which floors are promised (decision F27).
+//! `Throttle`: when a flood is held back, so that it stays below the load under which floors are
+//! promised (decision F27).
 //!
 //! Asked by `wire.rs` at each look. What a host takes of a flood is measured before the flood's
 //! phase, and what that was need not last: on a machine that others share, the hypervisor moves
@@ -7,29 +7,77 @@
 //! within 330 ns in the next, and a worker that reads packets written on the other core handled
 //! half as many; calculations were as fast as before. So while honest clients ask, a flood is held
 //! back for as long as the workers have been busy for more than [`OFFERED_MAX`] of the last looks,
-//! by their own account. How much of it is offered all the same has a floor of its own.
+//! by their own account, or packets pile up before them. How much of the flood is offered all the
+//! same has a floor of its own.
 
 use core::time::Duration;
 
 use floodwall_base::Instant;
 
+use crate::bench::Look;
+use crate::crowd::Stretch;
 use crate::floors::OFFERED_MAX;
+use crate::wire::RING;
 
+/// Packets in the ring from which on a flood is held back: the host's thread is off its core.
+const PILE: u64 = RING as u64 / 8;
 /// Looks that are judged together: a burst of a few milliseconds is none of them alone.
 const LOOKS: usize = 5;
 
 /// See the file's head.
-#[derive(Debug, Default)]
 pub(crate) struct Throttle {
+    /// Whether packets that pile up hold the flood back: a measurement wants the ring full.
+    by_pile: bool,
+    /// Whether load does: friends are promised their goodput beyond what the host can handle.
+    by_load: bool,
+    load: Load,
+    looks: u64,
+    held: u64,
+}
+
+impl Throttle {
+    /// For a stretch; it holds nothing back but on a wire: what lies in a TAP's queue is not told,
+    /// and its worker's time is the kernel's too.
+    pub(crate) fn new(stretch: &Stretch, on_a_wire: bool) -> Self {
+        let holds = on_a_wire && !stretch.probes && stretch.flood.is_some();
+        let asking = stretch.asking.filter(|_| holds);
+        Self {
+            by_pile: asking.is_some(),
+            by_load: asking.is_some_and(|asking| !asking.friends),
+            load: Load::default(),
+            looks: 0,
+            held: 0,
+        }
+    }
+
+    /// Whether to hold the flood back until the next look, of a host with so many workers.
+    pub(crate) fn look(&mut self, look: &Look, workers: usize) -> bool {
+        let piled_up = look.given.saturating_sub(look.worker.received) > PILE;
+        let loaded = self.load.now(look.at, look.worker.ran, workers) > OFFERED_MAX;
+        let held = self.by_pile && piled_up || self.by_load && loaded;
+        self.looks += 1;
+        self.held += u64::from(held);
+        held
+    }
+
+    /// For what part of the looks it did, in percent; `None` where it never would.
+    pub(crate) fn percent(&self) -> Option<u64> {
+        self.by_pile.then(|| self.held * 100 / self.looks.max(1))
+    }
+}
+
+/// How busy workers were of late.
+#[derive(Debug, Default)]
+struct Load {
     /// When each of the last looks was, and how long all workers had been busy by then.
     looks: [Option<(Instant, Duration)>; LOOKS],
     next: usize,
 }
 
-impl Throttle {
+impl Load {
     /// The part of the time since the oldest of the last looks in which each of so many workers,
     /// on average, was busy; `ran` is how long they have been in all.
-    pub(crate) fn load(&mut self, at: Instant, ran: Duration, workers: usize) -> f64 {
+    fn now(&mut self, at: Instant, ran: Duration, workers: usize) -> f64 {
         let Some(place) = self.looks.get_mut(self.next) else { return 0.0 };
         let before = place.replace((at, ran));
         self.next = (self.next + 1) % LOOKS;
@@ -37,47 +85,74 @@ impl Throttle {
         let time = (at - began).as_secs_f64() * workers.max(1) as f64;
         ran.saturating_sub(had_run).as_secs_f64() / time
     }
-
-    /// Whether the host is loaded beyond that now.
-    pub(crate) fn is_loaded(&mut self, at: Instant, ran: Duration, workers: usize) -> bool {
-        self.load(at, ran, workers) > OFFERED_MAX
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flood::{Flood, FloodKind};
+    use crate::honest::{Asking, Calls};
 
-    /// Looks 2 ms apart of workers that are busy for so many us of each: whether they are loaded.
-    fn looks(busy: &[u64], workers: usize) -> Vec<bool> {
-        let (mut throttle, mut ran) = (Throttle::default(), Duration::ZERO);
-        let look = |(n, micros): (usize, &u64)| {
-            ran += Duration::from_micros(*micros);
-            throttle.is_loaded(Instant::from_nanos(1 + n as u64 * 2_000_000), ran, workers)
+    fn stretch(friends: bool, probes: bool) -> Stretch {
+        let length = Duration::from_secs(1);
+        let asking =
+            Asking { rate: 1, length, discover: false, friends, calls: Calls::None, id: 1 };
+        let flood = Flood { kind: FloodKind::UdpOpen, rate: 1, length, seed: 1 };
+        Stretch { asking: Some(asking), flood: Some(flood), probes }
+    }
+
+    /// Looks 2 ms apart of workers that are busy for so many us of each: whether it holds back.
+    fn looks(throttle: &mut Throttle, busy: &[u64], workers: usize) -> Vec<bool> {
+        let mut look = Look::default();
+        let mut step = |micros: &u64| {
+            look.at += Duration::from_millis(2);
+            look.worker.ran += Duration::from_micros(*micros);
+            throttle.look(&look, workers)
         };
-        busy.iter().enumerate().map(look).collect()
+        busy.iter().map(&mut step).collect()
     }
 
     #[test]
-    fn a_host_is_loaded_when_it_has_been_for_some_looks() {
-        assert!(looks(&[1600; 20], 1).iter().all(|loaded| !loaded), "0.8 is promised");
-        let loaded = looks(&[1700; 20], 1);
-        assert!(loaded[..LOOKS].iter().all(|loaded| !loaded), "nothing to compare with");
-        assert!(loaded[LOOKS..].iter().all(|loaded| *loaded));
+    fn a_flood_is_held_back_when_the_host_has_been_loaded_for_some_looks() {
+        let looks = |busy: &[u64], workers| {
+            looks(&mut Throttle::new(&stretch(false, false), true), busy, workers)
+        };
+        let never = |held: Vec<bool>| held.iter().all(|held| !held);
+        assert!(never(looks(&[1600; 20], 1)), "0.8 is promised");
+        let held = looks(&[1700; 20], 1);
+        assert!(never(held[..LOOKS].to_vec()), "nothing to compare with");
+        assert!(held[LOOKS..].iter().all(|held| *held));
         let mut once = [1000; 20];
         once[8] = 2000;
-        assert!(looks(&once, 1).iter().all(|loaded| !loaded), "a burst");
-        assert!(looks(&[3200; 20], 2).iter().all(|loaded| !loaded), "two of them");
+        assert!(never(looks(&once, 1)), "a burst");
+        assert!(never(looks(&[3200; 20], 2)), "two of them");
         assert!(looks(&[3400; 20], 2)[LOOKS]);
+        assert!(never(looks(&[0; 20], 1)), "it says nothing");
     }
 
     #[test]
-    fn a_host_that_says_nothing_is_not_loaded() {
-        assert!(looks(&[0; 20], 1).iter().all(|loaded| !loaded));
-        let mut throttle = Throttle::default();
-        for _ in 0..20 {
-            let (at, ran) = (Instant::from_nanos(7), Duration::from_secs(1));
-            assert!(!throttle.is_loaded(at, ran, 0), "one moment");
+    fn measurements_friends_and_other_devices_are_not_held_back_by_load() {
+        let full = [2000; 20];
+        for (stretch, on_a_wire, percent) in [
+            (stretch(true, false), true, Some(0)),
+            (stretch(false, true), true, None),
+            (stretch(false, false), false, None),
+            (Stretch { flood: None, ..stretch(false, false) }, true, None),
+            (stretch(false, false), true, Some(75)),
+        ] {
+            let mut throttle = Throttle::new(&stretch, on_a_wire);
+            let held = looks(&mut throttle, &full, 1).into_iter().filter(|held| *held).count();
+            assert_eq!(throttle.percent(), percent, "{held}");
         }
+    }
+
+    #[test]
+    fn what_piles_up_holds_a_flood_back_at_once() {
+        let mut throttle = Throttle::new(&stretch(true, false), true);
+        let look = |given| Look { given, ..Look::default() };
+        assert!(!throttle.look(&look(PILE), 1));
+        assert!(throttle.look(&look(PILE + 1), 1));
+        assert!(!throttle.look(&look(0), 1));
+        assert_eq!(throttle.percent(), Some(33));
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! The wire stands for a network card's receive ring: what finds it full dies there, honest or
 //! not, and is counted (decision F27). A flood is held back where it exceeds what floors are
-//! promised for (`Holding`). The wire is longer than a card's, because a machine that is
+//! promised for (`throttle.rs`). The wire is longer than a card's, because a machine that is
 //! shared with others takes the core away from the host's thread for longer than a core of its own
 //! would ever be gone. An application runs on the worker's core in one phase only (`stamping.rs`),
 //! for there the system's scheduler has its say in everything; where several workers leave no core
@@ -36,9 +36,7 @@ use crate::stamping::{Stamping, Stamps};
 use crate::throttle::Throttle;
 
 /// Packets of the ring, each way; of several rings together.
-const RING: usize = 65_536;
-/// Packets in the ring from which on a flood is held back: the host's thread is off its core.
-const HOLD: u64 = RING as u64 / 8;
+pub(crate) const RING: usize = 65_536;
 /// The crowd's packets: small ones for a ring full and then some, and larger ones.
 const CROWD_PACKETS: (usize, usize) = (RING + RING / 2, RING / 4);
 /// Packets a second at which a pause of the host's thread of 50 ms does not fill the ring.
@@ -269,8 +267,8 @@ impl WireBench {
         self.begin(stretch)?;
         let mut outcome = Outcome::default();
         let (first, lost_outside) = (self.look(), self.lost_outside());
-        let (waited, mut holding) =
-            (self.waited(), Holding::new(stretch, self.outsiders.is_none()));
+        let (waited, mut throttle) =
+            (self.waited(), Throttle::new(stretch, self.outsiders.is_none()));
         let started = self.clock.now();
         let (end, mut look_at) = (started + stretch.length(), started);
         loop {
@@ -285,7 +283,7 @@ impl WireBench {
                 if look.at <= end && look.at > started {
                     outcome.note(&first, &look);
                 }
-                self.crowd.hold_flood(holding.look(&look, self.host.threads().len()));
+                self.crowd.hold_flood(throttle.look(&look, self.host.threads().len()));
                 watch.look(&look);
                 watch.tick(now - started, self.tally());
                 if now >= end && self.is_finished() {
@@ -294,7 +292,7 @@ impl WireBench {
             }
             self.rest(now);
         }
-        outcome.held_percent = holding.percent();
+        outcome.held_percent = throttle.percent();
         outcome.waited_percent =
             waited_percent(&waited, &self.waited(), self.clock.now() - started);
         outcome.seen = self.seen(stretch)?;
@@ -407,44 +405,6 @@ impl Bench for WireBench {
         } else {
             "memory wire, real time"
         }
-    }
-}
-
-/// When a flood is held back: a measurement wants the ring full, honest clients must not meet it
-/// so.
-struct Holding {
-    /// Whether packets that pile up before the host hold it back, and whether load does: friends
-    /// are promised their goodput beyond what the host can handle.
-    by: [bool; 2],
-    throttle: Throttle,
-    looks: u64,
-    held: u64,
-}
-
-impl Holding {
-    /// What lies in a TAP's queue is not told, and its worker's time is the kernel's too.
-    fn new(stretch: &Stretch, on_a_wire: bool) -> Self {
-        let holds = on_a_wire && !stretch.probes && stretch.flood.is_some();
-        let asks = stretch.asking.filter(|_| holds);
-        let by = [asks.is_some(), asks.is_some_and(|asking| !asking.friends)];
-        Self { by, throttle: Throttle::default(), looks: 0, held: 0 }
-    }
-
-    /// Whether to hold it back until the next look.
-    fn look(&mut self, look: &Look, workers: usize) -> bool {
-        let [by_pile, by_load] = self.by;
-        let piled_up = look.given.saturating_sub(look.worker.received) > HOLD;
-        let loaded = self.throttle.is_loaded(look.at, look.worker.ran, workers);
-        let held = by_pile && piled_up || by_load && loaded;
-        self.looks += 1;
-        self.held += u64::from(held);
-        held
-    }
-
-    /// For what part of the looks, in percent.
-    fn percent(&self) -> Option<u64> {
-        let [by_pile, _] = self.by;
-        by_pile.then(|| self.held * 100 / self.looks.max(1))
     }
 }
 
