@@ -162,6 +162,8 @@ fn packets_freed_by_another_worker_than_took_them_all_come_home() {
 #[test]
 fn a_dump_that_takes_its_time_keeps_no_old_table_alive() {
     const ENTRIES: usize = 512;
+    /// Then nothing changes any more, and the test fails.
+    const DUMPS_MAX: usize = 1_000_000;
     let domain = Domain::new(1);
     let cell = RcuCell::new(&domain, Box::new([0_u64; ENTRIES]));
     let done = AtomicBool::new(false);
@@ -171,7 +173,9 @@ fn a_dump_that_takes_its_time_keeps_no_old_table_alive() {
         let finished = &done;
         let dumps = scope.spawn(move || {
             let (mut dumps, mut generations) = (0, 0_u64);
-            while dumps < 20 && !finished.load(Relaxed) {
+            // However late the other thread comes: twenty, and twenty changes seen.
+            while (dumps < 20 || generations <= 20 && dumps < DUMPS_MAX) && !finished.load(Relaxed)
+            {
                 for page in (0..ENTRIES).step_by(32) {
                     let entries = &shown.load(dump.view())[page..page + 32];
                     assert!(entries.iter().all(|entry| *entry == entries[0]), "a torn page");
@@ -197,7 +201,7 @@ fn a_dump_that_takes_its_time_keeps_no_old_table_alive() {
             }
             limbo.reclaim(|| at(generation), drop);
         }
-        assert_eq!(dumps.join().unwrap(), 20);
+        assert!((20..DUMPS_MAX).contains(&dumps.join().unwrap()));
         let stats = limbo.stats();
         assert!(stats.bytes_max <= 64 * bytes && stats.freed > 0, "{stats:?}");
         assert!(limbo.drain(at(generation), drop) && generation > 20, "{generation} tables");
