@@ -408,6 +408,31 @@ impl PacketBuf {
         self.release_charge();
     }
 
+    /// Leaves its charge to another packet of the same account, where both together come to `most`
+    /// at most.
+    #[inline]
+    pub(crate) fn bequeath_charge(&self, heir: &Descriptor, most: u32) {
+        let d = self.descriptor();
+        let (mine, theirs) = (d.charged.get(), heir.charged.get());
+        let sum = mine.saturating_add(theirs);
+        if mine != 0 && theirs != 0 && sum <= most && d.account.get() == heir.account.get() {
+            d.charged.set(0);
+            heir.charged.set(sum);
+        }
+    }
+
+    /// Releases what it was left by others ([`PacketList::bury`](crate::PacketList::bury)): for a
+    /// packet that is handed out, to be kept for as long as its new owner likes.
+    #[inline]
+    pub fn keep_own_charge(&mut self) {
+        let (d, own) = (self.descriptor(), self.true_size());
+        let charged = d.charged.get();
+        if charged > own {
+            d.charged.set(own);
+            account::release(d.account.get(), charged - own);
+        }
+    }
+
     #[inline]
     fn release_charge(&self) {
         let d = self.descriptor();

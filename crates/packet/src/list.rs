@@ -90,6 +90,21 @@ impl PacketList {
         Some(unsafe { PacketBuf::from_descriptor(d) })
     }
 
+    /// Drops a packet that was taken from this list, and leaves its charge to the next one here,
+    /// where both are charged to one account and come to `most` true bytes at most; otherwise the
+    /// charge is released as ever. So a reader on another thread than the account's worker writes
+    /// the account's word once for many packets, not for each; Linux's UDP
+    /// does alike, up to a quarter of the buffer. What is charged is never less than what is held,
+    /// and nothing stays charged without a packet that waits.
+    #[inline]
+    pub fn bury(&mut self, packet: PacketBuf, most: u32) {
+        // SAFETY: `first` is null or a descriptor that the list owns.
+        if let Some(heir) = unsafe { self.first.as_ref() } {
+            packet.bequeath_charge(heir, most);
+        }
+        drop(packet);
+    }
+
     /// Appends all of `more`, which is empty afterwards. Constant time.
     pub fn append(&mut self, more: &mut Self) {
         if more.is_empty() {
@@ -209,6 +224,7 @@ impl core::fmt::Debug for PacketList {
 #[cfg(not(loom))]
 mod tests {
     use super::PacketList;
+    use crate::account::Account;
     use crate::descriptor::Class;
     use crate::pool::{Pool, PoolConfig};
 
@@ -226,5 +242,99 @@ mod tests {
         assert_eq!(all.iter().count(), 3);
         drop(all);
         assert_eq!(pool.available(), before);
+    }
+
+    /// True bytes of a small packet.
+    const SMALL: u64 = 384;
+
+    fn charged(pool: &Pool, account: &Account, count: usize) -> PacketList {
+        let mut list = PacketList::new();
+        for _ in 0..count {
+            let mut packet = pool.alloc(Class::Small).unwrap();
+            packet.charge(account).unwrap();
+            list.push_back(packet);
+        }
+        list
+    }
+
+    /// What is charged after each packet is buried.
+    fn buried(list: &mut PacketList, account: &Account, most: u64) -> Vec<u64> {
+        let mut seen = Vec::new();
+        while let Some(packet) = list.pop_front() {
+            list.bury(packet, most as u32);
+            seen.push(account.used() / SMALL);
+        }
+        seen
+    }
+
+    #[test]
+    fn who_is_buried_leaves_its_charge_to_the_next_and_the_last_gives_all_back() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let account = pool.open_account(SMALL * 6).unwrap();
+        let mut list = charged(&pool, &account, 6);
+        // Three together is the most: the third gives all three back.
+        assert_eq!(buried(&mut list, &account, SMALL * 3), [6, 6, 3, 3, 3, 0]);
+        // The memory itself comes home at once.
+        let (before, mut list) = (pool.available().small, charged(&pool, &account, 2));
+        let first = list.pop_front().unwrap();
+        list.bury(first, u32::MAX);
+        assert_eq!((before - pool.available().small, account.used()), (1, 2 * SMALL));
+    }
+
+    #[test]
+    fn a_small_limit_gives_room_back_at_once() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let account = pool.open_account(SMALL * 3).unwrap();
+        for most in [0, SMALL, 2 * SMALL - 1] {
+            let mut list = charged(&pool, &account, 3);
+            assert_eq!(buried(&mut list, &account, most), [2, 1, 0], "{most}");
+        }
+    }
+
+    #[test]
+    fn a_charge_is_left_to_nobody_elses_account() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let [one, other] = [(); 2].map(|()| pool.open_account(SMALL * 4).unwrap());
+        let mut list = charged(&pool, &one, 1);
+        list.append(&mut charged(&pool, &other, 1));
+        list.push_back(pool.alloc(Class::Small).unwrap());
+        let used = || (one.used() / SMALL, other.used() / SMALL);
+        for left in [(0, 1), (0, 0), (0, 0)] {
+            let packet = list.pop_front().unwrap();
+            list.bury(packet, u32::MAX);
+            assert_eq!(used(), left);
+        }
+    }
+
+    #[test]
+    fn who_is_handed_out_keeps_its_own_charge_only() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let account = pool.open_account(SMALL * 4).unwrap();
+        let mut list = charged(&pool, &account, 3);
+        let first = list.pop_front().unwrap();
+        list.bury(first, u32::MAX);
+        let mut kept = list.pop_front().unwrap();
+        assert_eq!(account.used(), 3 * SMALL);
+        kept.keep_own_charge();
+        assert_eq!(account.used(), 2 * SMALL);
+        kept.keep_own_charge();
+        drop(list);
+        assert_eq!(account.used(), SMALL);
+        // As much as if nothing had been left to it.
+        let other = pool.open_account(SMALL).unwrap();
+        kept.charge(&other).unwrap();
+        assert_eq!((account.used(), other.used()), (0, SMALL));
+    }
+
+    /// The reader is on another thread than the account's worker.
+    #[test]
+    fn what_is_left_to_the_next_comes_back_from_another_thread_too() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let account = pool.open_account(SMALL * 9).unwrap();
+        let mut list = charged(&pool, &account, 9);
+        let account = &account;
+        let read = move || buried(&mut list, account, 4 * SMALL);
+        let seen = std::thread::scope(|scope| scope.spawn(read).join().unwrap());
+        assert_eq!(seen, [9, 9, 9, 5, 5, 5, 5, 1, 0]);
     }
 }

@@ -46,7 +46,8 @@ pub struct SocketSettings {
     /// An IPv6 socket takes IPv4 too, unless `v6_only`. Fixed when opened.
     pub family: Family,
     /// True bytes that may wait to be read. An empty socket takes one datagram of any size. Never
-    /// more than what all sockets leave of [`UdpConfig::memory_bytes`].
+    /// more than what all sockets leave of [`UdpConfig::memory_bytes`]. While a program on another
+    /// thread reads, up to an eighth may still be counted for what it has read.
     pub receive_bytes: u64,
     /// True bytes that may be on their way out.
     pub send_bytes: u64,

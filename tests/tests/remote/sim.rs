@@ -192,6 +192,38 @@ fn a_program_that_does_not_read_is_told_what_was_refused() {
     }
 }
 
+/// What a program reads gives its room back later, all together; what it keeps costs its own size.
+#[test]
+fn a_packet_that_is_kept_pays_for_itself_and_not_for_what_was_read_before_it() {
+    for family in [Family::V4, Family::V6] {
+        let mut host = Host::new(1, 1, family);
+        let settings = SocketSettings { fair_drop: false, ..SocketSettings::new(family) };
+        let handle = host.bind_with(PORT, settings);
+        let from = SocketAddr::new(craft::addr(family, 2), 9);
+        let frame = craft::from_peer(&craft::udp(from, handle.local_addr(), &[7; 32]));
+        let fill = |host: &mut Host| {
+            let before = handle.refused().total();
+            (0..2000).for_each(|_| _ = host.arrive(&frame));
+            2000 - (handle.refused().total() - before)
+        };
+        let holds = fill(&mut host);
+        let (mut kept, mut read) = (Vec::new(), 0);
+        while handle.try_recv_from(&mut [0; 64]).is_ok() {
+            read += 1;
+            if read % 10 == 0 {
+                kept.extend(handle.try_recv_packet());
+            }
+        }
+        assert_eq!(read + kept.len() as u64, holds);
+        assert!(kept.len() > 20, "{} of {holds}", kept.len());
+        assert_eq!(fill(&mut host) + kept.len() as u64, holds);
+        while handle.try_recv_from(&mut [0; 64]).is_ok() {}
+        kept.clear();
+        assert_eq!(fill(&mut host), holds);
+        assert!(host.rig.conservation().holds());
+    }
+}
+
 /// Carries what leaves one host to the other.
 fn carry(from: &mut Host, to: &mut Host) {
     for frame in from.turn() {

@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use floodwall_packet::PacketList;
+use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::WakerCell;
 use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError};
 use floodwall_sync::mailbox::Bits;
@@ -43,6 +43,8 @@ pub struct UdpHandle {
     pub(super) write: Mutex<()>,
     /// True bytes that may be on their way out.
     pub(super) send_bytes: AtomicU32,
+    /// True bytes of what was read whose room may be given back later (`PacketList::bury`).
+    pub(super) deferred: AtomicU32,
     pub(super) facts: Mutex<Facts>,
     /// Datagrams tell how many were refused.
     drop_count: AtomicBool,
@@ -77,6 +79,7 @@ impl UdpHandle {
         settings: SocketSettings,
     ) -> Self {
         let send_bytes = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
+        let deferred = AtomicU32::new(deferred_of(&shared, &settings));
         Self {
             home: shared.home(id.index),
             shared,
@@ -84,6 +87,7 @@ impl UdpHandle {
             read: Mutex::new(PacketList::new()),
             write: Mutex::new(()),
             send_bytes: AtomicU32::new(send_bytes),
+            deferred,
             drop_count: AtomicBool::new(settings.drop_count),
             facts: Mutex::new(Facts { ends, settings }),
             reading: Waiters::default(),
@@ -219,9 +223,23 @@ impl UdpHandle {
     #[inline]
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<Received> {
         let mut received =
-            self.read(|list| copy_first(list, buffer)).unwrap_or_else(would_block)?;
+            self.read(|list| self.copy_first(list, buffer)).unwrap_or_else(would_block)?;
         self.tell_drops(&mut received);
         Ok(received)
+    }
+
+    /// Copies the oldest datagram that has headers out; what has none was never delivered.
+    pub(super) fn copy_first(&self, list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
+        let packet = list.pop_front()?;
+        let received = floodwall_udp::copy_datagram(&packet, buffer);
+        self.bury(list, packet);
+        received
+    }
+
+    /// What was taken from this list has been read.
+    #[inline]
+    pub(super) fn bury(&self, list: &mut PacketList, packet: PacketBuf) {
+        list.bury(packet, self.deferred.load(Ordering::Relaxed));
     }
 
     /// Adds what was refused until now, where the socket asked for that.
@@ -240,7 +258,7 @@ impl UdpHandle {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<Received>> {
-        self.poll_read(cx, |list| copy_first(list, buffer)).map_ok(|mut received| {
+        self.poll_read(cx, |list| self.copy_first(list, buffer)).map_ok(|mut received| {
             self.tell_drops(&mut received);
             received
         })
@@ -415,6 +433,7 @@ impl UdpHandle {
 
     fn noted(&self, settings: SocketSettings, ends: Ends) {
         self.drop_count.store(settings.drop_count, Ordering::Relaxed);
+        self.deferred.store(deferred_of(&self.shared, &settings), Ordering::Relaxed);
         self.set_send_bytes(u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
         let mut facts = lock(&self.facts);
         let old = &facts.settings;
@@ -453,10 +472,10 @@ pub(super) fn would_block<R>() -> io::Result<R> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// Copies the oldest datagram that has headers out; what has none was never delivered.
-pub(super) fn copy_first(list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
-    let packet = list.pop_front()?;
-    floodwall_udp::copy_datagram(&packet, buffer)
+/// An eighth of what a worker allows: a reader writes the worker's account once for so much.
+fn deferred_of(shared: &Shared, settings: &SocketSettings) -> u32 {
+    let part = settings.receive_bytes / shared.refused.len().max(1) as u64;
+    u32::try_from(part / 8).unwrap_or(u32::MAX)
 }
 
 fn peek_first(list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
@@ -464,7 +483,9 @@ fn peek_first(list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
 }
 
 fn take_first(list: &mut PacketList) -> Option<ReceivedPacket> {
-    ReceivedPacket::of(list.pop_front()?)
+    let mut packet = list.pop_front()?;
+    packet.keep_own_charge();
+    ReceivedPacket::of(packet)
 }
 
 impl Waited for UdpHandle {

@@ -16,7 +16,7 @@ use floodwall_packet::PacketList;
 use floodwall_udp::{Received, ReceivedPacket, copy_datagram};
 
 use super::errno::Errno;
-use super::handle::{UdpHandle, copy_first, would_block};
+use super::handle::{UdpHandle, would_block};
 use super::sender::Blocked;
 use super::waiters::{Direction, Waited};
 
@@ -109,7 +109,7 @@ impl UdpHandle {
     /// # Errors
     /// As [`UdpHandle::try_recv_from`].
     pub fn try_recv_segments(&self, buffer: &mut [u8]) -> io::Result<Segments> {
-        let copy = |list: &mut PacketList| copy_segments(list, buffer);
+        let copy = |list: &mut PacketList| self.copy_segments(list, buffer);
         self.read(copy).unwrap_or_else(would_block).map(|segments| self.told(segments))
     }
 
@@ -119,7 +119,7 @@ impl UdpHandle {
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<Segments>> {
-        let copy = |list: &mut PacketList| copy_segments(list, buffer);
+        let copy = |list: &mut PacketList| self.copy_segments(list, buffer);
         self.poll_read(cx, copy).map_ok(|segments| self.told(segments))
     }
 
@@ -210,30 +210,32 @@ impl UdpHandle {
         Ok(payload.len().min(count * size))
     }
 
+    /// Copies datagrams like the first one behind it.
+    fn copy_segments(&self, list: &mut PacketList, buffer: &mut [u8]) -> Option<Segments> {
+        let mut received = self.copy_first(list, buffer)?;
+        let size = received.len;
+        while size > 0 && !received.truncated {
+            let Some(room) = buffer.get_mut(received.len..received.len + size) else { break };
+            // What is longer than a segment is found to be by copying as much: bytes of the buffer
+            // beyond what is said to be there mean nothing.
+            let next = list.iter().next().and_then(|packet| copy_datagram(packet, room));
+            let Some(next) = next.filter(|next| is_like(next, &received)) else { break };
+            if let Some(packet) = list.pop_front() {
+                self.bury(list, packet);
+            }
+            received.len += next.len;
+            if next.len < size {
+                break;
+            }
+        }
+        Some(Segments { received, size })
+    }
+
     /// Adds what was refused until now, where the socket asked for that.
     fn told(&self, mut segments: Segments) -> Segments {
         self.tell_drops(&mut segments.received);
         segments
     }
-}
-
-/// Copies datagrams like the first one behind it.
-fn copy_segments(list: &mut PacketList, buffer: &mut [u8]) -> Option<Segments> {
-    let mut received = copy_first(list, buffer)?;
-    let size = received.len;
-    while size > 0 && !received.truncated {
-        let Some(room) = buffer.get_mut(received.len..received.len + size) else { break };
-        // What is longer than a segment is found to be by copying as much: bytes of the buffer
-        // beyond what is said to be there mean nothing.
-        let next = list.iter().next().and_then(|packet| copy_datagram(packet, room));
-        let Some(next) = next.filter(|next| is_like(next, &received)) else { break };
-        list.pop_front();
-        received.len += next.len;
-        if next.len < size {
-            break;
-        }
-    }
-    Some(Segments { received, size })
 }
 
 fn is_like(next: &Received, first: &Received) -> bool {

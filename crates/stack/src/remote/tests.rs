@@ -1,16 +1,17 @@
 //! Several readers of one handle: between one's look and its sleep another takes the whole batch
-//! out, reads one of it and goes away. What it left must keep the first one awake.
+//! out, reads one of it and goes away. What it left must keep the first one awake. And the room
+//! that a reader gives back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use floodwall_base::Family;
-use floodwall_packet::{Class, PacketList};
+use floodwall_packet::{Class, PacketList, Pool, PoolConfig};
 use floodwall_sync::mailbox::Bits;
 use floodwall_udp::SocketSettings;
 
-use super::handle::UdpHandle;
+use super::handle::{UdpHandle, lock};
 use super::request::Ends;
 use super::shared::Shared;
 use super::slot::SlotId;
@@ -57,6 +58,39 @@ fn a_datagram_that_another_reader_left_is_not_slept_over() {
     });
     assert!(awake, "one is left");
     assert!(reads_one_more(&handle), "and is read");
+}
+
+/// A reader writes the worker's account once for an eighth of the limit: less is charged than the
+/// limit whatever it does, and nothing when it has read all.
+#[test]
+fn what_is_read_gives_its_room_back_together_within_an_eighth_of_the_limit() {
+    let (_shards, shared) = shared();
+    let (handle, pool) = (udp(&shared), Pool::new(&PoolConfig::default()).unwrap());
+    let limit = lock(&handle.facts).settings.receive_bytes;
+    let account = pool.open_account(limit).unwrap();
+    let slot = handle.slot().unwrap();
+    let (mut list, mut waiting) = (PacketList::new(), 0_u64);
+    while let Some(mut packet) = pool.alloc(Class::Small)
+        && packet.charge(&account).is_ok()
+    {
+        list.push_back(packet);
+        waiting += 1;
+    }
+    let size = account.used() / waiting;
+    slot.rx.push(<_>::default(), list, Bits::NONE);
+    let mut changes = 0;
+    while waiting > 0 {
+        let before = account.used();
+        // They have no headers: there is nothing to copy.
+        let read = handle.read(|list| Some(handle.copy_first(list, &mut [])));
+        assert_eq!(read.unwrap().unwrap(), None);
+        waiting -= 1;
+        let beyond = account.used() - waiting * size;
+        assert!(beyond <= limit / 8, "{beyond} of {limit}");
+        changes += u64::from(account.used() != before);
+    }
+    assert_eq!(account.used(), 0);
+    assert!((8..=10).contains(&changes), "{changes}");
 }
 
 /// The socket of the first slot.
