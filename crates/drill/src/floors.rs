@@ -33,6 +33,10 @@ pub const RUN_MAX: Duration = Duration::from_millis(1);
 pub const OFFERED_MAX: f64 = 0.8;
 /// The least part of a planned flood that must have been offered, or nothing was shown.
 pub const OFFERED_MIN: f64 = 0.5;
+/// The greatest part of a phase, in percent, for which its flood may have been held back. A flood
+/// is planned at 0.6 of what the host took just before: one that now takes less than 0.56 of that
+/// would need more.
+pub const HELD_MAX: u64 = 25;
 /// Unless others had the cores for this part of the time, in percent.
 pub const WAITED_EXCUSE: u64 = 10;
 
@@ -200,24 +204,29 @@ fn share(
 }
 
 /// A flood is held back while packets pile up before the host, and while it is busier than floors
-/// are promised for. A host that is too slow for a flood
-/// that it took before must not pass by that.
+/// are promised for. A host that is too slow for a flood that it took before must not pass by that.
 fn offered(phases: &[PhaseReport]) -> Verdict {
     let part = |phase: &PhaseReport| phase.offered_pps as f64 / phase.planned_pps.max(1) as f64;
     let floods = || phases.iter().filter(|phase| phase.planned_pps > 0);
     let worst = floods().min_by(|a, b| part(a).total_cmp(&part(b)));
     let excused = |phase: &PhaseReport| phase.waited_percent.is_some_and(|p| p >= WAITED_EXCUSE);
+    let held = |phase: &PhaseReport| phase.held_percent.unwrap_or(0);
+    let most_held = floods().map(held).max().unwrap_or(0);
+    let enough = |phase: &PhaseReport| part(phase) >= OFFERED_MIN && held(phase) <= HELD_MAX;
     let least = format!("{:.0} %", OFFERED_MIN * 100.0);
     Verdict {
         floor: Floor::Offered,
-        passed: floods().all(|phase| part(phase) >= OFFERED_MIN || excused(phase)),
+        passed: floods().all(|phase| enough(phase) || excused(phase)),
         promised: format!(
-            "at least {least} of what was planned, or others had the cores {WAITED_EXCUSE} % of \
-             the time"
+            "at least {least} of what was planned, held back for at most {HELD_MAX} % of a phase, \
+             or others had the cores {WAITED_EXCUSE} % of the time"
         ),
         measured: worst.map_or_else(
             || "no floods".to_owned(),
-            |phase| format!("{:.0} % of it at worst ({})", part(phase) * 100.0, phase.name),
+            |phase| {
+                let (part, name) = (part(phase) * 100.0, &phase.name);
+                format!("{part:.0} % of it at worst ({name}), held back for {most_held} % at most")
+            },
         ),
     }
 }
@@ -360,6 +369,26 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_must_be_offered_and_not_be_held_back_for_long() {
+        const SECOND: Option<Duration> = Some(Duration::from_secs(1));
+        let mut e = good();
+        (e.0[0].planned_pps, e.0[0].offered_pps) = (100, 50);
+        assert_eq!(failed(&e, SECOND), []);
+        (e.0[0].offered_pps, e.0[0].waited_percent) = (49, Some(WAITED_EXCUSE - 1));
+        assert_eq!(failed(&e, SECOND), [Floor::Offered]);
+        e.0[0].waited_percent = Some(WAITED_EXCUSE);
+        assert_eq!(failed(&e, SECOND), [], "others had the cores");
+        let mut e = good();
+        (e.0[0].planned_pps, e.0[0].offered_pps) = (100, 100);
+        e.0[0].held_percent = Some(HELD_MAX);
+        assert_eq!(failed(&e, SECOND), []);
+        e.0[0].held_percent = Some(HELD_MAX + 1);
+        assert_eq!(failed(&e, SECOND), [Floor::Offered]);
+        e.0[0].waited_percent = Some(WAITED_EXCUSE);
+        assert_eq!(failed(&e, SECOND), [], "others had the cores");
+    }
+
+    #[test]
     fn each_floor_fails_alone() {
         let second = Some(RECOVERY_MAX);
         let mut e = good();
@@ -381,13 +410,6 @@ mod tests {
         let mut e = good();
         e.0[0].called[0].answered = 98;
         assert_eq!(failed(&e, second), [Floor::Connected]);
-        let mut e = good();
-        (e.0[0].planned_pps, e.0[0].offered_pps) = (100, 50);
-        assert_eq!(failed(&e, second), []);
-        (e.0[0].offered_pps, e.0[0].waited_percent) = (49, Some(WAITED_EXCUSE - 1));
-        assert_eq!(failed(&e, second), [Floor::Offered]);
-        e.0[0].waited_percent = Some(WAITED_EXCUSE);
-        assert_eq!(failed(&e, second), [], "others had the cores");
         let mut e = good();
         (e.1.violations, e.1.first_violation) = (1, Some("arrived 3, fates 2".to_owned()));
         assert_eq!(failed(&e, second), [Floor::Conservation]);

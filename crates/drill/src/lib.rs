@@ -50,7 +50,7 @@ pub use cost::{BurstReport, COST_RATIO_MAX, COST_ROUNDS, CostReport, PriceReport
 pub use error::DrillError;
 pub use floodwall_world::{CostTable, ParseCostError};
 pub use floors::{
-    ANSWERED_MIN, Evidence, FRAGMENTED_MIN, FRIENDS_MIN, Floor, OFFERED_MAX, OFFERED_MIN,
+    ANSWERED_MIN, Evidence, FRAGMENTED_MIN, FRIENDS_MIN, Floor, HELD_MAX, OFFERED_MAX, OFFERED_MIN,
     RECOVERY_MAX, RUN_MAX, SHARE_MIN, SHARE_SLACK, Verdict, WAITED_EXCUSE, judge,
 };
 pub use progress::{Progress, Silent, to_stderr};
