@@ -28,6 +28,8 @@ pub struct Sent {
     pub to: IpAddr,
     /// What it carries.
     pub protocol: IpProtocol,
+    /// Its traffic class, TOS for IPv4.
+    pub class: u8,
     /// The IPv4 identification, 0 for IPv6.
     pub id: u16,
     /// Bytes of the whole IP packet.
@@ -63,6 +65,7 @@ impl Sent {
                     from: header.src_addr().into(),
                     to: header.dst_addr().into(),
                     protocol: header.protocol(),
+                    class: header.dscp().with_ecn(header.ecn()),
                     id: header.id(),
                     len: bytes.len(),
                     payload: bytes[header.header_len()..].to_vec(),
@@ -75,6 +78,7 @@ impl Sent {
                     from: header.src_addr().into(),
                     to: header.dst_addr().into(),
                     protocol: header.next_header(),
+                    class: header.dscp().with_ecn(header.ecn()),
                     id: 0,
                     len: bytes.len(),
                     payload: bytes[ipv6::HEADER_LEN..].to_vec(),

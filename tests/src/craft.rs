@@ -11,9 +11,9 @@ use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_wire::ipv6_ext::FragmentFields;
 use floodwall_wire::ndp::NeighborAdvertisementFields;
 use floodwall_wire::{
-    ArpOperation, ArpPacket, EtherType, EthernetFields, Icmpv4Message, Icmpv6Message, IpProtocol,
-    Ipv4Fields, Ipv4Header, Ipv6Fields, Ipv6Header, NdpOption, UdpFields, arp, ethernet, icmpv4,
-    icmpv6, ipv4, ipv6, ipv6_ext, udp as udp_header,
+    ArpOperation, ArpPacket, Dscp, Ecn, EtherType, EthernetFields, Icmpv4Message, Icmpv6Message,
+    IpProtocol, Ipv4Fields, Ipv4Header, Ipv6Fields, Ipv6Header, NdpOption, UdpFields, arp,
+    ethernet, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, udp as udp_header,
 };
 
 /// The host under test.
@@ -216,6 +216,23 @@ pub fn echo(from: IpAddr, to: IpAddr, body: &[u8]) -> Vec<u8> {
         }
         _ => panic!("{from} and {to} are of two families"),
     }
+}
+
+/// The same IP packet with another traffic class (IPv4: TOS).
+///
+/// # Panics
+/// It is no packet.
+#[must_use]
+pub fn with_class(packet: &[u8], class: u8) -> Vec<u8> {
+    let mut bytes = packet.to_vec();
+    if bytes[0] >> 4 == 6 {
+        (bytes[0], bytes[1]) = (0x60 | class >> 4, class << 4 | bytes[1] & 0xf);
+        return bytes;
+    }
+    let mut fields = Ipv4Header::parse(packet, packet.len()).expect("an IPv4 header").fields();
+    (fields.dscp, fields.ecn) = (Dscp::of_traffic_class(class), Ecn::of_traffic_class(class));
+    fields.emit(bytes.first_chunk_mut().expect("a header"));
+    bytes
 }
 
 /// "Port unreachable" about `quoted`, of either family, from the peer to the host.

@@ -86,6 +86,13 @@ const fn fold_v6(addr: Ipv6Addr) -> u64 {
     bits as u64 ^ (bits >> 64) as u64
 }
 
+/// The subnet-router anycast address of an address's prefix (RFC 4291 section 2.6.1). Between two
+/// routers, and of one address, there is none (RFC 6164 section 5.1).
+fn router_anycast(addr: Ipv6Addr, prefix_len: u8) -> Option<Ipv6Addr> {
+    let host = u128::MAX.checked_shr(prefix_len.into()).filter(|host| *host > 1)?;
+    Some(Ipv6Addr::from_bits(addr.to_bits() & !host))
+}
+
 /// The bits behind a prefix.
 #[inline]
 const fn host_bits(prefix_len: u8) -> u32 {
@@ -122,7 +129,8 @@ pub struct Interface {
     pub any_destination: bool,
     v4: Vec<Assigned<Ipv4Addr>>,
     v6: Vec<Assigned<Ipv6Addr>>,
-    /// Of the IPv4 addresses and their prefixes' broadcast addresses, and of the IPv6 addresses.
+    /// Of the IPv4 addresses and their prefixes' broadcast addresses, and of the IPv6 addresses and
+    /// their prefixes' subnet-router anycast addresses.
     sieves: (Sieve, Sieve),
     /// Groups that somebody joined, and how many did.
     groups: Vec<(IpAddr, u32)>,
@@ -207,7 +215,8 @@ impl Interface {
         !self.sieves.0.may_hold(addr.to_bits() as u64)
     }
 
-    /// Whether this IPv6 address cannot be ours here, in whatever state. False says nothing.
+    /// Whether this IPv6 address cannot be ours here, in whatever state, nor the subnet-router
+    /// anycast address of a prefix of ours. False says nothing.
     #[must_use]
     #[inline]
     pub const fn is_surely_foreign_v6(&self, addr: Ipv6Addr) -> bool {
@@ -225,6 +234,9 @@ impl Interface {
         }
         for a in &self.v6 {
             self.sieves.1.insert(fold_v6(a.addr));
+            if let Some(anycast) = router_anycast(a.addr, a.prefix_len) {
+                self.sieves.1.insert(fold_v6(anycast));
+            }
         }
     }
 
@@ -289,9 +301,26 @@ impl Interface {
         })
     }
 
+    /// Whether this is the subnet-router anycast address of one of our prefixes, and we are one of
+    /// its routers (RFC 4291 section 2.6.1). Some instructions for what it is not.
+    #[must_use]
+    #[inline]
+    pub fn is_router_anycast(&self, addr: Ipv6Addr) -> bool {
+        self.is_router
+            && !self.is_surely_foreign_v6(addr)
+            && self.owns_v6(addr).is_none()
+            && self.router_anycasts().any(|anycast| anycast == addr)
+    }
+
+    /// The subnet-router anycast addresses that we answer to.
+    pub fn router_anycasts(&self) -> impl Iterator<Item = Ipv6Addr> + '_ {
+        let assigned = self.v6.iter().filter(|a| self.is_router && a.state.is_assigned());
+        assigned.filter_map(|a| router_anycast(a.addr, a.prefix_len))
+    }
+
     /// Whether we are in this group: every host is in 224.0.0.1, ff01::1, ff02::1 and the
-    /// solicited-node group of each of its addresses, tentative ones included (RFC 4291 section
-    /// 2.8); others must have been joined.
+    /// solicited-node group of each of its addresses, tentative ones included, a router those of
+    /// its anycast addresses too (RFC 4291 section 2.8); others must have been joined.
     #[must_use]
     #[inline]
     pub fn is_member(&self, group: IpAddr) -> bool {
@@ -301,6 +330,7 @@ impl Interface {
                 group == ALL_NODES
                     || group == ALL_NODES_HERE
                     || self.v6.iter().any(|a| solicited_node(a.addr) == group)
+                    || self.router_anycasts().any(|anycast| solicited_node(anycast) == group)
             }
         };
         always || self.groups.iter().any(|(joined, _)| *joined == group)

@@ -66,7 +66,7 @@ pub struct NdpHeading {
 /// An answer that we owe: [`advertisement`] makes it a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Advertisement {
-    /// The address of ours that was asked for; the answer's source too.
+    /// The address of ours that was asked for.
     pub target_addr: Ipv6Addr,
     /// Who asked; all nodes where the question had no source.
     pub dst_addr: Ipv6Addr,
@@ -209,6 +209,8 @@ fn solicitation_input(
             let nonce = options.nonce().and_then(|n| n.try_into().ok()).map(Nonce);
             return Ok(NdpVerdict::DadConflict { addr: target_addr, nonce });
         }
+        // Other routers have it too: a probe for it is no conflict.
+        None if !probes && iface.is_router_anycast(target_addr) => {}
         _ => return Err(DropReason::NdpNotForUs),
     }
     if probes {

@@ -7,7 +7,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_packet::{PacketBuf, Pool};
-use floodwall_wire::{IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
+use floodwall_wire::{Dscp, Ecn, IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
 
 /// Why a header could not be put before a packet, which is given back.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub enum HeaderError {
     TooLong(PacketBuf),
 }
 
-/// Puts an IPv4 header before `packet`: don't fragment, no options.
+/// Puts an IPv4 header before `packet`: don't fragment, no options; `class` is the whole TOS byte.
 ///
 /// # Errors
 /// See [`HeaderError`].
@@ -30,6 +30,7 @@ pub fn ipv4(
     dst_addr: Ipv4Addr,
     protocol: IpProtocol,
     ttl: u8,
+    class: u8,
 ) -> Result<PacketBuf, HeaderError> {
     let Ok(total_len) = u16::try_from(packet.len() + ipv4::HEADER_LEN) else {
         return Err(HeaderError::TooLong(packet));
@@ -37,13 +38,14 @@ pub fn ipv4(
     let mut packet = packet.push_header(pool, ipv4::HEADER_LEN).map_err(HeaderError::NoBuffer)?;
     let mut fields = Ipv4Fields::new(src_addr, dst_addr, protocol, ttl, total_len);
     fields.dont_fragment = true;
+    (fields.dscp, fields.ecn) = (Dscp::of_traffic_class(class), Ecn::of_traffic_class(class));
     if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
         fields.emit(out);
     }
     Ok(packet)
 }
 
-/// Puts an IPv6 header before `packet`.
+/// Puts an IPv6 header before `packet`; `class` is the whole traffic class.
 ///
 /// # Errors
 /// See [`HeaderError`].
@@ -55,12 +57,14 @@ pub fn ipv6(
     dst_addr: Ipv6Addr,
     next_header: IpProtocol,
     hop_limit: u8,
+    class: u8,
 ) -> Result<PacketBuf, HeaderError> {
     let Ok(payload_len) = u16::try_from(packet.len()) else {
         return Err(HeaderError::TooLong(packet));
     };
     let mut packet = packet.push_header(pool, ipv6::HEADER_LEN).map_err(HeaderError::NoBuffer)?;
-    let fields = Ipv6Fields::new(src_addr, dst_addr, next_header, hop_limit, payload_len);
+    let mut fields = Ipv6Fields::new(src_addr, dst_addr, next_header, hop_limit, payload_len);
+    (fields.dscp, fields.ecn) = (Dscp::of_traffic_class(class), Ecn::of_traffic_class(class));
     if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
         fields.emit(out);
     }

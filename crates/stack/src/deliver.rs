@@ -19,7 +19,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
 use crate::triage::peer_of;
-use crate::tx::Outgoing;
+use crate::tx::{BEST_EFFORT, Outgoing};
 
 impl Stack {
     #[inline]
@@ -170,7 +170,7 @@ impl Stack {
         let ends = Ends { src_addr: ascent.heading.dst_addr, dst_addr: ascent.heading.src_addr };
         let hop_limit = self.hop_limit_of::<A>(ascent.iface);
         let (protocol, zone) = (IpProtocol::UDP, Some(ascent.iface));
-        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, zone });
+        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, class: BEST_EFFORT, zone });
     }
 
     #[cold]

@@ -29,7 +29,7 @@ use crate::cx::Cx;
 use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::tables::Ends;
-use crate::tx::{HOP_LIMIT, Outgoing};
+use crate::tx::{BEST_EFFORT, HOP_LIMIT, Outgoing};
 
 /// The metric of a server's routes; those of the operator come before them.
 const METRIC: u32 = 1024;
@@ -299,7 +299,10 @@ impl Stack {
         };
         let zone = Some(iface);
         let (ends, protocol) = (Ends { src_addr, dst_addr }, IpProtocol::UDP);
-        self.output(cx, Outgoing { packet, ends, protocol, hop_limit: HOP_LIMIT, zone });
+        self.output(
+            cx,
+            Outgoing { packet, ends, protocol, hop_limit: HOP_LIMIT, class: BEST_EFFORT, zone },
+        );
     }
 
     /// Finds out whether a lease's address is ours alone.

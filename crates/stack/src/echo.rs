@@ -13,12 +13,13 @@ use floodwall_ip::{Allow, icmp};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
+use floodwall_wire::{Dscp, Ecn};
 
 use crate::cx::Cx;
 use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
-use crate::tx::Outgoing;
+use crate::tx::{BEST_EFFORT, Outgoing, traffic_class};
 
 /// Which echo requests to many are left without answer, in Linux's words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,10 +43,11 @@ impl Stack {
             return self.die(packet, DropReason::IcmpEchoRefused);
         }
         let kinds = (Icmpv4Type::ECHO_REQUEST.0, Icmpv4Type::ECHO_REPLY.0);
+        let class = self.class_asked::<Ipv4Addr>(&packet, ascent.l3);
         let Some((packet, from)) = self.echo(cx, packet, ascent, l4, kinds) else { return };
         self.stats.counters.count(Counter::IcmpOutMsgs);
         self.stats.counters.count(Counter::IcmpOutEchoReps);
-        self.reply(cx, packet, ascent, from);
+        self.reply(cx, packet, ascent, (from, class));
     }
 
     pub(crate) fn echo_v6(
@@ -65,10 +67,11 @@ impl Stack {
             return self.die(packet, DropReason::IcmpEchoRefused);
         }
         let kinds = (Icmpv6Type::ECHO_REQUEST.0, Icmpv6Type::ECHO_REPLY.0);
+        let class = self.class_asked::<Ipv6Addr>(&packet, ascent.l3);
         let Some((packet, from)) = self.echo(cx, packet, ascent, l4, kinds) else { return };
         self.stats.counters.count(Counter::Icmp6OutMsgs);
         self.stats.counters.count(Counter::Icmp6OutEchoReplies);
-        self.reply(cx, packet, ascent, from);
+        self.reply(cx, packet, ascent, (from, class));
     }
 
     /// Makes a reply of an echo request, if the asker is within its share, and says from which of
@@ -100,9 +103,9 @@ impl Stack {
             self.die(packet, DropReason::IcmpRateLimited);
             return None;
         }
-        // The sum of the pseudo header stays where the addresses change places; a group's does not.
-        let checked =
-            (ascent.to_group && A::BITS == 128).then_some((ascent.heading.dst_addr, from));
+        // The sum of the pseudo header stays where the addresses change places.
+        let asked = ascent.heading.dst_addr;
+        let checked = (from != asked && A::BITS == 128).then_some((asked, from));
         packet.trim_front(l4);
         match icmp::echo_reply(cx.pool, packet, kinds, checked, &mut self.stats.access) {
             Ok(packet) => {
@@ -119,12 +122,22 @@ impl Stack {
         }
     }
 
-    /// The address that was asked, or where many were asked, ours towards the asker.
+    /// The address that was asked, or where many were asked or any one of several routers, ours
+    /// towards the asker (RFC 4443 section 4.2).
     fn echo_source<A: Tables>(&self, cx: &Cx<'_>, ascent: Ascent<A>) -> Option<A> {
-        if !ascent.to_group {
+        if !ascent.to_group && !self.is_anycast(ascent.heading.dst_addr) {
             return Some(ascent.heading.dst_addr);
         }
         self.source_for(cx, ascent.heading.src_addr, Some(ascent.iface))
+    }
+
+    /// The traffic class of a request, which is its reply's too (RFC 1812 section 4.3.2.5, RFC 1349
+    /// section 4.1); not its ECN bits, for a reply knows of no congestion.
+    fn class_asked<A: Tables>(&mut self, packet: &PacketBuf, l3: usize) -> u8 {
+        let mut scratch = [0; 2];
+        let first = packet.header_array(l3, &mut scratch, &mut self.stats.access);
+        let class = first.map_or(BEST_EFFORT, traffic_class::<A>);
+        Dscp::of_traffic_class(class).with_ecn(Ecn::NotCapable)
     }
 
     fn reply<A: Tables>(
@@ -132,14 +145,14 @@ impl Stack {
         cx: &mut Cx<'_>,
         mut packet: PacketBuf,
         ascent: Ascent<A>,
-        from: A,
+        (from, class): (A, u8),
     ) {
         packet.clear_offload();
         packet.set_link_group(false);
         let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
         let hop_limit = self.hop_limit_of::<A>(ascent.iface);
         let (protocol, zone) = (A::ICMP, Some(ascent.iface));
-        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, zone });
+        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, class, zone });
     }
 }
 

@@ -68,7 +68,10 @@ impl Stack {
         };
         A::count_error(self, error);
         let (protocol, hop_limit) = (A::ICMP, self.hop_limit_of::<A>(ascent.iface));
-        self.output(cx, Outgoing { packet: message, ends, protocol, hop_limit, zone });
+        self.output(
+            cx,
+            Outgoing { packet: message, ends, protocol, hop_limit, class: A::ERROR_CLASS, zone },
+        );
     }
 
     /// Something that we made dies.

@@ -241,7 +241,7 @@ impl Stack {
         {
             return Err(DropReason::ForwardBroadcast);
         }
-        Ok(addr.is_link_scope() || !self.owns(addr))
+        Ok(addr.is_link_scope() || !(self.owns(addr) || self.is_anycast(addr)))
     }
 
     /// The end of what arrived together: everything that waits goes on.

@@ -143,10 +143,12 @@ fn solicited(interface: &Interface) -> impl Iterator<Item = Ipv6Addr> + '_ {
     let asked = matches!(interface.medium, LinkMedium::Ethernet(_));
     let addresses =
         interface.addresses().filter(move |a| asked && a.state != AddressState::Duplicate);
-    addresses.filter_map(|a| match a.addr {
-        IpAddr::V6(addr) => Some(solicited_node(addr)),
+    let ours = addresses.filter_map(|a| match a.addr {
+        IpAddr::V6(addr) => Some(addr),
         IpAddr::V4(_) => None,
-    })
+    });
+    let anycasts = interface.router_anycasts().filter(move |_| asked);
+    ours.chain(anycasts).map(solicited_node)
 }
 
 impl Stack {

@@ -15,7 +15,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 use crate::tables::{Ends, Tables};
-use crate::tx::Outgoing;
+use crate::tx::{BEST_EFFORT, Outgoing};
 
 /// Hop limit of what goes to a group, unless a socket says otherwise (RFC 1112 section 6.1).
 pub(crate) const GROUP_HOP_LIMIT: u8 = 1;
@@ -113,7 +113,8 @@ impl Sockets<'_> {
         let usual = if many { GROUP_HOP_LIMIT } else { stack.hop_limit_on(path) };
         let hop_limit = settings.hop_limit.unwrap_or(usual);
         let ends = Ends { src_addr, dst_addr };
-        let outgoing = Outgoing { packet, ends, protocol: A::ICMP, hop_limit, zone };
+        let outgoing =
+            Outgoing { packet, ends, protocol: A::ICMP, hop_limit, class: BEST_EFFORT, zone };
         stack.output_on(cx, outgoing, path, None);
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 use crate::tables::{Ends, Tables};
-use crate::tx::Outgoing;
+use crate::tx::{BEST_EFFORT, Outgoing};
 
 /// Why a packet was not sent.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,14 @@ impl Sockets<'_> {
         let usual = if many { GROUP_HOP_LIMIT } else { stack.hop_limit_on(path) };
         let hop_limit = settings.hop_limit.unwrap_or(usual);
         let ends = Ends { src_addr, dst_addr };
-        let outgoing = Outgoing { packet, ends, protocol: settings.protocol, hop_limit, zone };
+        let outgoing = Outgoing {
+            packet,
+            ends,
+            protocol: settings.protocol,
+            hop_limit,
+            class: BEST_EFFORT,
+            zone,
+        };
         stack.raw_sent.note(to, settings.protocol, cx.now);
         stack.output_on(cx, outgoing, path, None);
         Ok(())

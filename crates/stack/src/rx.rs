@@ -277,14 +277,21 @@ impl Stack {
         if interface.owns_v6(dst_addr).is_some_and(|state| state.is_assigned()) {
             return Ok(false);
         }
-        let looped = at == IfIndex::LOOPBACK && self.owns(dst_addr);
-        let taken = looped || takes_any(interface, dst_addr);
+        let looped = at == IfIndex::LOOPBACK && (self.owns(dst_addr) || self.is_anycast(dst_addr));
+        let anycast = interface.is_router_anycast(dst_addr);
+        let taken = looped || anycast || takes_any(interface, dst_addr);
         if taken { Ok(false) } else { Err(DropReason::IpNotForUs) }
     }
 
     /// Whether we may have sent from `addr`: it is ours, or all that is routed here is.
     pub(crate) fn speaks_as<A: Address>(&self, addr: A) -> bool {
         self.owns(addr) || self.interfaces.iter().any(|interface| takes_any(interface, addr))
+    }
+
+    /// Whether `addr` is one of a router's anycast addresses, on any interface.
+    pub(crate) fn is_anycast<A: Address>(&self, addr: A) -> bool {
+        let core::net::IpAddr::V6(addr) = addr.to_ip() else { return false };
+        self.interfaces.iter().any(|interface| interface.is_router_anycast(addr))
     }
 
     /// Whether `addr` is one of this host's, on any interface.

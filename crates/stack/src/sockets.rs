@@ -20,7 +20,7 @@ use crate::cx::Cx;
 use crate::paths::{Query, Sending};
 use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
-use crate::tx::{Outgoing, Path};
+use crate::tx::{BEST_EFFORT, Outgoing, Path};
 
 /// Why an application's socket was not made.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
@@ -514,8 +514,9 @@ impl<'a> Sockets<'a> {
             Ok(settings) => settings.hop_limit.unwrap_or_else(|| stack.hop_limit_on(path)),
             Err(_) => stack.hop_limit_on(path),
         };
-        let ends = Ends { src_addr, dst_addr };
-        let outgoing = Outgoing { packet, ends, protocol: IpProtocol::UDP, hop_limit, zone };
+        let class = stack.udp.settings(id).map_or(BEST_EFFORT, |settings| settings.traffic_class);
+        let (ends, protocol) = (Ends { src_addr, dst_addr }, IpProtocol::UDP);
+        let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
         match dst_addr.is_group() {
             true => stack.output_to_group(cx, id, outgoing, path),
             false => {

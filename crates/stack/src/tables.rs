@@ -14,12 +14,16 @@ use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
 use crate::routes::FibReaders;
 use crate::shard::Stack;
 use crate::shards::Seen;
+use crate::tx::BEST_EFFORT;
 
 /// The tables and words of one family.
 pub(crate) trait Tables: Address + Routed + Seen {
     const ETHER_TYPE: EtherType;
     const HEADER_LEN: usize;
     const ICMP: IpProtocol;
+    /// The traffic class of ICMP errors: precedence 6, "internetwork control" (RFC 1812 section
+    /// 4.3.2.5); of ICMPv6 nothing is said (RFC 4443).
+    const ERROR_CLASS: u8;
     const OUT_REQUESTS: Counter;
     const OUT_OCTETS: Counter;
     const OUT_NO_ROUTES: Counter;
@@ -46,6 +50,7 @@ pub(crate) trait Tables: Address + Routed + Seen {
         ends: Ends<Self>,
         protocol: IpProtocol,
         hop_limit: u8,
+        class: u8,
     ) -> Result<PacketBuf, HeaderError>;
 
     /// An ICMP error about `packet`, checksum included, without IP header.
@@ -72,6 +77,7 @@ impl Tables for Ipv4Addr {
     const ETHER_TYPE: EtherType = EtherType::IPV4;
     const HEADER_LEN: usize = ipv4::HEADER_LEN;
     const ICMP: IpProtocol = IpProtocol::ICMPV4;
+    const ERROR_CLASS: u8 = 6 << 5;
     const OUT_REQUESTS: Counter = Counter::IpOutRequests;
     const OUT_OCTETS: Counter = Counter::IpOutOctets;
     const OUT_NO_ROUTES: Counter = Counter::IpOutNoRoutes;
@@ -108,8 +114,9 @@ impl Tables for Ipv4Addr {
         ends: Ends<Self>,
         protocol: IpProtocol,
         hop_limit: u8,
+        class: u8,
     ) -> Result<PacketBuf, HeaderError> {
-        output::ipv4(pool, packet, ends.src_addr, ends.dst_addr, protocol, hop_limit)
+        output::ipv4(pool, packet, ends.src_addr, ends.dst_addr, protocol, hop_limit, class)
     }
     fn icmp_error(
         pool: &Pool,
@@ -137,6 +144,7 @@ impl Tables for Ipv6Addr {
     const ETHER_TYPE: EtherType = EtherType::IPV6;
     const HEADER_LEN: usize = ipv6::HEADER_LEN;
     const ICMP: IpProtocol = IpProtocol::ICMPV6;
+    const ERROR_CLASS: u8 = BEST_EFFORT;
     const OUT_REQUESTS: Counter = Counter::Ip6OutRequests;
     const OUT_OCTETS: Counter = Counter::Ip6OutOctets;
     const OUT_NO_ROUTES: Counter = Counter::Ip6OutNoRoutes;
@@ -173,8 +181,9 @@ impl Tables for Ipv6Addr {
         ends: Ends<Self>,
         protocol: IpProtocol,
         hop_limit: u8,
+        class: u8,
     ) -> Result<PacketBuf, HeaderError> {
-        output::ipv6(pool, packet, ends.src_addr, ends.dst_addr, protocol, hop_limit)
+        output::ipv6(pool, packet, ends.src_addr, ends.dst_addr, protocol, hop_limit, class)
     }
     fn icmp_error(
         pool: &Pool,

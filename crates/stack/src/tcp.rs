@@ -20,7 +20,7 @@ use floodwall_tcp::{
     ConnectionId, Ends as TcpEnds, Events, Gone, IcmpSays, Input, ListenError, ListenerId, Moment,
     OpenError, RecvError, SendError, Settings, State, Tcp, Transmit, Verdict,
 };
-use floodwall_wire::IpProtocol;
+use floodwall_wire::{Ecn, IpProtocol};
 use thiserror::Error;
 
 use crate::cx::Cx;
@@ -28,7 +28,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::sockets::{Sockets, scope_of};
 use crate::tables::{Ends, Tables};
-use crate::tx::Outgoing;
+use crate::tx::{BEST_EFFORT, Outgoing};
 
 /// The TCP of one shard.
 pub(crate) struct TcpShard {
@@ -172,10 +172,10 @@ impl Stack {
         };
         let hop_limit = hop_limit.unwrap_or_else(|| self.hop_limit_on(path));
         let ends = Ends { src_addr, dst_addr };
-        if ecn_capable {
-            return self.output_capable(cx, packet, ends, hop_limit, path);
-        }
-        let outgoing = Outgoing { packet, ends, protocol: IpProtocol::TCP, hop_limit, zone };
+        // RFC 3168 section 5: ECT(0), and no other class.
+        let class = if ecn_capable { Ecn::Capable0 as u8 } else { BEST_EFFORT };
+        let protocol = IpProtocol::TCP;
+        let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
         self.output_on(cx, outgoing, path, None);
     }
 

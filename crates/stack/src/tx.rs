@@ -22,6 +22,9 @@ use crate::tables::{Ends, Tables};
 /// Hop limit of what we originate (IANA's recommended default).
 pub(crate) const HOP_LIMIT: u8 = 64;
 
+/// The traffic class of what nobody wants to be treated otherwise.
+pub(crate) const BEST_EFFORT: u8 = 0;
+
 /// Where a destination leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Path<A> {
@@ -50,12 +53,19 @@ impl<A> Path<A> {
     }
 }
 
+/// The traffic class in the first two bytes of an IP header.
+pub(crate) fn traffic_class<A: Address>(&[first, second]: &[u8; 2]) -> u8 {
+    if A::FAMILY == Family::V4 { second } else { first << 4 | second >> 4 }
+}
+
 /// One packet to be sent, without its IP header.
 pub(crate) struct Outgoing<A> {
     pub(crate) packet: PacketBuf,
     pub(crate) ends: Ends<A>,
     pub(crate) protocol: IpProtocol,
     pub(crate) hop_limit: u8,
+    /// IPv6's traffic class, IPv4's TOS.
+    pub(crate) class: u8,
     /// The interface that a link-local destination or a group is meant on.
     pub(crate) zone: Option<IfIndex>,
 }
@@ -138,7 +148,8 @@ impl Stack {
         let addr_ip = addr.to_ip();
         self.interfaces.iter().any(|i| {
             let here = !addr.is_link_scope() || zone.is_none_or(|z| z == i.index);
-            here && i.owns(addr_ip).is_some_and(|state| state.is_assigned())
+            let anycast = matches!(addr_ip, IpAddr::V6(addr) if i.is_router_anycast(addr));
+            here && (anycast || i.owns(addr_ip).is_some_and(|state| state.is_assigned()))
         })
     }
 
@@ -203,10 +214,10 @@ impl Stack {
         path: Path<A>,
         sending: Option<Sending>,
     ) {
-        let Outgoing { packet, ends, protocol, hop_limit, .. } = outgoing;
+        let Outgoing { packet, ends, protocol, hop_limit, class, .. } = outgoing;
         let len = packet.len() + A::HEADER_LEN;
         self.originate::<A>(len);
-        let packet = match A::header(cx.pool, packet, ends, protocol, hop_limit) {
+        let packet = match A::header(cx.pool, packet, ends, protocol, hop_limit, class) {
             Ok(packet) => packet,
             Err(HeaderError::NoBuffer(packet)) => {
                 return self.die_out::<A>(packet, DropReason::NoBuffer);

@@ -202,6 +202,9 @@ fn between_two_hosts(kind: Kind) {
             page(left, right, to);
             iperf(left, right, to);
         }
+        for anycast in ["fd77:1::", "fd77:2::"] {
+            assert!(until(PATIENCE, || left.is_answered(anycast)), "{anycast} is any router");
+        }
         // From the right nothing is too big for the left; what may be cut is.
         let cut = "-n -q -c 2 -i 0.1 -w 3 -M dont -s 1400 10.77.2.2";
         left.inside(|| assert!(ip("route flush cache")));

@@ -5,7 +5,7 @@ use floodwall_base::DropReason::*;
 use floodwall_base::{DropReason, Family, MacAddr};
 use floodwall_tests::Sent;
 use floodwall_tests::craft::{
-    FAMILIES, HOST, PEER, addr, fragments, frame, icmp_of, ip, mac, udp_to_port,
+    FAMILIES, HOST, PEER, addr, echo, fragments, frame, icmp_of, ip, mac, udp_to_port, with_class,
 };
 use floodwall_tests::transit::right_mac;
 use floodwall_wire::{EtherType, Ipv4Header};
@@ -42,6 +42,31 @@ fn rfc1812_4_3_2_4_the_source_is_of_the_interface_that_leads_back() {
         let kind = if v4 { EtherType::IPV4 } else { EtherType::IPV6 };
         let sent = Sent::of_ip(&bytes[14..], kind);
         assert_eq!((sent.from, sent.to), (right(family, HOST), right(family, PEER)));
+    }
+}
+
+/// RFC 1812 alone speaks of it; ICMPv6 errors have no class of their own.
+#[test]
+fn rfc1812_4_3_2_5_errors_have_precedence_six_and_replies_that_of_their_request() {
+    for family in FAMILIES {
+        let class = |packet: &floodwall_packet::PacketBuf| {
+            let v4 = family == Family::V4;
+            let kind = if v4 { EtherType::IPV4 } else { EtherType::IPV6 };
+            Sent::of_ip(&bytes_of(packet)[14..], kind).class
+        };
+        let expected = if family == Family::V4 { 6 << 5 } else { 0 };
+        let spent = with_hop_limit(&with_class(&honest(family), 0x48), 1);
+        let departed = router().dies("spent", &spent, HopLimitExceeded);
+        assert_eq!(class(&departed[0]), expected);
+        // Its next hop is its sender's neighbour: a redirect, and the packet.
+        let around = with_class(&datagram(addr(family, PEER), addr(family, 77)), 0x48);
+        let mut router = router();
+        router.knows(LEFT, addr(family, 77), mac(77));
+        let departed = router.arrive(LEFT, &[from_left(&around)]);
+        assert_eq!(departed.iter().map(class).collect::<Vec<_>>(), [expected, 0x48]);
+        let request = with_class(&echo(addr(family, PEER), addr(family, HOST), b"?"), 0x48);
+        let departed = router.arrive(LEFT, &[from_left(&request)]);
+        assert_eq!(class(&departed[0]), 0x48);
     }
 }
 

@@ -8,13 +8,12 @@
 //!
 //! Where later documents let us differ from RFC 1812: source routes are dropped (section 5.3.13.4;
 //! RFC 7126 sections 4.3 and 4.4), routes and times are not recorded in options that pass (sections
-//! 5.3.13.5 and 5.3.13.6; RFC 7126 sections 4.5 and 4.7 let a router ignore them). Not built: the
-//! subnet-router anycast address (RFC 4291 section 2.6.1), the precedence of errors (RFC 1812
-//! section 4.3.2.5, a "should").
+//! 5.3.13.5 and 5.3.13.6; RFC 7126 sections 4.5 and 4.7 let a router ignore them).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod addresses;
+mod anycast;
 mod errors;
 mod fragments;
 mod headers;

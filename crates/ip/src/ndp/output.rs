@@ -64,19 +64,23 @@ pub fn probe(pool: &Pool, iface: &Interface, addr: Ipv6Addr, nonce: Nonce) -> Op
     })
 }
 
-/// The answer to a solicitation.
+/// The answer to a solicitation, from the address that was asked for. What others answer to as well
+/// overrides nobody's answer (RFC 4861 section 7.2.7); it is told at once, as Linux does, not after
+/// a random while.
 #[must_use]
 pub fn advertisement(pool: &Pool, iface: &Interface, answer: &Advertisement) -> Option<PacketBuf> {
     let &Advertisement { target_addr, dst_addr, link_dst_addr, solicited } = answer;
     let options = [NdpOption::TargetLinkAddr(iface.link_addr()?)];
-    frame(pool, iface, link_dst_addr, target_addr, dst_addr, |out| {
+    let anycast = iface.is_router_anycast(target_addr);
+    let src_addr = if anycast { iface.link_local_addr()? } else { target_addr };
+    frame(pool, iface, link_dst_addr, src_addr, dst_addr, |out| {
         let fields = NeighborAdvertisementFields {
             router: iface.is_router,
             solicited,
-            override_entry: true,
+            override_entry: !anycast,
             target_addr,
         };
-        fields.emit_into(&options, target_addr, dst_addr, out)
+        fields.emit_into(&options, src_addr, dst_addr, out)
     })
 }
 

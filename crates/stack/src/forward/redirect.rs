@@ -94,7 +94,10 @@ impl Stack {
         self.stats.counters.count(A::OUT_ICMP);
         self.stats.counters.count(counter);
         let zone = Some(iface);
-        self.output(cx, Outgoing { packet, ends, protocol: A::ICMP, hop_limit, zone });
+        self.output(
+            cx,
+            Outgoing { packet, ends, protocol: A::ICMP, hop_limit, class: A::ERROR_CLASS, zone },
+        );
     }
 }
 

@@ -10,7 +10,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, DropReason, Family, IfIndex};
 use floodwall_ip::{Filter, SourceSet};
-use floodwall_packet::{ChecksumState, PacketBuf};
+use floodwall_packet::ChecksumState;
 use floodwall_udp::{
     GroupError, GroupFilter, Input, SocketClosed, SocketId, SocketSettings, Udp, Verdict,
 };
@@ -20,7 +20,7 @@ use floodwall_wire::group::GroupProtocol;
 use crate::cx::Cx;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::{Ends, Tables};
+use crate::tables::Tables;
 use crate::tx::{Outgoing, Path};
 
 /// How a program names the interface on which it joins a group.
@@ -360,7 +360,7 @@ impl Stack {
     ) {
         if let Path::Via { iface, .. } = path {
             if self.udp.settings(id).is_ok_and(|settings| settings.group_loop) {
-                self.loop_to_members(cx, &outgoing.packet, iface, outgoing.ends);
+                self.loop_to_members(cx, &outgoing, iface);
             }
             if outgoing.hop_limit == 0 {
                 self.originate::<A>(outgoing.packet.len() + A::HEADER_LEN);
@@ -372,13 +372,12 @@ impl Stack {
     }
 
     /// A datagram of ours to a group is heard by our own members too: a copy goes to them now.
-    /// `packet` begins with its UDP header.
+    /// The packet begins with its UDP header.
     fn loop_to_members<A: Tables>(
         &mut self,
         cx: &mut Cx<'_>,
-        packet: &PacketBuf,
+        &Outgoing { ref packet, ends, class, .. }: &Outgoing<A>,
         iface: IfIndex,
-        ends: Ends<A>,
     ) {
         let (src_addr, dst_addr) = (ends.src_addr.to_ip(), ends.dst_addr.to_ip());
         let interface = self.interfaces.get(usize::from(iface.0));
@@ -393,7 +392,7 @@ impl Stack {
         self.stats.counters.count(receives);
         // Readers look at the network header for the sender.
         let copy = cx.pool.packet_from_chunks(packet.chunks());
-        let copy = copy.and_then(|c| A::header(cx.pool, c, ends, IpProtocol::UDP, 1).ok());
+        let copy = copy.and_then(|c| A::header(cx.pool, c, ends, IpProtocol::UDP, 1, class).ok());
         let Some(mut copy) = copy else {
             return self.stats.drops_in.count(DropReason::NoBuffer);
         };
