@@ -29,6 +29,13 @@ impl Clock {
         Instant::from_nanos(seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos))
     }
 
+    /// What the calling thread has had of the processor. A system call: 0.1 to 0.3 us.
+    pub(crate) fn thread_time(self) -> Duration {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
+
     /// Wall-clock time since 1970-01-01 00:00 UTC, for captures and humans. Engines never see it.
     #[must_use]
     pub fn unix_time(self) -> Duration {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
@@ -210,8 +211,8 @@ impl TurnGate {
         self.away_until
     }
 
-    /// The worker was not on the core.
-    pub(crate) fn rested(&mut self, from: Instant, to: Instant) {
+    /// The worker was not on the core, but for what it took to leave and to come back.
+    pub(crate) fn rested(&mut self, from: Instant, to: Instant, spent: Duration) {
         if let (Some(gate), Some(until)) = (&mut self.gate, self.away_until.take()) {
             gate.rests(until.min(to) - from);
             if let Some(handed) = &mut self.handed_gate {
@@ -219,7 +220,7 @@ impl TurnGate {
             }
         }
         if let Some(balance) = &mut self.balance {
-            balance.rested(from, to);
+            balance.rested(from, to, spent);
         }
     }
 

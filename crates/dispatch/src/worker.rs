@@ -316,6 +316,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// Leaves the core to the applications that share it. Returns the time then.
     fn give_way(&mut self, stop: &Stop, clock: Clock, now: Instant, until: Instant) -> Instant {
+        let before = clock.thread_time();
         self.spin.0 = 0;
         if now - self.published >= PUBLISH_EVERY {
             self.publish(now);
@@ -328,7 +329,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             Some(crew) => crew.offline(away),
             None => away(),
         };
-        self.gate.rested(now, end);
+        self.gate.rested(now, end, clock.thread_time().saturating_sub(before));
         end
     }
 
@@ -354,6 +355,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// Publishes, and sleeps until something happens. Returns the time then.
     fn rest(&mut self, stop: &Stop, clock: Clock, now: Instant) -> Result<Instant, WorkerError> {
+        let before = self.gate.shares().then(|| clock.thread_time());
         self.spin.0 = 0;
         let may = self.engine.as_mut().is_none_or(E::rests);
         if !may || !self.bell.doze() {
@@ -385,7 +387,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let woken = woken.map_err(|e| WorkerError::System { action: "wait", source: e.into() })?;
         self.bell.rise(woken.rung);
         self.note_wake(&woken, now);
-        self.gate.rested(slept_from, now);
+        let spent = before.map(|before| clock.thread_time().saturating_sub(before));
+        self.gate.rested(slept_from, now, spent.unwrap_or_default());
         Ok(now)
     }
 

@@ -204,22 +204,26 @@ impl Balance {
     }
 
     /// The worker was away from the core from `from` to `to`: by [`Next::Rest`], or asleep because
-    /// there was nothing to do. A rest that ended early is owed again by the next
-    /// [`Balance::ran`].
-    pub fn rested(&mut self, from: Instant, to: Instant) {
-        self.stats.rested = self.stats.rested.saturating_add(to - from);
+    /// there was nothing to do. What it used of the core all the same, to fall asleep and to wake,
+    /// is `spent`: applications did not have that. A rest that ended early is owed again by the
+    /// next [`Balance::ran`].
+    pub fn rested(&mut self, from: Instant, to: Instant, spent: Duration) {
+        let spent = spent.min(to - from);
+        self.stats.ran = self.stats.ran.saturating_add(spent);
+        self.stats.rested = self.stats.rested.saturating_add(to - from - spent);
         if to <= from {
             return;
         }
         self.run = Duration::ZERO;
         self.turn = Duration::ZERO;
-        if self.rest_until.is_some_and(|until| to < until) {
-            return;
+        if self.rest_until.is_none_or(|until| to >= until) {
+            self.rest_until = None;
+            if self.is_spent() || to >= self.start + self.config.period {
+                self.begin(to);
+            }
         }
-        self.rest_until = None;
-        if self.is_spent() || to >= self.start + self.config.period {
-            self.begin(to);
-        }
+        // Paid back with the turns that follow: a rest is over when it is over.
+        self.used = self.used.saturating_add(spent);
     }
 
     /// Whether the period's budget of time or packets is used up.

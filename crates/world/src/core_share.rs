@@ -253,7 +253,8 @@ impl CoreShare {
             gate.rests(self.rest_until.min(now) - self.free_from);
         }
         if let Some(balance) = &mut self.balance {
-            balance.rested(self.free_from, now);
+            // Switching has no price here.
+            balance.rested(self.free_from, now, Duration::ZERO);
         }
     }
 

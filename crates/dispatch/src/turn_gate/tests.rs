@@ -13,6 +13,7 @@ use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 use floodwall_testkit::by_byte;
 
 use super::*;
+use crate::clock::Clock;
 use crate::port::{Port, fact_of};
 use crate::publish::Publish;
 use crate::stop::Stop;
@@ -213,6 +214,30 @@ fn a_worker_that_shares_its_core_leaves_the_promised_part_whatever_comes() {
     }
     let (ended, _) = run(u64::MAX, 2000, WorkerConfig::default());
     assert_eq!(ended.facts.application_share(), None);
+}
+
+#[test]
+fn what_the_system_charges_a_worker_is_in_what_it_says_it_used() {
+    let balance = BalanceConfig { share: Share::HALF, ..BalanceConfig::default() };
+    let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
+    // Each of its own thread; what it takes to make the worker is small beside 20,000 turns.
+    let (said, charged) = thread::spawn(move || {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let stop = Stop::new().unwrap();
+        let engine = Counter { seen: [0; 3], rounds: 20_000, stop: stop.clone() };
+        let ports = vec![Port::new(IfIndex(1), Box::new(Flood::of(u64::MAX)))];
+        let random = Randomness::from_number(1);
+        let mut worker = Worker::new(engine, pool, random, ports, config).unwrap();
+        let before = Clock::new().thread_time();
+        let ended = worker.run(&stop).unwrap();
+        (ended.facts, Clock::new().thread_time() - before)
+    })
+    .join()
+    .unwrap();
+    assert!(said.of(Fact::TimeSqueeze) > 0, "it rested");
+    let ran = Duration::from_nanos(said.of(Fact::BalanceRanNanos));
+    // Falling asleep and waking are a hundredth or two of it.
+    assert!(ran + charged / 500 >= charged, "it used {charged:?} and says {ran:?}");
 }
 
 #[test]

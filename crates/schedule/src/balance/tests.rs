@@ -19,6 +19,16 @@ fn config(share: u16) -> BalanceConfig {
 /// A worker that always has more to do, in turns of random length, which obeys; woken late by up
 /// to `late`. Returns the time at the end.
 fn flooded(balance: &mut Balance, turns: u32, longest: u64, late: u64) -> Instant {
+    flooded_where_sleep_costs(balance, turns, longest, (late, Duration::ZERO))
+}
+
+/// As [`flooded`], where each rest costs the worker so much of the core.
+fn flooded_where_sleep_costs(
+    balance: &mut Balance,
+    turns: u32,
+    longest: u64,
+    (late, spent): (u64, Duration),
+) -> Instant {
     let mut random = PublicRandom::new(7);
     let mut now = Instant::ORIGIN;
     for _ in 0..turns {
@@ -27,7 +37,7 @@ fn flooded(balance: &mut Balance, turns: u32, longest: u64, late: u64) -> Instan
         if let Next::Rest { until } = balance.ran(from, now, 8, true) {
             assert!(until > now);
             let woken = until + Duration::from_nanos(random.below(late + 1));
-            balance.rested(now, woken);
+            balance.rested(now, woken, spent);
             now = woken;
         }
     }
@@ -55,6 +65,27 @@ fn under_any_flood_applications_have_their_share_to_the_nanosecond() {
 }
 
 #[test]
+fn what_it_takes_to_sleep_and_to_wake_is_the_workers_own_loss() {
+    for share in [100, 500, 900] {
+        let mut balance = Balance::new(config(share), Instant::ORIGIN);
+        let end = flooded_where_sleep_costs(&mut balance, 20_000, 60_000, (0, us(10)));
+        let (stats, all) = (*balance.stats(), end - Instant::ORIGIN);
+        assert_eq!(stats.ran + stats.rested, all);
+        let promised = Share::per_mille(share).of_time(all);
+        assert!(stats.rested + us(2000) >= promised, "{share}: {stats:?}");
+        let own = Share::per_mille(share).rest().of_time(all);
+        assert!(stats.ran + us(2000) + own / 8 >= own, "{share}: {stats:?}");
+    }
+}
+
+#[test]
+fn a_sleep_cannot_have_cost_more_than_it_lasted() {
+    let mut balance = Balance::new(config(500), Instant::ORIGIN);
+    balance.rested(at(0), at(600), us(1_000_000));
+    assert_eq!((balance.stats().ran, balance.stats().rested), (us(600), us(0)));
+}
+
+#[test]
 fn without_a_share_nothing_is_kept_for_applications() {
     let mut balance = Balance::new(config(0), Instant::ORIGIN);
     flooded(&mut balance, 10_000, 60_000, 0);
@@ -67,7 +98,7 @@ fn an_overrun_is_paid_back() {
     let mut balance = Balance::new(config(500), at(0));
     // 400 us where 250 are allowed: away until 800, not until the period's end at 500.
     assert_eq!(balance.ran(at(0), at(400), 64, true), Next::Rest { until: at(800) });
-    balance.rested(at(400), at(800));
+    balance.rested(at(400), at(800), Duration::ZERO);
     assert_eq!(balance.ran(at(800), at(900), 64, true), Next::Go);
     assert_eq!(balance.stats().time_squeeze, 1);
 }
@@ -76,9 +107,9 @@ fn an_overrun_is_paid_back() {
 fn a_rest_that_ends_early_is_still_owed() {
     let mut balance = Balance::new(config(500), at(0));
     assert_eq!(balance.ran(at(0), at(250), 64, true), Next::Rest { until: at(500) });
-    balance.rested(at(250), at(300));
+    balance.rested(at(250), at(300), Duration::ZERO);
     assert_eq!(balance.ran(at(300), at(310), 64, true), Next::Rest { until: at(520) });
-    balance.rested(at(310), at(520));
+    balance.rested(at(310), at(520), Duration::ZERO);
     assert_eq!(balance.ran(at(520), at(530), 64, true), Next::Go);
     assert_eq!(balance.stats().time_squeeze, 1, "one exhaustion, told twice");
 }
@@ -102,7 +133,7 @@ fn a_budget_in_packets_ends_a_run_where_time_does_not() {
     let mut balance = Balance::new(config, at(0));
     assert_eq!(balance.ran(at(0), at(1), 64, true), Next::Go);
     assert_eq!(balance.ran(at(1), at(2), 64, true), Next::Rest { until: at(500) });
-    balance.rested(at(2), at(500));
+    balance.rested(at(2), at(500), Duration::ZERO);
     assert_eq!(balance.ran(at(500), at(501), 64, true), Next::Go);
     let stats = balance.stats();
     assert_eq!((stats.time_squeeze, stats.packet_squeeze), (1, 1));
@@ -130,7 +161,7 @@ fn a_worker_without_work_is_not_squeezed() {
     for n in 0..1000 {
         // 20 us of work every 100 us.
         assert_eq!(balance.ran(at(n * 100), at(n * 100 + 20), 1, false), Next::Go);
-        balance.rested(at(n * 100 + 20), at(n * 100 + 100));
+        balance.rested(at(n * 100 + 20), at(n * 100 + 100), Duration::ZERO);
     }
     assert_eq!(balance.stats().time_squeeze, 0);
     assert_eq!(balance.stats().application_share(), Share::per_mille(800));
@@ -162,7 +193,7 @@ fn a_clock_that_stands_still_or_leaps_is_survived() {
     assert_eq!(balance.ran(at(5), at(5), 0, true), Next::Go);
     assert_eq!(balance.ran(at(9), at(5), 0, true), Next::Go);
     assert!(matches!(balance.ran(at(5), Instant::FAR, 64, true), Next::Go | Next::Rest { .. }));
-    balance.rested(Instant::FAR, at(5));
-    balance.rested(at(5), Instant::FAR);
+    balance.rested(Instant::FAR, at(5), Duration::ZERO);
+    balance.rested(at(5), Instant::FAR, Duration::ZERO);
     assert!(matches!(balance.ran(Instant::FAR, Instant::FAR, usize::MAX, true), Next::Go));
 }

@@ -294,7 +294,7 @@ impl<A: lpm::Family, P: Policy, C: Clock> Core<'_, A, P, C> {
             self.seen.app_in_flood += now.saturating_sub(started);
         }
         if let Some(balance) = &mut self.balance {
-            balance.rested(at(from), at(now));
+            balance.rested(at(from), at(now), Duration::ZERO);
         }
         self.app_seen = now;
     }
