@@ -365,11 +365,11 @@ fn clients_of_the_kernel_connect_through_a_flood_of_syns_over_a_packet_socket() 
 /// SYNs a second, planned; the last is as fast as they can be sent.
 const RATES: [u64; 3] = [50_000, 200_000, 10_000_000];
 const LEAD: Duration = Duration::from_millis(2500);
-const TURNS: usize = 3;
+const TURNS: usize = 5;
 /// The part of what our path takes below which the floors hold (decision F27).
 const JUDGED: f64 = 0.8;
 
-/// 2,000 clients at each rate, device and family, the kernel and ours in turn, the middle of three.
+/// 2,000 clients at each rate, device and family, the kernel and ours in turn, the middle of five.
 /// Below eight tenths of what the path to our stack takes at most, ours completes at least what the
 /// kernel does; above, what happens is told. Long, and for an optimised build: `FLOODWALL_DEEP=1
 /// cargo test --release -p floodwall-tests --test interop -- two_thousand_clients --nocapture`.
