@@ -41,7 +41,10 @@ impl Bucket {
     /// The tag of a hash: never 0.
     #[inline]
     pub(crate) const fn tag(hash: u64) -> u8 {
-        (hash >> 56) as u8 | 1
+        match (hash >> 56) as u8 {
+            0 => 1,
+            tag => tag,
+        }
     }
 
     /// The taken slots with that tag.

@@ -106,6 +106,9 @@ impl Cache {
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<Place> {
         let row = hash as u32 & self.mask;
+        if !self.is_occupied(row) {
+            return None;
+        }
         let slots = self.heads.get(row as usize)?.with_tag(Bucket::tag(hash));
         let mut places = slots.map(|slot| Place { row, slot });
         places.find(|place| self.entry(*place).is_some_and(&is_it))
@@ -133,6 +136,23 @@ impl Cache {
         if let Some(at) = row.and_then(|row| row.get_mut(usize::from(slot))) {
             *at = due;
         }
+    }
+
+    /// Says to the processor that the head of the row of that hash will be read soon, if it has
+    /// anything to say.
+    #[inline]
+    pub(crate) fn expect_row(&self, hash: u64) {
+        let row = hash as u32 & self.mask;
+        if let Some(head) = self.heads.get(row as usize).filter(|_| self.is_occupied(row)) {
+            prefetch(head);
+        }
+    }
+
+    /// Whether a row has anything: 64 bytes say it for the 512 rows of the source, which stay in a
+    /// processor's first cache where the heads do not.
+    #[inline]
+    fn is_occupied(&self, row: u32) -> bool {
+        self.occupied.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 != 0)
     }
 
     /// Says to the processor that the line of the slot which a newcomer of that hash would have

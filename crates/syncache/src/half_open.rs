@@ -5,7 +5,7 @@
 //! Invariants of every implementer stand in `contract.rs`. Values go in and come out; who sends
 //! them, and at what rate resets are sent, is the caller's matter.
 
-use floodwall_base::{FlowKey, Instant, Seq, Units};
+use floodwall_base::{FlowKey, HashKey, Instant, Seq, Units};
 
 use crate::listener::{AcceptSlot, ListenerId};
 use crate::moment::Moment;
@@ -154,12 +154,31 @@ pub trait HalfOpen {
     /// How many connections of that listener may wait to be accepted; `None` where it is gone.
     fn backlog(&self, listener: ListenerId) -> Option<usize>;
 
-    /// A SYN for that listener.
-    fn syn(&mut self, listener: ListenerId, syn: &Syn, at: Moment) -> Answered;
+    /// The key under which flows are hashed here. Who keeps a table of flows that is asked first
+    /// hashes by the same, and hands its hash over with the segment: one for both.
+    fn flow_key(&self) -> HashKey;
 
-    /// An ACK for that listener that belongs to no connection. [`Acked::Proven`] has taken a place
-    /// of the accept queue, which [`HalfOpen::accepted`] gives back.
-    fn ack(&mut self, listener: ListenerId, ack: &Ack, at: Moment) -> Acked;
+    /// A segment whose flow hashes to `hash` may be asked about soon: a hint, for memory that is
+    /// slow to come.
+    fn expect(&self, _hash: u64) {}
+
+    /// A SYN for that listener, whose flow hashes to `hash` under [`HalfOpen::flow_key`].
+    fn syn_hashed(&mut self, listener: ListenerId, syn: &Syn, hash: u64, at: Moment) -> Answered;
+
+    /// An ACK for that listener that belongs to no connection, whose flow hashes to `hash` under
+    /// [`HalfOpen::flow_key`]. [`Acked::Proven`] has taken a place of the accept queue, which
+    /// [`HalfOpen::accepted`] gives back.
+    fn ack_hashed(&mut self, listener: ListenerId, ack: &Ack, hash: u64, at: Moment) -> Acked;
+
+    /// As [`HalfOpen::syn_hashed`], for who has not hashed the flow.
+    fn syn(&mut self, listener: ListenerId, syn: &Syn, at: Moment) -> Answered {
+        self.syn_hashed(listener, syn, self.flow_key().flow(&syn.flow), at)
+    }
+
+    /// As [`HalfOpen::ack_hashed`], for who has not hashed the flow.
+    fn ack(&mut self, listener: ListenerId, ack: &Ack, at: Moment) -> Acked {
+        self.ack_hashed(listener, ack, self.flow_key().flow(&ack.flow), at)
+    }
 
     /// The application has accepted the connection of that place, or the connection has ended
     /// without; once for each proof.

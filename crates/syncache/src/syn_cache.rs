@@ -10,12 +10,13 @@
 //!
 //! # Under flood
 //! SYNs: see `cache.rs`. Unknown ACKs: nothing where that listener has nothing half open, else one
-//! hash and one look at a row; the gate is shut unless something of that listener was displaced or
-//! answered by cookie within 30 s, or keys were loaded; then one hash more, under the budget
-//! (`budget.rs`). SYNs of one prefix: a quarter of the cache, the rest by cookie.
-//! Completed handshakes: the backlog, and three quarters of it for one prefix. Retransmissions:
-//! `SYN_ACK_RETRANSMITS` an entry, `SYN_ACK_RETRANSMIT_RATE` in all, none while entries are lost
-//! before they serve: so a SYN is answered by at most four segments, by one under flood.
+//! look at a row, by the hash under which connections were looked for; the gate is shut unless
+//! something of that listener was displaced or answered by cookie within 30 s, or keys were loaded;
+//! then one hash more, under the budget (`budget.rs`). SYNs of one prefix: a quarter of the cache,
+//! the rest by cookie. Completed handshakes: the backlog, and three quarters of it for one prefix.
+//! Retransmissions: `SYN_ACK_RETRANSMITS` an entry, `SYN_ACK_RETRANSMIT_RATE` in all, none while
+//! entries are lost before they serve: so a SYN is answered by at most four segments, by one under
+//! flood.
 
 mod timed;
 
@@ -71,7 +72,8 @@ struct Found {
 
 impl Found {
     /// Our clock as that flow sees it. Its offset is made of bits of the hash that choose neither
-    /// row nor tag, so that a client which learns them learns nothing of where it lies.
+    /// row nor tag, nor a place among connections, so that a client which learns them learns
+    /// nothing of where it lies.
     #[inline]
     const fn clock(&self, now: Instant) -> u32 {
         timestamp::clock(now, (self.hash >> 24) as u32)
@@ -544,7 +546,16 @@ impl HalfOpen for SynCache {
         self.listeners.of(listener).map(|listener| listener.settings.backlog)
     }
 
-    fn syn(&mut self, listener: ListenerId, syn: &Syn, at: Moment) -> Answered {
+    fn flow_key(&self) -> HashKey {
+        self.index
+    }
+
+    #[inline]
+    fn expect(&self, hash: u64) {
+        self.cache.expect_row(hash);
+    }
+
+    fn syn_hashed(&mut self, listener: ListenerId, syn: &Syn, hash: u64, at: Moment) -> Answered {
         self.spend(1);
         if self.listeners.of(listener).is_none() {
             self.stats.no_listener += 1;
@@ -555,24 +566,24 @@ impl HalfOpen for SynCache {
             self.count_refused(listener);
             return Answered::Refused(SynRefusal::Implausible);
         }
-        let found = self.found(&syn.flow);
+        let found = Found { hash };
         match self.live(&found, &syn.flow, listener, at.now) {
             Some(place) => self.again(place, &found, syn, listener, at),
             None => self.newcomer(&found, syn, listener, at),
         }
     }
 
-    fn ack(&mut self, listener: ListenerId, ack: &Ack, at: Moment) -> Acked {
+    fn ack_hashed(&mut self, listener: ListenerId, ack: &Ack, hash: u64, at: Moment) -> Acked {
         self.spend(1);
         let Some(of) = self.listeners.of(listener) else {
             return self.refuse(listener, Refusal::NoListener);
         };
         let (known, gate) = (of.stats.half_open + self.orphans, self.may_verify(of, at.now));
-        // Where nothing is half open and no cookie is due no hash need be computed to refuse.
+        // Where nothing is half open and no cookie is due no row need be looked at to refuse.
         if known == 0 && !gate {
             return self.unasked(listener);
         }
-        let found = self.found(&ack.flow);
+        let found = Found { hash };
         match self.live(&found, &ack.flow, listener, at.now) {
             Some(place) => self.confirm(place, &found, ack, listener, at),
             None if gate => self.by_cookie(&found, ack, listener, at),

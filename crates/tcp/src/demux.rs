@@ -1,15 +1,14 @@
 //! Which connection a segment belongs to: four-tuple and zone to a place.
 //!
-//! Called by `tcp.rs`. A table of chains under a secret key; the links lie beside the hashes, so
-//! that a probe for a flow that nobody has touches two cache lines as a rule. Invariant: a place is
-//! in the chain of its hash, once, from [`Demux::enter`] to [`Demux::leave`].
+//! Called by `tcp.rs`, which hashes flows under a secret key: the one of the half-open connections,
+//! which are asked next, so that a segment is hashed once. A table of chains; the links lie beside
+//! the hashes, so that a probe for a flow that nobody has touches two cache lines as a rule.
+//! Invariant: a place is in the chain of its hash, once, from [`Demux::enter`] to [`Demux::leave`].
 //!
 //! # Under flood
 //! Strangers only look up. It grows with connections, which are proven or our own, up to
 //! `TCP_CONNECTIONS_MAX`, and all memory is taken at the start. Worst work: the longest chain,
 //! which nobody who lacks the key can make longer than chance does (as many heads as places).
-
-use floodwall_base::{FlowKey, HashKey};
 
 /// No place.
 const NONE: u32 = u32::MAX;
@@ -23,7 +22,6 @@ struct Link {
 /// See the file's head.
 #[derive(Debug)]
 pub(crate) struct Demux {
-    key: HashKey,
     heads: Box<[u32]>,
     links: Box<[Link]>,
     len: usize,
@@ -31,10 +29,9 @@ pub(crate) struct Demux {
 
 impl Demux {
     /// For the places below `places`.
-    pub(crate) fn new(places: usize, key: HashKey) -> Self {
+    pub(crate) fn new(places: usize) -> Self {
         let heads = places.max(1).next_power_of_two();
         Self {
-            key,
             heads: vec![NONE; heads].into(),
             links: vec![Link { hash: 0, next: NONE }; places].into(),
             len: 0,
@@ -47,19 +44,14 @@ impl Demux {
     }
 
     #[inline]
-    fn hash(&self, flow: &FlowKey) -> u32 {
-        self.key.flow(flow) as u32
-    }
-
-    #[inline]
     fn head(&self, hash: u32) -> u32 {
         self.heads.get(hash as usize & (self.heads.len() - 1)).copied().unwrap_or(NONE)
     }
 
-    /// The place of a flow; `is_it` compares a place's flow in full.
+    /// The place of a flow of that hash; `is_it` compares a place's flow in full.
     #[inline]
-    pub(crate) fn find(&self, flow: &FlowKey, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let hash = self.hash(flow);
+    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let hash = hash as u32;
         let mut at = self.head(hash);
         while let Some(link) = self.links.get(at as usize) {
             if link.hash == hash && is_it(at) {
@@ -71,8 +63,8 @@ impl Demux {
     }
 
     /// Enters a place that is not entered.
-    pub(crate) fn enter(&mut self, flow: &FlowKey, place: u32) {
-        let hash = self.hash(flow);
+    pub(crate) fn enter(&mut self, hash: u64, place: u32) {
+        let hash = hash as u32;
         let next = self.head(hash);
         let at = hash as usize & (self.heads.len() - 1);
         if let (Some(link), Some(head)) =
@@ -121,7 +113,7 @@ impl Demux {
 mod tests {
     use core::net::IpAddr;
 
-    use floodwall_base::{Endpoint, IfIndex};
+    use floodwall_base::{Endpoint, FlowKey, HashKey, IfIndex};
 
     use super::*;
 
@@ -137,9 +129,9 @@ mod tests {
 
     #[test]
     fn entered_flows_are_found_until_they_leave() {
-        let mut demux = Demux::new(1000, HashKey::new(1, 2));
-        (0..1000).for_each(|n| demux.enter(&flow(n), n));
-        let find = |demux: &Demux, n| demux.find(&flow(n), |place| place == n);
+        let (mut demux, key) = (Demux::new(1000), HashKey::new(1, 2));
+        (0..1000).for_each(|n| demux.enter(key.flow(&flow(n)), n));
+        let find = |demux: &Demux, n| demux.find(key.flow(&flow(n)), |place| place == n);
         assert!((0..1000).all(|n| find(&demux, n) == Some(n)));
         (0..1000).step_by(3).for_each(|n| demux.leave(n));
         assert!((0..1000).all(|n| find(&demux, n).is_some() == (n % 3 != 0)));
@@ -149,11 +141,12 @@ mod tests {
     #[test]
     fn chains_of_tuples_chosen_without_the_key_are_as_short_as_random_ones() {
         // Row 15 of the bar: regular tuples, as an attacker who knows all but the key would choose.
-        let mut demux = Demux::new(1 << 16, HashKey::new(3, 4));
-        (0..1 << 16).for_each(|n| demux.enter(&flow(n), n));
-        assert!(demux.longest_chain() <= 12, "{}", demux.longest_chain());
-        let mut other = Demux::new(1 << 16, HashKey::new(3, 5));
-        (0..1 << 16).for_each(|n| other.enter(&flow(n), n));
-        assert_ne!(demux.hash(&flow(7)), other.hash(&flow(7)));
+        let (one, other) = (HashKey::new(3, 4), HashKey::new(3, 5));
+        for key in [one, other] {
+            let mut demux = Demux::new(1 << 16);
+            (0..1 << 16).for_each(|n| demux.enter(key.flow(&flow(n)), n));
+            assert!(demux.longest_chain() <= 12, "{}", demux.longest_chain());
+        }
+        assert_ne!(one.flow(&flow(7)), other.flow(&flow(7)));
     }
 }

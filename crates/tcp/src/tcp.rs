@@ -114,6 +114,8 @@ pub struct Tcp<H = SynCache> {
     pub(crate) places: Vec<Place>,
     free: Vec<u32>,
     pub(crate) demux: Demux,
+    /// Under which flows are hashed: the half-open connections' own.
+    flow_key: HashKey,
     wheel: TimerWheel,
     /// Those that want to send: list 0.
     dirty: IndexLists,
@@ -159,7 +161,8 @@ impl<H: HalfOpen> Tcp<H> {
         Self {
             places: Vec::with_capacity(max),
             free: Vec::with_capacity(max),
-            demux: Demux::new(max, random.secret.hash_key()),
+            demux: Demux::new(max),
+            flow_key: half_open.flow_key(),
             wheel: TimerWheel::new(max, now),
             dirty: IndexLists::new(max, 1),
             turn: (0, 0),
@@ -211,9 +214,20 @@ impl<H: HalfOpen> Tcp<H> {
         size_of::<Place>()
     }
 
+    /// The hash by which connections and half-open ones know a flow.
+    #[inline]
+    pub(crate) fn hash(&self, flow: &FlowKey) -> u64 {
+        self.flow_key.flow(flow)
+    }
+
     pub(crate) fn find(&self, flow: &FlowKey) -> Option<u32> {
+        self.find_hashed(flow, self.hash(flow))
+    }
+
+    #[inline]
+    pub(crate) fn find_hashed(&self, flow: &FlowKey, hash: u64) -> Option<u32> {
         self.demux
-            .find(flow, |place| self.at(place).is_some_and(|connection| connection.flow == *flow))
+            .find(hash, |place| self.at(place).is_some_and(|connection| connection.flow == *flow))
     }
 
     pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
@@ -286,7 +300,7 @@ impl<H: HalfOpen> Tcp<H> {
             }
             None => return Err(Box::new(connection)),
         };
-        self.demux.enter(&connection.flow, index);
+        self.demux.enter(self.flow_key.flow(&connection.flow), index);
         if let Some(place) = self.places.get_mut(index as usize) {
             place.owner = owner.min(OWNERS_MAX as u32 - 1);
             place.slot = slot;

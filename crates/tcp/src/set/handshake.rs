@@ -30,7 +30,7 @@ impl<H: HalfOpen> Tcp<H> {
     pub(super) fn unclaimed(
         &mut self,
         lend: &mut Lend<'_>,
-        flow: &FlowKey,
+        (flow, hash): (&FlowKey, u64),
         (iface, mtu): (IfIndex, u32),
         segment: &Segment,
         packet: (PacketBuf, usize),
@@ -44,8 +44,8 @@ impl<H: HalfOpen> Tcp<H> {
             return refused(flow, segment);
         };
         match SegmentKind::of(segment.flags.0) {
-            SegmentKind::Syn => self.on_syn(lend, listener, flow, segment),
-            SegmentKind::Ack => match self.on_proof(lend, listener, flow, mtu, segment) {
+            SegmentKind::Syn => self.on_syn(lend, listener, (flow, hash), segment),
+            SegmentKind::Ack => match self.on_proof(lend, listener, (flow, hash), mtu, segment) {
                 Ok(()) => self.segment(lend, flow, (iface, mtu), segment, packet),
                 Err(Unproven::Reset) => refused(flow, segment),
                 Err(Unproven::Silence) => Verdict::Dropped(DropReason::TcpHandshakeRefused),
@@ -65,7 +65,7 @@ impl<H: HalfOpen> Tcp<H> {
         &mut self,
         lend: &mut Lend<'_>,
         listener: u32,
-        flow: &FlowKey,
+        (flow, hash): (&FlowKey, u64),
         segment: &Segment,
     ) -> Verdict {
         let Some(half) = self.listeners.half(listener) else { return refused(flow, segment) };
@@ -82,7 +82,7 @@ impl<H: HalfOpen> Tcp<H> {
                 ecn: segment.has(TcpFlags::ECE | TcpFlags::CWR),
             },
         };
-        let answered = self.half_open.syn(half, &syn, lend.moment());
+        let answered = self.half_open.syn_hashed(half, &syn, hash, lend.moment());
         match (answered.syn_ack(), answered) {
             (Some(answer), _) => match syn_ack_packet(lend, answer) {
                 Some(transmit) => Verdict::Answered(transmit),
@@ -100,7 +100,7 @@ impl<H: HalfOpen> Tcp<H> {
         &mut self,
         lend: &mut Lend<'_>,
         listener: u32,
-        flow: &FlowKey,
+        (flow, hash): (&FlowKey, u64),
         mtu: u32,
         segment: &Segment,
     ) -> Result<(), Unproven> {
@@ -114,7 +114,7 @@ impl<H: HalfOpen> Tcp<H> {
             ack: segment.ack,
             timestamp: segment.options.timestamps.map(|t| (t.value, t.echo)),
         };
-        match self.half_open.ack(half, &ack, lend.moment()) {
+        match self.half_open.ack_hashed(half, &ack, hash, lend.moment()) {
             Acked::Proven(proven) => {
                 let echo = segment.options.timestamps.map(|timestamps| timestamps.echo);
                 self.establish(lend, listener, mtu, &proven, echo);
