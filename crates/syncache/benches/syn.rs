@@ -1,7 +1,8 @@
 //! A SYN answered, by cache and by cookie, and an unknown ACK refused, beside the bare floor; the
-//! same for every backlog and fill; memory over a long flood.
+//! same for every backlog and fill; memory and the cost of a SYN over a long flood.
 //!
-//! Run: `cargo bench -p floodwall-syncache --bench syn` (`-- --flood` for 100 million SYNs). The
+//! Run: `cargo bench -p floodwall-syncache --bench syn` (`-- --flood`, or
+//! `FLOODWALL_DEEP=1`, for 100 million SYNs). The
 //! bare floor is one keyed hash over the flow and the record of 64 bytes written at random in a
 //! megabyte. Rounds are interleaved and medians taken; ratios are what counts, this machine's
 //! nanoseconds stand beside them. As a test it runs a small share of everything once.
@@ -21,7 +22,8 @@ use floodwall_testkit::alloc::{CountingAllocator, counted};
 fn main() {
     let (whole, flood) = (
         std::env::args().any(|arg| arg == "--bench"),
-        std::env::args().any(|arg| arg == "--flood"),
+        std::env::args().any(|arg| arg == "--flood")
+            || std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0"),
     );
     let (rounds, syns) = if whole { (15, 200_000) } else { (1, 2_000) };
     let clients: Vec<_> = (0..syns).map(|n| Client::nth(n, n % 2 == 0)).collect();
@@ -166,16 +168,40 @@ fn filled(
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
+/// Parts of a flood whose costs are compared: of a long one so short that the median is of those
+/// in which nobody else had the core.
+const PARTS: u64 = 10_000;
+
 fn memory(syns: u64) {
     let (mut it, listener) = cache(CacheSettings::default(), listening(1024));
-    let (count, ()) = counted(|| flood(&mut it, listener, syns));
+    let (resident, mut parts) = (resident(), Vec::with_capacity(PARTS as usize));
+    let (count, ()) = counted(|| {
+        for part in 0..PARTS {
+            let of_part = syns * part / PARTS..syns * (part + 1) / PARTS;
+            let (before, many) = (Clock::now(), of_part.end - of_part.start);
+            flood(&mut it, listener, of_part);
+            parts.push(before.elapsed().as_nanos() as f64 / many as f64);
+        }
+    });
     let taken = count.allocations;
     println!("\n{syns} SYNs: {taken} allocations, {} bytes in all", it.memory());
+    println!("resident before and after: {resident} and {} KiB", self::resident());
+    // The first tenth fills the cache and warms up.
+    let tenth = |n: usize| median(parts[n * parts.len() / 10..][..parts.len() / 10].to_vec());
+    let (early, late) = (tenth(1), tenth(9));
+    println!("a SYN of the second tenth {early:.1} ns, of the last {late:.1}: {:.2}", late / early);
     assert_eq!(taken, 0, "no memory is taken after the start");
 }
 
-fn flood(it: &mut SynCache, listener: ListenerId, syns: u64) {
-    for n in 0..syns {
+/// Memory of this process, in KiB; 0 where the system does not say.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn flood(it: &mut SynCache, listener: ListenerId, syns: core::ops::Range<u64>) {
+    for n in syns {
         let now = at_millis(60_000 + n / 1000);
         let client = Client::nth((n as u32).wrapping_mul(2_654_435_769) >> 2, n % 2 == 0);
         black_box(it.syn(listener, &client.syn(), now));
