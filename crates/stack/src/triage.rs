@@ -137,11 +137,15 @@ fn sort_out(
 ) -> usize {
     let (mut plain, mut count, mut left) = (Plain::new(stack, unwanted), 0, 0);
     let mut passing = 0;
-    for (at, (packet, class)) in (0..).zip(burst.iter().zip(&mut *classes)) {
+    for (at, class) in classes.iter_mut().enumerate() {
+        let Some(packet) = burst.get(at) else { break };
+        let at = at as u8;
         match plain.look(packet) {
             Some(Plainly::Datagram { sought, unwanted }) => {
                 *class = unwanted;
-                if let (Some(sought), Some(slot)) = (sought, desk.sought.get_mut(count)) {
+                if let Some(sought) = sought
+                    && let Some(slot) = desk.sought.get_mut(count)
+                {
                     *slot = (sought, at);
                     count += 1;
                 }

@@ -135,16 +135,22 @@ impl<I: Intake> Udp<I> {
         }
     }
 
-    /// Begins to ask whose a datagram is, in a packet whose first chunk is of `class`. `None` where
-    /// nobody takes it: no socket has the port, or the only one that has it is full. Some 5 ns;
-    /// waits for no table.
+    /// Begins to ask whose a datagram to this port of ours is, in a packet whose first chunk is of
+    /// `class`. `None` where nobody takes it: no socket has the port, or the only one that has it
+    /// is full. `whose` says more about it, where several sockets have the port. Some 2 ns; waits
+    /// for no table.
     #[must_use]
     #[inline(always)]
-    pub fn seek(&self, whose: &Whose, class: Class) -> Option<Sought> {
-        if !self.demux.is_heard(whose.0.local_port) {
+    pub fn seek(
+        &self,
+        local_port: u16,
+        class: Class,
+        whose: impl FnOnce() -> Whose,
+    ) -> Option<Sought> {
+        if !self.demux.is_heard(local_port) {
             return None;
         }
-        let seek = self.demux.seek(&whose.0);
+        let seek = self.demux.seek(local_port, || whose().0);
         let full = seek.only().is_some_and(|socket| !self.rooms.of(socket).admits(class));
         (!full).then_some(Sought(seek))
     }
@@ -162,7 +168,7 @@ impl<I: Intake> Udp<I> {
     /// `asked`. A few ns; waits for no table.
     #[inline(always)]
     pub fn ask(&self, whose: Whose, class: Class, asked: &mut Asked) {
-        asked.seek = self.demux.seek(&whose.0);
+        asked.seek = self.demux.seek(whose.0.local_port, || whose.0);
         asked.whose = whose;
         asked.class = class;
     }

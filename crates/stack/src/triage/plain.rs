@@ -7,7 +7,7 @@
 //! other walk says, or nothing; a test compares them for every packet of the captures. Layouts: RFC
 //! 894, RFC 791, RFC 8200, RFC 768.
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::{Interface, LinkMedium};
@@ -22,8 +22,16 @@ use crate::shard::Stack;
 /// Bytes of the headers behind the link's.
 const V4_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
 const V6_LEN: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
+/// Of a frame's first eight bytes: whom it is for, and that not a group sent it.
+const STATION: u64 = 0xffff_ffff_ffff_0100;
 /// The first byte of an IPv4 header without options.
-const PLAIN_V4: u8 = 0x45;
+const NO_OPTIONS_V4: u8 = 0x45;
+/// Of an IPv4 header's first eight bytes: version, header length, and whether it is a fragment.
+const FIXED_V4: u64 = 0xff00_0000_0000_3fff;
+const PLAIN_V4: u64 = (NO_OPTIONS_V4 as u64) << 56;
+/// Of an IPv6 header's first eight bytes: version and next header.
+const FIXED_V6: u64 = 0xf000_0000_0000_ff00;
+const PLAIN_V6: u64 = 6 << 60 | (IpProtocol::UDP.0 as u64) << 8;
 /// The first byte of IPv4's groups; what is above is nobody's, or everybody's.
 const FIRST_GROUP_V4: u8 = 224;
 
@@ -56,7 +64,7 @@ pub(super) struct Plain<'a> {
     unwanted: Unwanted,
     /// The link of the last packet, if it is up.
     interface: Option<&'a Interface>,
-    link_addr: Option<MacAddr>,
+    station: Option<u64>,
     /// Who talks with whom, where the families' packets for others are passed on from there.
     passes_v4: Option<&'a Dialogues>,
     passes_v6: Option<&'a Dialogues>,
@@ -71,7 +79,7 @@ impl<'a> Plain<'a> {
             stack,
             unwanted,
             interface: None,
-            link_addr: None,
+            station: None,
             passes_v4: None,
             passes_v6: None,
             v4: None,
@@ -86,9 +94,10 @@ impl<'a> Plain<'a> {
             Some(interface) if interface.index == packet.iface() => interface,
             _ => self.turn_to(packet.iface())?,
         };
-        let (is_v4, l3) = self.network(packet.first())?;
-        let ip = packet.first().get(l3..)?;
-        let at = Arrived { iface: interface.index, room: packet.len() - l3, class: packet.class() };
+        let bytes = packet.first();
+        let (is_v4, ip) = self.network(bytes)?;
+        let room = packet.len() - (bytes.len() - ip.len());
+        let at = Arrived { iface: interface.index, room, class: packet.class() };
         if is_v4 { self.v4(interface, ip, at) } else { self.v6(interface, ip, at) }
     }
 
@@ -100,8 +109,10 @@ impl<'a> Plain<'a> {
         if !interface.up || interface.index != iface {
             return None;
         }
-        self.link_addr = match interface.medium {
-            LinkMedium::Ethernet(link_addr) => Some(link_addr),
+        self.station = match interface.medium {
+            LinkMedium::Ethernet(MacAddr([a, b, c, d, e, f])) => {
+                Some(u64::from_be_bytes([a, b, c, d, e, f, 0, 0]))
+            }
             LinkMedium::Ip | LinkMedium::Loopback => None,
         };
         let dialogues = self.stack.forwarding.as_ref().map(|forwarding| &forwarding.dialogues);
@@ -111,89 +122,121 @@ impl<'a> Plain<'a> {
         self.interface
     }
 
-    /// Whether it is IPv4, and where that starts.
+    /// Whether it is IPv4, and what begins there.
     #[inline(always)]
-    fn network(&self, bytes: &[u8]) -> Option<(bool, usize)> {
-        let Some(link_addr) = self.link_addr else {
-            return Some((bytes.first()? >> 4 == 4, 0));
+    fn network<'b>(&self, bytes: &'b [u8]) -> Option<(bool, &'b [u8])> {
+        let Some(station) = self.station else {
+            return Some((bytes.first()? >> 4 == 4, bytes));
         };
-        let header: &[u8; ethernet::HEADER_LEN] = bytes.first_chunk()?;
-        let [d0, d1, d2, d3, d4, d5, s0, .., t0, t1] = *header;
-        let ours = [d0, d1, d2, d3, d4, d5] == link_addr.0 && s0 & 1 == 0;
+        let (header, ip) = bytes.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
+        let [.., t0, t1] = *header;
         let is_v4 = match EtherType(u16::from_be_bytes([t0, t1])) {
             EtherType::IPV4 => true,
             EtherType::IPV6 => false,
             _ => return None,
         };
-        ours.then_some((is_v4, ethernet::HEADER_LEN))
+        let ends = u64::from_be_bytes(*header.first_chunk()?) & STATION;
+        (ends == station).then_some((is_v4, ip))
     }
 
     #[inline(always)]
     fn v4(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
-        let fixed: &[u8; ipv4::HEADER_LEN] = ip.first_chunk()?;
-        let [first, _, n0, n1, _, _, f0, f1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] =
-            *fixed;
-        let total_len = usize::from(u16::from_be_bytes([n0, n1]));
-        if let Some(dialogues) = self.passes_v4 {
-            let (src_addr, dst_addr) =
-                (Ipv4Addr::new(s0, s1, s2, s3), Ipv4Addr::new(d0, d1, d2, d3));
-            let is_plain = first == PLAIN_V4 && (ipv4::HEADER_LEN..=at.room).contains(&total_len);
-            if is_plain && d0 < FIRST_GROUP_V4 && interface.is_surely_foreign_v4(dst_addr) {
-                return Some(Plainly::Transit(dialogues.place(src_addr, dst_addr)));
-            }
+        if let Some(place) = self.transit_v4(interface, ip, at.room) {
+            return Some(Plainly::Transit(place));
         }
-        let udp = ip.get(ipv4::HEADER_LEN..V4_LEN)?;
-        let is_plain = first == PLAIN_V4
-            && u16::from_be_bytes([f0, f1]) & 0x3fff == 0
-            && IpProtocol(protocol) == IpProtocol::UDP
+        let header: &[u8; V4_LEN] = ip.first_chunk()?;
+        let (start, behind) = header.split_first_chunk::<8>()?;
+        let [_, _, n0, n1, ..] = *start;
+        let [_, protocol, _, _, ends @ ..] = behind else { return None };
+        let total_len = usize::from(u16::from_be_bytes([n0, n1]));
+        let is_plain = u64::from_be_bytes(*start) & FIXED_V4 == PLAIN_V4
+            && IpProtocol(*protocol) == IpProtocol::UDP
             && (V4_LEN..=at.room).contains(&total_len);
-        let (src_addr, dst_addr) = (Ipv4Addr::new(s0, s1, s2, s3), Ipv4Addr::new(d0, d1, d2, d3));
+        let (from, behind) = ends.split_first_chunk::<4>()?;
+        let (to, udp) = behind.split_first_chunk::<4>()?;
+        let dst_addr = Ipv4Addr::from(*to);
         if !is_plain || !(self.v4 == Some(dst_addr) || self.owns_v4(interface, dst_addr)) {
             return None;
         }
-        let (src_port, dst_port) = self.ports(udp)?;
-        let (from, to) = ((src_addr.into(), src_port), (dst_addr.into(), dst_port));
-        let sought = self.stack.udp.seek(&Whose::new(from, to, at.iface), at.class);
+        let ends = || (Ipv4Addr::from(*from).into(), dst_addr.into());
+        let sought = self.seek(udp.first_chunk()?, ends, at)?;
         Some(Plainly::Datagram { sought, unwanted: self.unwanted.v4 })
+    }
+
+    /// Where the dialogue of an IPv4 packet is that is surely for others.
+    #[inline(always)]
+    fn transit_v4(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<Place> {
+        let dialogues = self.passes_v4?;
+        let [first, _, n0, n1, .., s0, s1, s2, s3, d0, d1, d2, d3] =
+            *ip.first_chunk::<{ ipv4::HEADER_LEN }>()?;
+        let (src_addr, dst_addr) = (Ipv4Addr::new(s0, s1, s2, s3), Ipv4Addr::new(d0, d1, d2, d3));
+        let total_len = usize::from(u16::from_be_bytes([n0, n1]));
+        let is_plain = first == NO_OPTIONS_V4
+            && (ipv4::HEADER_LEN..=room).contains(&total_len)
+            && d0 < FIRST_GROUP_V4;
+        let is_foreign = is_plain && interface.is_surely_foreign_v4(dst_addr);
+        is_foreign.then(|| dialogues.place(src_addr, dst_addr))
     }
 
     #[inline(always)]
     fn v6(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
-        let fixed: &[u8; ipv6::HEADER_LEN] = ip.first_chunk()?;
-        let [version, _, _, _, n0, n1, next, _, ends @ ..] = fixed;
-        let payload_len = usize::from(u16::from_be_bytes([*n0, *n1]));
-        let fits = version >> 4 == 6 && ipv6::HEADER_LEN + payload_len <= at.room;
-        let (from, to) = ends.split_first_chunk::<16>()?;
-        let src_addr = Ipv6Addr::from(*from);
-        let dst_addr = Ipv6Addr::from(*to.first_chunk::<16>()?);
-        // Neighbours' messages are looked at by the other walk.
-        if let Some(dialogues) = self.passes_v6
-            && fits
-            && IpProtocol(*next) != IpProtocol::ICMPV6
-            && !dst_addr.is_multicast()
-            && interface.is_surely_foreign_v6(dst_addr)
-        {
-            return Some(Plainly::Transit(dialogues.place(src_addr, dst_addr)));
+        if let Some(place) = self.transit_v6(interface, ip, at.room) {
+            return Some(Plainly::Transit(place));
         }
-        let udp = ip.get(ipv6::HEADER_LEN..V6_LEN)?;
-        let is_plain =
-            fits && IpProtocol(*next) == IpProtocol::UDP && payload_len >= udp::HEADER_LEN;
+        let header: &[u8; V6_LEN] = ip.first_chunk()?;
+        let (start, behind) = header.split_first_chunk::<8>()?;
+        let [_, _, _, _, n0, n1, ..] = *start;
+        let payload_len = usize::from(u16::from_be_bytes([n0, n1]));
+        let is_plain = u64::from_be_bytes(*start) & FIXED_V6 == PLAIN_V6
+            && (V6_LEN..=at.room).contains(&(ipv6::HEADER_LEN + payload_len));
+        let (from, behind) = behind.split_first_chunk::<16>()?;
+        let (to, udp) = behind.split_first_chunk::<16>()?;
+        let dst_addr = Ipv6Addr::from(*to);
         if !is_plain || !(self.v6 == Some(dst_addr) || self.owns_v6(interface, dst_addr)) {
             return None;
         }
-        let (src_port, dst_port) = self.ports(udp)?;
-        let (from, to) = ((src_addr.into(), src_port), (dst_addr.into(), dst_port));
-        let sought = self.stack.udp.seek(&Whose::new(from, to, at.iface), at.class);
+        let ends = || (Ipv6Addr::from(*from).into(), dst_addr.into());
+        let sought = self.seek(udp.first_chunk()?, ends, at)?;
         Some(Plainly::Datagram { sought, unwanted: self.unwanted.v6 })
     }
 
-    /// The ports of a header whose length is possible.
+    /// Where the dialogue of an IPv6 packet is that is surely for others. Neighbours' messages are
+    /// looked at by the other walk.
     #[inline(always)]
-    fn ports(&self, header: &[u8]) -> Option<(u16, u16)> {
-        let [s0, s1, d0, d1, n0, n1, ..] = *header.first_chunk::<{ udp::HEADER_LEN }>()?;
-        let len = usize::from(u16::from_be_bytes([n0, n1]));
-        let ports = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
-        (len >= udp::HEADER_LEN).then_some(ports)
+    fn transit_v6(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<Place> {
+        let dialogues = self.passes_v6?;
+        let fixed: &[u8; ipv6::HEADER_LEN] = ip.first_chunk()?;
+        let [version, _, _, _, n0, n1, next, _, ends @ ..] = fixed;
+        let payload_len = usize::from(u16::from_be_bytes([*n0, *n1]));
+        let (from, to) = ends.split_first_chunk::<16>()?;
+        let dst_addr = Ipv6Addr::from(*to.first_chunk::<16>()?);
+        let is_foreign = version >> 4 == 6
+            && ipv6::HEADER_LEN + payload_len <= room
+            && IpProtocol(*next) != IpProtocol::ICMPV6
+            && !dst_addr.is_multicast()
+            && interface.is_surely_foreign_v6(dst_addr);
+        is_foreign.then(|| dialogues.place(Ipv6Addr::from(*from), dst_addr))
+    }
+
+    /// Who may take a datagram, unless its length is impossible. Its ends are made where somebody
+    /// asks for them: not for a port that nobody has, or only one.
+    #[inline(always)]
+    fn seek(
+        &self,
+        header: &[u8; udp::HEADER_LEN],
+        ends: impl FnOnce() -> (IpAddr, IpAddr),
+        at: Arrived,
+    ) -> Option<Option<Sought>> {
+        let [s0, s1, d0, d1, n0, n1, ..] = *header;
+        if usize::from(u16::from_be_bytes([n0, n1])) < udp::HEADER_LEN {
+            return None;
+        }
+        let (src_port, dst_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
+        let whose = || {
+            let (src_addr, dst_addr) = ends();
+            Whose::new((src_addr, src_port), (dst_addr, dst_port), at.iface)
+        };
+        Some(self.stack.udp.seek(dst_port, at.class, whose))
     }
 
     #[cold]

@@ -85,14 +85,15 @@ pub(crate) enum Sight {
 }
 
 impl Demux {
-    /// Begins to look for the socket of a datagram to one host. Waits for nothing but what all
-    /// datagrams to a port share.
+    /// Begins to look for the socket of a datagram to one host, at this port. Waits for nothing but
+    /// what all datagrams to a port share; asks for the rest of the question only where several
+    /// sockets have it.
     #[inline(always)]
-    pub(crate) fn seek(&self, probe: &Probe) -> Seek {
-        match self.at(probe.local_port) {
+    pub(crate) fn seek(&self, local_port: u16, probe: impl FnOnce() -> Probe) -> Seek {
+        match self.at(local_port) {
             At::Nobody => Seek::NOBODY,
             At::Sole(guess) => self.guess(guess, NO_PLACE),
-            At::Shared(place) => self.seek_shared(place, probe),
+            At::Shared(place) => self.seek_shared(place, &probe()),
         }
     }
 

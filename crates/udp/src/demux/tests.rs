@@ -305,7 +305,8 @@ fn a_burst_finds_what_one_look_up_after_another_finds() {
             })
             .collect();
         for probe in &probes {
-            let (expected, seek) = (demux.lookup(probe).unwrap_or(NONE), demux.seek(probe));
+            let (expected, seek) =
+                (demux.lookup(probe).unwrap_or(NONE), demux.seek(probe.local_port, || *probe));
             assert!(demux.may_find(seek) || expected == NONE, "{probe:?}");
             match demux.sight(seek) {
                 Sight::Nobody => assert_eq!(expected, NONE, "{probe:?}"),

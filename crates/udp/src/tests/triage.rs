@@ -104,7 +104,8 @@ impl Churn {
         for (datagram, class) in burst.iter().zip(&classes) {
             let slowly = udp.classify_slowly(&whose(datagram), true_size);
             assert_eq!(*class, slowly, "{datagram:?}");
-            let sought = udp.seek(&whose(datagram), Class::Small);
+            let port = datagram.1.port();
+            let sought = udp.seek(port, Class::Small, || whose(datagram));
             let sorted_out = sought.is_none_or(|sought| !udp.may_find(sought));
             assert!(!sorted_out || slowly == Triage::Refusable, "{datagram:?}");
         }
