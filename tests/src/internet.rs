@@ -6,13 +6,13 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use floodwall_base::{Address, Family, Instant, Prefix, PublicRandom};
 use floodwall_fib::{Fib, Route, lpm};
 use floodwall_wire::IpProtocol;
 
-use crate::craft::{PEER, addr, ip};
+use crate::craft::{PEER, addr, udp};
 use crate::transit::{RIGHT, from_left, right};
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/bgp/prefixes.txt.gz");
@@ -20,8 +20,8 @@ const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/bgp/prefixes.t
 pub const NEIGHBORS: u8 = 16;
 /// See [`NEIGHBORS`].
 pub const FIRST: u8 = 100;
-/// What the packets carry: nobody's.
-pub const PROTOCOL: IpProtocol = IpProtocol(200);
+/// What the packets carry.
+pub const PROTOCOL: IpProtocol = IpProtocol::UDP;
 
 /// The prefixes of one family, `at_most` of them.
 ///
@@ -73,8 +73,9 @@ pub fn frames<A: Address>(
         if to.is_group() || to.is_link_scope() || to.is_loopback_addr() {
             continue;
         }
-        let payload = if A::FAMILY == Family::V4 { 30 } else { 10 };
-        let packet = ip(addr(A::FAMILY, PEER), to.to_ip(), PROTOCOL, &vec![0; payload]);
+        let payload = if A::FAMILY == Family::V4 { 22 } else { 2 };
+        let from = SocketAddr::new(addr(A::FAMILY, PEER), 4000);
+        let packet = udp(from, SocketAddr::new(to.to_ip(), 9), &vec![0; payload]);
         frames.push(from_left(&packet));
         addrs.push(to);
     }
