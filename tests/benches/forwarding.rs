@@ -11,74 +11,24 @@
 //! once.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use floodwall_base::{Address, Family, HashKey, IfIndex, Instant, MacAddr, Prefix, PublicRandom};
-use floodwall_fib::{Fib, FibConfig, Found, Route, lpm};
+use floodwall_base::{Family, HashKey, MacAddr, Prefix, PublicRandom};
+use floodwall_fib::{Fib, FibConfig, Found, lpm};
 use floodwall_ip::forward::lower_hop_limit;
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Round};
 use floodwall_tests::Rig;
-use floodwall_tests::craft::{FAMILIES, PEER, addr, ip};
-use floodwall_tests::transit::{LEFT, RIGHT, from_left, right, right_mac, router_config};
-use floodwall_wire::IpProtocol;
+use floodwall_tests::craft::FAMILIES;
+use floodwall_tests::internet::{FIRST, NEIGHBORS, fill, frames, prefixes};
+use floodwall_tests::transit::{LEFT, RIGHT, right, right_mac, router_config};
 use rustix::time::{ClockId, clock_gettime};
 
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/bgp/prefixes.txt.gz");
 const BURST: usize = 64;
-/// Neighbours that the table leads to: numbers from here on.
-const NEIGHBORS: u8 = 16;
-const FIRST: u8 = 100;
 
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32)
-}
-
-/// The prefixes of one family, `at_most` of them.
-fn prefixes<A: Address>(at_most: usize) -> Vec<Prefix<A>> {
-    let reader = BufReader::new(flate2::read::GzDecoder::new(File::open(TABLE).unwrap()));
-    let mut found = Vec::new();
-    for line in reader.lines() {
-        let line = line.unwrap();
-        let Some((addr, len)) = line.split_once('/') else { continue };
-        let (Ok(addr), Ok(len)) = (addr.parse::<IpAddr>(), len.parse()) else { continue };
-        if let Some(addr) = A::from_ip(addr) {
-            found.extend(Prefix::new(addr, len));
-        }
-    }
-    let step = found.len().div_ceil(at_most).max(1);
-    found.into_iter().step_by(step).collect()
-}
-
-fn fill<A: lpm::Family>(fib: &mut Fib<A>, prefixes: &[Prefix<A>], now: Instant) {
-    for (n, prefix) in prefixes.iter().enumerate() {
-        let via = right(A::FAMILY, FIRST + (n % usize::from(NEIGHBORS)) as u8);
-        let gateway = A::from_ip(via).unwrap();
-        // A few of the table's are given twice.
-        let _ = fib.append(Route::via(*prefix, RIGHT, gateway), now);
-    }
-}
-
-/// Frames of 64 bytes to random addresses within random prefixes.
-fn frames<A: Address>(prefixes: &[Prefix<A>], count: usize) -> (Vec<Vec<u8>>, Vec<A>) {
-    let (mut random, mut frames, mut addrs) = (PublicRandom::new(9), Vec::new(), Vec::new());
-    while frames.len() < count {
-        let prefix = prefixes[random.below(prefixes.len() as u64) as usize];
-        let bits = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
-        let host = bits.checked_shr(u32::from(prefix.len())).unwrap_or(0);
-        let to = A::from_bits_aligned(prefix.addr().to_bits_aligned() | host);
-        if to.is_group() || to.is_link_scope() || to.is_loopback_addr() {
-            continue;
-        }
-        let payload = if A::FAMILY == Family::V4 { 30 } else { 10 };
-        let packet = ip(addr(A::FAMILY, PEER), to.to_ip(), IpProtocol(200), &vec![0; payload]);
-        frames.push(from_left(&packet));
-        addrs.push(to);
-    }
-    (frames, addrs)
 }
 
 struct Bench {
@@ -183,7 +133,7 @@ fn compare<A: lpm::Family>(
         stations[usize::from(n) & 127] =
             <[u8; 12]>::try_from([to, from].concat().as_slice()).unwrap();
     }
-    let (frames, addrs) = frames(prefixes, bursts * BURST);
+    let (frames, addrs) = frames(prefixes, bursts * BURST, &mut PublicRandom::new(9));
     let (mut routed, mut bare) = (Vec::new(), Vec::new());
     let total = (bursts * BURST) as f64;
     for _ in 0..rounds {
@@ -219,7 +169,6 @@ fn main() {
     fill(bench.rig.stack.routes_v4_mut(), &v4, now);
     fill(bench.rig.stack.routes_v6_mut(), &v6, now);
     bench.rig.stack.routes_changed();
-    let _ = IfIndex(1);
     compare(&mut bench, &v4, bursts, rounds);
     compare(&mut bench, &v6, bursts, rounds);
 }

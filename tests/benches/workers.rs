@@ -1,10 +1,11 @@
-//! What a packet costs on two workers compared with one: a UDP echo service, whole host, memory
-//! wires; CPU time of the workers' own threads.
+//! What a packet costs on two workers compared with one: a UDP echo service, and a router with the
+//! whole Internet's table; whole host, memory wires; CPU time of the workers' own threads.
 //!
 //! Run: `cargo bench -p floodwall-tests --bench workers`. A batch of requests of both families lies
 //! ready in each worker's wire before its bell is rung, so that nobody waits for this thread; what
 //! counts is the thread CPU time that the workers spend until the last answer, the one wake-up of
-//! each included. Every answer is counted and looked at. *Keyed*: each request lies in the wire of
+//! each included. Every answer is counted and looked at. The router passes frames of 64 bytes on to random
+//! addresses within random prefixes, from the wire of one interface to that of another. *Keyed*: each request lies in the wire of
 //! its flow's owner, as a card keyed by us would do. *Half handed over*: every other one lies in
 //! the wrong wire; these batches are small, so that the rings between the workers never overflow,
 //! and are compared with as small batches on one worker. *Two hosts* of one worker each, which
@@ -14,19 +15,21 @@
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench waits for the workers' threads")]
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use floodwall_base::{IfIndex, Steering};
+use floodwall_base::{IfIndex, PublicRandom, Steering, WorkerId};
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
 use floodwall_dispatch::{
     Berth, Crew, CrewConfig, CrewEnded, OnPanic, Port, Seat, Shown, Stop, entropy, pin,
 };
-use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, PoolConfig};
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{Host, InterfaceConfig, LinkMedium, Stack, StackConfig, accounts_needed};
-use floodwall_tests::craft;
+use floodwall_tests::craft::{self, FAMILIES};
+use floodwall_tests::internet::{FIRST, NEIGHBORS, PROTOCOL, fill, frames, prefixes};
+use floodwall_tests::transit::{RIGHT, right, right_mac, router_config};
 use floodwall_wire::steer;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -35,10 +38,100 @@ const LARGE: usize = 8192;
 const SMALL: usize = 512;
 const ROUNDS: usize = 41;
 
+/// What the workers do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Duty {
+    /// They answer datagrams.
+    Echo,
+    /// They pass frames on.
+    Route,
+}
+
+/// Prefixes of the router's table, of each family: all.
+const ROUTES: usize = usize::MAX;
+
+impl Duty {
+    const fn medium(self) -> Medium {
+        match self {
+            Self::Echo => Medium::Ip,
+            Self::Route => Medium::Ethernet,
+        }
+    }
+
+    fn config(self) -> StackConfig {
+        match self {
+            Self::Echo => echo_config(),
+            Self::Route => {
+                let config = router_config();
+                StackConfig { routes: Vec::new(), routes_max: 1_100_000, ..config }
+            }
+        }
+    }
+
+    /// What its host has from the start.
+    fn programs(self) -> Vec<Box<dyn floodwall_stack::Application>> {
+        match self {
+            Self::Echo => vec![Box::new(UdpService::new(ServiceKind::Echo, 7))],
+            Self::Route => Vec::new(),
+        }
+    }
+
+    /// What the control shard is told.
+    fn tell(self, stack: &mut Stack, now: floodwall_base::Instant) {
+        if self == Self::Echo {
+            return;
+        }
+        for family in FAMILIES {
+            for n in FIRST..FIRST + NEIGHBORS {
+                stack.add_neighbor(RIGHT, right(family, n), right_mac(n), now).unwrap();
+            }
+        }
+        fill(stack.routes_v4_mut(), &prefixes(ROUTES), now);
+        fill(stack.routes_v6_mut(), &prefixes(ROUTES), now);
+        stack.routes_changed();
+    }
+
+    /// What is asked, of both families in turn.
+    fn requests(self) -> Vec<Vec<u8>> {
+        if self == Self::Echo {
+            return (0..1024_u16).map(question).collect();
+        }
+        let mut random = PublicRandom::new(9);
+        let (v4, _) = frames::<Ipv4Addr>(&prefixes(ROUTES), LARGE, &mut random);
+        let (v6, _) = frames::<Ipv6Addr>(&prefixes(ROUTES), LARGE, &mut random);
+        v4.into_iter().zip(v6).flat_map(<[_; 2]>::from).collect()
+    }
+
+    fn owner(self, steering: &Steering, request: &[u8]) -> usize {
+        let owner = match self {
+            Self::Echo => steer::packet(steering, request),
+            Self::Route => steer::frame(steering, request),
+        };
+        usize::from(owner.0)
+    }
+
+    /// Whether it is one; what else a router says is not looked at.
+    fn is_answer(self, packet: &PacketBuf) -> bool {
+        let bytes = packet.first();
+        if self == Self::Echo {
+            let ports = if bytes[0] >> 4 == 4 { 20 } else { 40 };
+            assert!(bytes[ports..].starts_with(&[0, 7]) && bytes.ends_with(&[0x5a; 64]));
+            return true;
+        }
+        let protocol = if bytes[14] >> 4 == 4 { bytes[14 + 9] } else { bytes[14 + 6] };
+        let passed = (FIRST..FIRST + NEIGHBORS).any(|n| bytes.starts_with(&right_mac(n).0));
+        passed && protocol == PROTOCOL.0
+    }
+}
+
 /// Workers side by side, each with a wire: of one crew, or each a host of its own.
 struct Bench {
+    duty: Duty,
     crews: Vec<(Crew<Shown<Host>>, Stop)>,
+    /// Where requests come from, for each worker.
     far: Vec<MemoryWire>,
+    /// Where a router's go to.
+    beyond: Vec<MemoryWire>,
     /// The stations' memory, one home for the requests of each worker: else the workers would meet
     /// on the one word by which frames go home, which is this bench's and no device's.
     pools: Vec<Pool>,
@@ -51,7 +144,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32)
 }
 
-fn config() -> StackConfig {
+fn echo_config() -> StackConfig {
     let interface = InterfaceConfig {
         name: "wire".to_owned(),
         medium: LinkMedium::Ip,
@@ -66,10 +159,27 @@ fn config() -> StackConfig {
     StackConfig { interfaces: vec![interface], ..StackConfig::default() }
 }
 
+fn question(n: u16) -> Vec<u8> {
+    let ends: (SocketAddr, SocketAddr) = match n % 2 {
+        0 => (([10, 0, 0, 1], 2000 + n).into(), ([10, 0, 0, 2], 7).into()),
+        _ => {
+            let from = format!("[fd00::1]:{}", 2000 + n);
+            (from.parse().unwrap(), "[fd00::2]:7".parse().unwrap())
+        }
+    };
+    craft::udp(ends.0, ends.1, &[0x5a; 64])
+}
+
 /// `crews` hosts of so many workers each, all on cores of their own.
-fn bench(crews: usize, workers: usize) -> Bench {
-    let mut bench =
-        Bench { crews: Vec::new(), far: Vec::new(), pools: Vec::new(), owned: Vec::new() };
+fn bench(duty: Duty, crews: usize, workers: usize) -> Bench {
+    let mut bench = Bench {
+        duty,
+        crews: Vec::new(),
+        far: Vec::new(),
+        beyond: Vec::new(),
+        pools: Vec::new(),
+        owned: Vec::new(),
+    };
     let cores = pin::cores_for(crews * workers).ok();
     for number in 0..crews {
         let own = |cores: &Vec<usize>| cores[number * workers..][..workers].to_vec();
@@ -80,22 +190,17 @@ fn bench(crews: usize, workers: usize) -> Bench {
 
 impl Bench {
     fn add(&mut self, workers: usize, cores: Option<Vec<usize>>) {
-        let (crew, stop, far, steering) = crew(workers, cores);
+        let (crew, stop, far, steering) = crew(self.duty, workers, cores);
         self.crews.push((crew, stop));
-        self.far.extend(far);
+        for mut wires in far {
+            self.far.push(wires.remove(0));
+            self.beyond.extend(wires);
+        }
         let pool = PoolConfig { small: 8 * LARGE, frames: 64, ..PoolConfig::default() };
         self.pools.extend((0..workers).map(|_| Pool::new(&pool).unwrap()));
         let mut owned = vec![Vec::new(); workers];
-        for n in 0..1024_u16 {
-            let ends: (SocketAddr, SocketAddr) = match n % 2 {
-                0 => (([10, 0, 0, 1], 2000 + n).into(), ([10, 0, 0, 2], 7).into()),
-                _ => {
-                    let from = format!("[fd00::1]:{}", 2000 + n);
-                    (from.parse().unwrap(), "[fd00::2]:7".parse().unwrap())
-                }
-            };
-            let request = craft::udp(ends.0, ends.1, &[0x5a; 64]);
-            owned[usize::from(steer::packet(&steering, &request).0)].push(request);
+        for request in self.duty.requests() {
+            owned[self.duty.owner(&steering, &request)].push(request);
         }
         self.owned.extend(owned);
     }
@@ -103,21 +208,24 @@ impl Bench {
 
 /// One host, and the far ends of its workers' wires.
 fn crew(
+    duty: Duty,
     workers: usize,
     cores: Option<Vec<usize>>,
-) -> (Crew<Shown<Host>>, Stop, Vec<MemoryWire>, Steering) {
+) -> (Crew<Shown<Host>>, Stop, Vec<Vec<MemoryWire>>, Steering) {
+    let stack = duty.config();
+    let ports = stack.interfaces.len();
     let wire = |_| {
-        let config =
-            WireConfig { capacity: 2 * LARGE, medium: Medium::Ip, ..WireConfig::default() };
-        pair_of(config)
+        let (capacity, medium) = (2 * LARGE, duty.medium());
+        pair_of(WireConfig { capacity, medium, ..WireConfig::default() })
     };
-    let (near, far): (Vec<_>, Vec<_>) = (0..workers).map(wire).unzip();
-    let berth = |(number, near): (usize, MemoryWire)| Berth {
+    let wires = |_| (0..ports).map(wire).unzip();
+    let (near, far): (Vec<Vec<_>>, Vec<Vec<_>>) = (0..workers).map(wires).unzip();
+    let port = |(at, near): (usize, MemoryWire)| Port::new(IfIndex(at as u16 + 1), Box::new(near));
+    let berth = |(number, near): (usize, Vec<MemoryWire>)| Berth {
         core: cores.as_ref().map(|cores| cores[number]),
-        ports: vec![Port::new(IfIndex(1), Box::new(near))],
+        ports: near.into_iter().enumerate().map(port).collect(),
     };
     let crew = CrewConfig::new(near.into_iter().enumerate().map(berth).collect()).unwrap();
-    let stack = config();
     let mut crew = CrewConfig {
         memory: PoolConfig {
             small: 4 * LARGE * workers,
@@ -138,9 +246,12 @@ fn crew(
     let stop = Stop::new().unwrap();
     let crew = Crew::start(crew, &stop, move |setting| {
         let seat = seats[usize::from(setting.worker.0)].lock().unwrap().take().unwrap();
-        let stack = Stack::seated(&stack, seat, setting.random, setting.now).unwrap();
-        let echo = Box::new(UdpService::new(ServiceKind::Echo, 7));
-        let host = Host::with_stack(stack, vec![echo], setting.pool, setting.random, setting.now);
+        let mut stack = Stack::seated(&stack, seat, setting.random, setting.now).unwrap();
+        if setting.worker == WorkerId::CONTROL {
+            duty.tell(&mut stack, setting.now);
+        }
+        let programs = duty.programs();
+        let host = Host::with_stack(stack, programs, setting.pool, setting.random, setting.now);
         host.map(Shown::silent).map_err(|error| error.to_string())
     });
     (crew.unwrap(), stop, far, steering)
@@ -180,9 +291,9 @@ impl Bench {
             std::thread::sleep(Duration::from_micros(500));
             patience -= 1;
             assert!(patience > 0, "{back} of {expected} answers: {}", self.losses());
-            for far in &mut self.far {
+            for far in self.far.iter_mut().chain(&mut self.beyond) {
                 while far.receive(&self.pools[0], &mut burst).unwrap() > 0 {
-                    back += burst.drain().filter(is_answer).count();
+                    back += burst.drain().filter(|packet| self.duty.is_answer(packet)).count();
                 }
             }
         }
@@ -219,20 +330,20 @@ impl Bench {
     }
 }
 
-fn is_answer(packet: &floodwall_packet::PacketBuf) -> bool {
-    let bytes = packet.first();
-    let ports = if bytes[0] >> 4 == 4 { 20 } else { 40 };
-    assert!(bytes[ports..].starts_with(&[0, 7]) && bytes.ends_with(&[0x5a; 64]), "{bytes:x?}");
-    true
-}
-
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
 fn main() {
-    let (mut one, mut two, mut apart) = (bench(1, 1), bench(1, 2), bench(2, 1));
+    for duty in [Duty::Echo, Duty::Route] {
+        println!("{duty:?}");
+        compare(duty);
+    }
+}
+
+fn compare(duty: Duty) {
+    let (mut one, mut two, mut apart) = (bench(duty, 1, 1), bench(duty, 1, 2), bench(duty, 2, 1));
     assert_eq!((two.seats().count(), apart.seats().count()), (2, 2));
     let mut times = [const { Vec::new() }; 7];
     for round in 0..=ROUNDS {

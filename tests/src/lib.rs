@@ -5,6 +5,7 @@
 mod answer;
 pub mod craft;
 mod fault;
+pub mod internet;
 mod replay;
 mod rig;
 pub mod router;

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use floodwall_base::{DropReason, Family, IfIndex, MacAddr};
+use floodwall_base::{DropReason, Family, IfIndex, MacAddr, Units};
 use floodwall_packet::{Engine, PacketBuf};
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute};
 use floodwall_wire::EtherType;
@@ -107,7 +107,15 @@ impl Transit {
     /// # Panics
     /// The pool has no room.
     pub fn arrive(&mut self, iface: IfIndex, frames: &[Vec<u8>]) -> Vec<PacketBuf> {
-        let mut departed = Vec::new();
+        self.arrive_for(iface, frames).1
+    }
+
+    /// The same, with the work that it took.
+    ///
+    /// # Panics
+    /// As [`Transit::arrive`].
+    pub fn arrive_for(&mut self, iface: IfIndex, frames: &[Vec<u8>]) -> (Units, Vec<PacketBuf>) {
+        let (mut spent, mut departed) = (Units(0), Vec::new());
         for burst in frames.chunks(64) {
             let make = |frame: &Vec<u8>| {
                 let mut packet = self.rig.pool.packet_from(frame).expect("room in the pool");
@@ -115,9 +123,11 @@ impl Transit {
                 packet
             };
             let packets = burst.iter().map(make).collect();
-            departed.extend(self.rig.round(packets, |stack, round| stack.round(round)).1);
+            let (units, left) = self.rig.round(packets, |stack, round| stack.round(round));
+            spent = spent.plus(units);
+            departed.extend(left);
         }
-        departed
+        (spent, departed)
     }
 
     /// Lets one frame arrive on the left that must die there, of this reason and no other, as

@@ -57,25 +57,30 @@ pub enum InterfaceError {
     GroupsFull,
 }
 
-/// A set that answers "surely not" or "perhaps": one bit of 64 an address.
+/// A set that answers "surely not" or "perhaps": one bit of 256 an address. So many, because of a
+/// router's destinations those that "perhaps" are ours cost a branch that nobody foresaw.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Sieve(u64);
+struct Sieve([u64; 4]);
 
 impl Sieve {
-    /// Spreads by the golden ratio (Knuth, volume 3, section 6.4): neighbours get bits of their
-    /// own. A stranger who picks addresses that share a bit with ours makes us look properly.
+    /// The word and the bit. Spreads by the golden ratio (Knuth, volume 3, section 6.4): neighbours
+    /// get bits of their own. A stranger who picks addresses that share a bit with ours makes us
+    /// look properly.
     #[inline]
-    const fn bit(key: u64) -> u64 {
-        1 << (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
+    const fn bit(key: u64) -> (usize, u64) {
+        let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((spread >> 62) as usize, 1 << (spread >> 56 & 63))
     }
 
     #[inline]
-    const fn may_hold(self, key: u64) -> bool {
-        self.0 & Self::bit(key) != 0
+    fn may_hold(&self, key: u64) -> bool {
+        let (word, bit) = Self::bit(key);
+        self.0.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    const fn insert(&mut self, key: u64) {
-        self.0 |= Self::bit(key);
+    fn insert(&mut self, key: u64) {
+        let (word, bit) = Self::bit(key);
+        self.0.get_mut(word).into_iter().for_each(|word| *word |= bit);
     }
 }
 
@@ -211,15 +216,15 @@ impl Interface {
     /// For addresses that came over a wire: 127/8 is not looked for.
     #[must_use]
     #[inline]
-    pub const fn is_surely_foreign_v4(&self, addr: Ipv4Addr) -> bool {
-        !self.sieves.0.may_hold(addr.to_bits() as u64)
+    pub fn is_surely_foreign_v4(&self, addr: Ipv4Addr) -> bool {
+        !self.sieves.0.may_hold(u64::from(addr.to_bits()))
     }
 
     /// Whether this IPv6 address cannot be ours here, in whatever state, nor the subnet-router
     /// anycast address of a prefix of ours. False says nothing.
     #[must_use]
     #[inline]
-    pub const fn is_surely_foreign_v6(&self, addr: Ipv6Addr) -> bool {
+    pub fn is_surely_foreign_v6(&self, addr: Ipv6Addr) -> bool {
         !self.sieves.1.may_hold(fold_v6(addr))
     }
 

@@ -218,11 +218,7 @@ impl Stack {
             return self.dhcp_input(cx, packet, ascent, upper);
         }
         if self.forwards::<Ipv4Addr>(iface) {
-            return self.transit(
-                cx,
-                packet,
-                Ascent { iface, l3, heading: *heading, to_group: false },
-            );
+            return self.transit(cx, packet, l3, heading);
         }
         self.die_ip::<Ipv4Addr>(packet, DropReason::IpNotForUs);
     }

@@ -36,7 +36,7 @@ use floodwall_base::{
 };
 use floodwall_fib::{Found, Query, RouteKind};
 use floodwall_ip::forward::{self, Fit, Martians, ReversePath};
-use floodwall_ip::{IcmpError, Refusal, input};
+use floodwall_ip::{Heading, IcmpError, Refusal, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{IpProtocol, ethernet};
 
@@ -58,10 +58,25 @@ pub(crate) struct Port {
     redirects: bool,
 }
 
-/// A packet that waits for the end of its burst.
-pub(crate) struct Transit<A> {
-    packet: PacketBuf,
-    ascent: Ascent<A>,
+/// Packets that wait for the end of their burst. What is known of each is written once and read
+/// where it lies: it is twice a cache line, and three copies of it cost as much as the rest of a
+/// packet's way.
+pub(crate) struct Batch<A> {
+    packets: Vec<PacketBuf>,
+    ascents: Vec<Ascent<A>>,
+}
+
+impl<A> Batch<A> {
+    fn new() -> Self {
+        Self { packets: Vec::with_capacity(BURST_MAX), ascents: Vec::with_capacity(BURST_MAX) }
+    }
+}
+
+/// Without memory: what stands in its place while a batch is worked on.
+impl<A> Default for Batch<A> {
+    fn default() -> Self {
+        Self { packets: Vec::new(), ascents: Vec::new() }
+    }
 }
 
 /// Whose dialogues are noted of a burst: the place of each packet that was chosen.
@@ -94,8 +109,8 @@ pub(crate) struct Forwarding {
     key: HashKey,
     /// Who talks with whom, for triage.
     pub(crate) dialogues: Dialogues,
-    v4: Vec<Transit<Ipv4Addr>>,
-    v6: Vec<Transit<Ipv6Addr>>,
+    v4: Batch<Ipv4Addr>,
+    v6: Batch<Ipv6Addr>,
     /// Packets of this round whose neighbour another shard is to find.
     handed: usize,
 }
@@ -121,8 +136,8 @@ impl Forwarding {
             martians: config.martians,
             key: random.hash_key(),
             dialogues: Dialogues::new(random),
-            v4: Vec::with_capacity(BURST_MAX),
-            v6: Vec::with_capacity(BURST_MAX),
+            v4: Batch::new(),
+            v6: Batch::new(),
             handed: 0,
         }))
     }
@@ -136,7 +151,7 @@ impl Forwarding {
 pub(crate) trait Crosses: Tables {
     const FORWARDED: Counter;
 
-    fn batch(forwarding: &mut Forwarding) -> &mut Vec<Transit<Self>>;
+    fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self>;
     fn is_open(port: Port) -> bool;
     /// The packet is for ourselves after all: up it goes.
     fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>);
@@ -147,7 +162,7 @@ pub(crate) trait Crosses: Tables {
 impl Crosses for Ipv4Addr {
     const FORWARDED: Counter = Counter::IpForwDatagrams;
 
-    fn batch(forwarding: &mut Forwarding) -> &mut Vec<Transit<Self>> {
+    fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self> {
         &mut forwarding.v4
     }
     fn is_open(port: Port) -> bool {
@@ -165,7 +180,7 @@ impl Crosses for Ipv4Addr {
 impl Crosses for Ipv6Addr {
     const FORWARDED: Counter = Counter::Ip6OutForwDatagrams;
 
-    fn batch(forwarding: &mut Forwarding) -> &mut Vec<Transit<Self>> {
+    fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self> {
         &mut forwarding.v6
     }
     fn is_open(port: Port) -> bool {
@@ -194,12 +209,17 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
+        l3: usize,
+        heading: &Heading<A>,
     ) {
-        if !self.is_surely_elsewhere(ascent.heading.dst_addr) {
-            match self.is_elsewhere(ascent.heading.dst_addr) {
+        let ascent = || Ascent { iface: packet.iface(), l3, heading: *heading, to_group: false };
+        if !self.is_surely_elsewhere(heading.dst_addr) {
+            match self.is_elsewhere(heading.dst_addr) {
                 Ok(true) => {}
-                Ok(false) => return A::arrive(self, cx, packet, ascent),
+                Ok(false) => {
+                    let ascent = ascent();
+                    return A::arrive(self, cx, packet, ascent);
+                }
                 Err(reason) => return self.die_ip::<A>(packet, reason),
             }
         }
@@ -209,16 +229,18 @@ impl Stack {
         let Some(forwarding) = &mut self.forwarding else {
             return self.die_ip::<A>(packet, DropReason::IpNotForUs);
         };
-        let (heading, l3, limits) = (&ascent.heading, ascent.l3, &self.extension_limits);
+        let limits = &self.extension_limits;
         let access = &mut self.stats.access;
         let may = forward::may_cross(heading.src_addr, heading.dst_addr, forwarding.martians)
             .and_then(|()| forward::may_go_on(&packet, l3, heading, limits, access));
         if let Err(refusal) = may {
+            let ascent = ascent();
             return self.refuse(cx, packet, ascent, None, refusal);
         }
         let batch = A::batch(forwarding);
-        batch.push(Transit { packet, ascent });
-        if batch.len() >= BURST_MAX {
+        batch.ascents.push(ascent());
+        batch.packets.push(packet);
+        if batch.packets.len() >= BURST_MAX {
             self.forward_burst::<A>(cx);
         }
     }
@@ -249,7 +271,7 @@ impl Stack {
     pub(crate) fn forward_all(&mut self, cx: &mut Cx<'_>) {
         let Some(forwarding) = &mut self.forwarding else { return };
         forwarding.handed = 0;
-        let (v4, v6) = (!forwarding.v4.is_empty(), !forwarding.v6.is_empty());
+        let (v4, v6) = (!forwarding.v4.packets.is_empty(), !forwarding.v6.packets.is_empty());
         if v4 {
             self.forward_burst::<Ipv4Addr>(cx);
         }
@@ -263,52 +285,49 @@ impl Stack {
         let Some(forwarding) = &mut self.forwarding else { return };
         let looks_back = forwarding.looks_back;
         let mut batch = mem::take(A::batch(forwarding));
+        let Batch { packets, ascents } = &mut batch;
         self.stats.counters.count(Counter::FloodwallForwardBursts);
         let mut addrs = [A::UNSPECIFIED; BURST_MAX];
         let mut found = [None; BURST_MAX];
-        for (addr, transit) in addrs.iter_mut().zip(&batch) {
-            *addr = transit.ascent.heading.dst_addr;
+        for (addr, ascent) in addrs.iter_mut().zip(&*ascents) {
+            *addr = ascent.heading.dst_addr;
         }
-        let count = batch.len().min(BURST_MAX);
+        let count = ascents.len().min(BURST_MAX);
         self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut found);
-        let mut back = [None; BURST_MAX];
-        if looks_back {
-            for (addr, transit) in addrs.iter_mut().zip(&batch) {
-                *addr = transit.ascent.heading.src_addr;
-            }
-            self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut back);
-        }
-        let mut noted = self.choose_noted(&batch, cx.now);
+        let astray = if looks_back { self.astray(cx, ascents) } else { 0 };
+        let mut noted = self.choose_noted(ascents, cx.now);
         let mut ways = Ways::new();
-        for (transit, (found, back)) in batch.drain(..).zip(found.into_iter().zip(back)) {
+        let all = packets.drain(..).zip(&*ascents).zip(&found).enumerate();
+        for (at, ((packet, ascent), found)) in all {
             let place = noted.next();
-            if looks_back && !self.comes_by_its_way(&transit, back) {
+            if astray >> (at & 63) & 1 == 1 {
                 self.stats.counters.count(Counter::TcpExtIPReversePathFilter);
-                self.die_ip::<A>(transit.packet, DropReason::ForwardReversePath);
+                self.die_ip::<A>(packet, DropReason::ForwardReversePath);
                 continue;
             }
-            let left = self.forward(cx, transit, found, &mut ways);
+            let left = self.forward(cx, packet, ascent, (found.as_ref(), &mut ways));
             if let (true, Some(place), Some(forwarding)) = (left, place, &mut self.forwarding) {
                 forwarding.dialogues.note(place);
             }
         }
         // The memory of the batch is used again.
+        ascents.clear();
         if let Some(forwarding) = &mut self.forwarding {
             *A::batch(forwarding) = batch;
         }
     }
 
     /// Whose dialogues are noted of this burst, where they leave.
-    fn choose_noted<A: Crosses>(&mut self, batch: &[Transit<A>], now: Instant) -> Noted {
+    fn choose_noted<A: Crosses>(&mut self, ascents: &[Ascent<A>], now: Instant) -> Noted {
         let mut noted = Noted { places: [Place::NOBODYS; BURST_MAX], chosen: 0, at: 0 };
         let Some(Forwarding { dialogues, .. }) = self.forwarding.as_deref_mut() else {
             return noted;
         };
         dialogues.begin(now);
-        let mut sample = dialogues.sample(batch.iter().map(|transit| transit.ascent.iface));
-        for (at, (transit, slot)) in batch.iter().zip(&mut noted.places).enumerate() {
-            if sample.takes(transit.ascent.iface) {
-                let heading = &transit.ascent.heading;
+        let mut sample = dialogues.sample(ascents.iter().map(|ascent| ascent.iface));
+        for (at, (ascent, slot)) in ascents.iter().zip(&mut noted.places).enumerate() {
+            if sample.takes(ascent.iface) {
+                let heading = &ascent.heading;
                 *slot = dialogues.place(heading.src_addr, heading.dst_addr);
                 dialogues.expect(*slot);
                 noted.chosen |= 1 << at;
@@ -317,8 +336,23 @@ impl Stack {
         noted
     }
 
-    fn comes_by_its_way<A: Crosses>(&self, transit: &Transit<A>, back: Option<Found<A>>) -> bool {
-        let iface = transit.ascent.iface;
+    /// Bits of the packets of a burst that do not come by the way that leads back.
+    #[inline(never)]
+    fn astray<A: Crosses>(&self, cx: &Cx<'_>, ascents: &[Ascent<A>]) -> u64 {
+        let (mut addrs, mut back) = ([A::UNSPECIFIED; BURST_MAX], [None; BURST_MAX]);
+        for (addr, ascent) in addrs.iter_mut().zip(ascents) {
+            *addr = ascent.heading.src_addr;
+        }
+        let count = ascents.len().min(BURST_MAX);
+        self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut back);
+        let lost = |(_, (ascent, back)): &(usize, (&Ascent<A>, &Option<Found<A>>))| {
+            !self.comes_by_its_way(ascent.iface, back.as_ref())
+        };
+        let all = ascents.iter().zip(&back).enumerate();
+        all.filter(lost).fold(0, |bits, (at, _)| bits | 1 << (at & 63))
+    }
+
+    fn comes_by_its_way<A: Crosses>(&self, iface: IfIndex, back: Option<&Found<A>>) -> bool {
         let port = self.forwarding.as_ref().map(|f| f.port(iface)).unwrap_or_default();
         let same = back.is_some_and(|back| back.iface == iface);
         let back = back.map(|back| (back.kind, back.is_choice));
@@ -340,10 +374,14 @@ impl Stack {
 
     /// Where one packet leads, whose destination has several ways: its flow decides.
     #[cold]
-    fn route_of_flow<A: Crosses>(&mut self, cx: &Cx<'_>, transit: &Transit<A>) -> Option<Found<A>> {
-        let heading = &transit.ascent.heading;
-        let flow = self.flow_of(transit);
-        let query = Query { flow: Some(flow), ..Query::to(heading.dst_addr) };
+    fn route_of_flow<A: Crosses>(
+        &mut self,
+        cx: &Cx<'_>,
+        packet: &PacketBuf,
+        ascent: &Ascent<A>,
+    ) -> Option<Found<A>> {
+        let flow = self.flow_of(packet, ascent);
+        let query = Query { flow: Some(flow), ..Query::to(ascent.heading.dst_addr) };
         match (&self.role, &cx.peers) {
             (Role::Follower(follower), Some(peers)) => {
                 A::fib_reader(&follower.routes).lookup_query(peers.view, &query, cx.now)
@@ -355,8 +393,7 @@ impl Stack {
 
     /// A keyed hash of a packet's flow: addresses and protocol, and the ports of what is no
     /// fragment; of IPv6 behind extension headers the flow label (RFC 6438).
-    fn flow_of<A: Crosses>(&mut self, transit: &Transit<A>) -> u64 {
-        let Transit { packet, ascent } = transit;
+    fn flow_of<A: Crosses>(&mut self, packet: &PacketBuf, ascent: &Ascent<A>) -> u64 {
         let (heading, mut bytes) = (&ascent.heading, [0; 40]);
         let (ends, rest) = bytes.split_at_mut(32);
         let ends_of = [heading.src_addr, heading.dst_addr].map(Address::to_bits_aligned);
@@ -386,21 +423,24 @@ impl Stack {
     fn forward<A: Crosses>(
         &mut self,
         cx: &mut Cx<'_>,
-        transit: Transit<A>,
-        found: Option<Found<A>>,
-        ways: &mut Ways<A>,
+        packet: PacketBuf,
+        ascent: &Ascent<A>,
+        (found, ways): (Option<&Found<A>>, &mut Ways<A>),
     ) -> bool {
+        let chosen;
         let found = match found {
-            Some(found) if found.is_choice => self.route_of_flow(cx, &transit),
+            Some(found) if found.is_choice => {
+                chosen = self.route_of_flow(cx, &packet, ascent);
+                chosen.as_ref()
+            }
             found => found,
         };
-        let Transit { packet, ascent } = transit;
         if self.is_behind() {
             self.hand_transit::<A>(cx, packet);
             return false;
         }
         let Some(found) = found.filter(|found| found.kind.is_unicast()) else {
-            self.leads_nowhere(cx, packet, ascent, found.map(|found| found.kind));
+            self.leads_nowhere(cx, packet, *ascent, found.map(|found| found.kind));
             return false;
         };
         let next_hop = found.gateway.unwrap_or(ascent.heading.dst_addr);
@@ -412,27 +452,27 @@ impl Stack {
         }
         let len = packet.len() - ascent.l3;
         let plain = len <= way.mtu as usize && found.iface != ascent.iface;
-        if !plain && let Err(refusal) = self.may_leave(cx, &packet, &ascent, way) {
-            self.refuse(cx, packet, ascent, None, refusal);
+        if !plain && let Err(refusal) = self.may_leave(cx, &packet, ascent, way) {
+            self.refuse(cx, packet, *ascent, None, refusal);
             return false;
         }
         match way.stations {
             Stations::Down => {
                 let unreachable = Refusal::owing(DropReason::InterfaceDown, IcmpError::NoRoute);
-                self.refuse(cx, packet, ascent, None, unreachable);
+                self.refuse(cx, packet, *ascent, None, unreachable);
                 return false;
             }
             Stations::Closed => {
                 let prohibited = Refusal::owing(DropReason::RouteProhibited, IcmpError::Prohibited);
-                self.refuse(cx, packet, ascent, None, prohibited);
+                self.refuse(cx, packet, *ascent, None, prohibited);
                 return false;
             }
             Stations::Unknown => {
-                self.forward_unresolved(cx, packet, ascent, way);
+                self.forward_unresolved(cx, packet, ascent.l3, way);
                 return false;
             }
-            _ if len > way.mtu as usize => self.forward_cut(cx, packet, ascent, way),
-            stations => self.forward_at_once(cx, packet, ascent, (way.iface, stations)),
+            _ if len > way.mtu as usize => self.forward_cut(cx, packet, ascent.l3, way),
+            _ => self.forward_at_once::<A>(cx, packet, ascent.l3, way),
         }
         true
     }
@@ -536,23 +576,23 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         mut packet: PacketBuf,
-        ascent: Ascent<A>,
-        (iface, stations): (IfIndex, Stations),
+        l3: usize,
+        way: &Way<A>,
     ) {
-        if !self.lower::<A>(cx, &mut packet, ascent.l3) {
+        if !self.lower::<A>(cx, &mut packet, l3) {
             return self.die_ip::<A>(packet, DropReason::NoBuffer);
         }
         self.count_forwarded::<A>();
-        packet.set_iface(iface);
-        if let Stations::Known(stations) = stations
-            && ascent.l3 == ethernet::HEADER_LEN
+        packet.set_iface(way.iface);
+        if let Stations::Known(stations) = &way.stations
+            && l3 == ethernet::HEADER_LEN
             && let Some(header) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut::<12>())
         {
-            *header = stations;
+            *header = *stations;
             return self.depart(cx, packet);
         }
-        way::change_link_header(&mut packet, ascent.l3, stations);
-        self.leave_by::<A>(cx, packet, stations);
+        way::change_link_header(&mut packet, l3, way.stations);
+        self.leave_by::<A>(cx, packet, way.stations);
     }
 
     /// An IP packet without link header leaves to a neighbour that is known.
@@ -572,17 +612,17 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         mut packet: PacketBuf,
-        ascent: Ascent<A>,
+        l3: usize,
         way: &Way<A>,
     ) {
         if way::is_super_frame(&packet) {
             // Its device cuts it, as the sender meant it.
-            return self.forward_at_once(cx, packet, ascent, (way.iface, way.stations));
+            return self.forward_at_once(cx, packet, l3, way);
         }
-        if !self.lower::<A>(cx, &mut packet, ascent.l3) {
+        if !self.lower::<A>(cx, &mut packet, l3) {
             return self.die_ip::<A>(packet, DropReason::NoBuffer);
         }
-        packet.trim_front(ascent.l3);
+        packet.trim_front(l3);
         packet.set_iface(way.iface);
         self.count_forwarded::<A>();
         match floodwall_ip::refragment::recut(cx.pool, packet, way.mtu as usize) {

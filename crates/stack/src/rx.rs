@@ -136,8 +136,7 @@ impl Stack {
                 return self.dhcp_stray(cx, packet, l3, &heading);
             }
             Err(DropReason::IpNotForUs) if self.forwards::<Ipv4Addr>(packet.iface()) => {
-                let ascent = Ascent { iface: packet.iface(), l3, heading, to_group: false };
-                return self.transit(cx, packet, ascent);
+                return self.transit(cx, packet, l3, &heading);
             }
             Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
         };
@@ -185,8 +184,7 @@ impl Stack {
         let to_group = match self.is_ours_v6(packet.iface(), &heading) {
             Ok(to_group) => to_group,
             Err(DropReason::IpNotForUs) if self.forwards::<Ipv6Addr>(packet.iface()) => {
-                let ascent = Ascent { iface: packet.iface(), l3, heading, to_group: false };
-                return self.transit(cx, packet, ascent);
+                return self.transit(cx, packet, l3, &heading);
             }
             Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
         };

@@ -4,7 +4,8 @@
 //! Each router stands in a namespace of its own between two hosts of the kernel's, on two virtual
 //! cables. From the left host a thousand flows ask an echo service on the right one; the flood
 //! comes from the left host, too. Flood and client share the first core, router and what the kernel
-//! does for it the second, so that nobody has a core more than the other. Both hosts know the
+//! does for it the second, so that nobody has a core more than the other. Told beside it: how many
+//! packets a second each router passed on. Both hosts know the
 //! router's link address for good: what is judged is the router's knowledge, not theirs. Reading:
 //! RFC 6583. Not here: a router without a flood (`router.rs`), devices that go away
 //! (`router_life.rs`).
@@ -173,6 +174,7 @@ impl Stand {
     /// A thousand flows for `length`, with a flood of so many packets a second beside; 0 for none.
     fn trial(&self, flood: Flood, four: bool, rate: u64, length: Duration) -> Trial {
         let ([peer, _], before) = (&self.stations, self.losses());
+        let passed_before = self.right.count("rx_packets");
         thread::scope(|scope| {
             let flooder = (rate > 0).then(|| {
                 scope.spawn(|| self.left.inside(|| send(flood, four, (rate, peer), length + LEAD)))
@@ -180,9 +182,10 @@ impl Stand {
             pause(LEAD);
             let (asked, answered) = self.left.inside(|| ask(four, length));
             let sent = flooder.map_or(0, |flooder| flooder.join().unwrap());
-            let offered = sent as f64 / (length + LEAD).as_secs_f64();
-            let lost = self.losses().since(&before);
-            Trial { offered, kept: answered as f64 / asked.max(1) as f64, lost }
+            let lasted = (length + LEAD).as_secs_f64();
+            let (offered, kept) = (sent as f64 / lasted, answered as f64 / asked.max(1) as f64);
+            let passed = (self.right.count("rx_packets") - passed_before) as f64 / lasted;
+            Trial { offered, passed, kept, lost: self.losses().since(&before) }
         })
     }
 
@@ -212,6 +215,8 @@ fn with_look(mut losses: Losses, place: &str, interfaces: &[&str]) -> Losses {
 struct Trial {
     /// Packets of the flood a second.
     offered: f64,
+    /// What the right host got of everything, packets a second.
+    passed: f64,
     /// The part of the questions that was answered.
     kept: f64,
     /// Where packets of either were lost.
@@ -401,9 +406,12 @@ fn compare(
         trials.swap_remove(trials.len() / 2)
     };
     let middles: Vec<_> = trials.into_iter().map(middle).collect();
-    let columns = stands.iter().zip(&middles).map(|(stand, Trial { offered, kept, lost })| {
+    let columns = stands.iter().zip(&middles).map(|(stand, Trial { offered, passed, kept, lost })| {
         let (who, kept, lost) = (stand.who.name(), kept * 100.0, lost.words());
-        format!("{who} {kept:.1} % of {ASKED}/s (flood {offered:.0}/s; lost: {lost})")
+        format!(
+            "{who} {kept:.1} % of {ASKED}/s (flood {offered:.0}/s; passed on {passed:.0}/s; lost: \
+             {lost})"
+        )
     });
     let family = if four { "IPv4" } else { "IPv6" };
     tell(&format!(

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -55,13 +56,29 @@ pub(super) fn our_group() -> io::Result<String> {
     own_line(&text).map(|(_, path)| path.to_owned()).ok_or_else(none)
 }
 
-/// Moves a thread into a group.
+/// How often a thread that has not run yet is tried again, and how long after.
+const TRIES: u32 = 100;
+const BETWEEN: Duration = Duration::from_millis(2);
+
+/// Moves a thread into a group. A thread of the kernel's that was made just now cannot be moved
+/// before it has run for the first time, which on a busy core takes a while: it is waited for, up
+/// to 0.2 s.
+#[expect(clippy::disallowed_methods, reason = "at the start, before there is a packet")]
 pub(super) fn move_to(thread: u32, group: &str) -> io::Result<()> {
     let text = std::fs::read_to_string(format!("/proc/{thread}/cgroup"))?;
     let (is_old, _) = own_line(&text).ok_or_else(none)?;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
     let folder = folder(&mounts, is_old, group).ok_or_else(none)?;
-    std::fs::write(folder.join("cgroup.procs"), thread.to_string())
+    let file = folder.join("cgroup.procs");
+    for _ in 1..TRIES {
+        match std::fs::write(&file, thread.to_string()) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                std::thread::sleep(BETWEEN);
+            }
+            moved => return moved,
+        }
+    }
+    std::fs::write(&file, thread.to_string())
 }
 
 fn none() -> io::Error {

@@ -11,7 +11,6 @@ use floodwall_wire::{EthernetFields, ethernet};
 
 use super::{Crosses, Stack};
 use crate::cx::Cx;
-use crate::rx::Ascent;
 use crate::tables::Tables;
 
 /// Bytes of both stations in a frame's header.
@@ -172,7 +171,7 @@ impl Stack {
         &mut self,
         cx: &mut Cx<'_>,
         mut packet: PacketBuf,
-        ascent: Ascent<A>,
+        l3: usize,
         way: &Way<A>,
     ) {
         let Some(next_hop) = way.next_hop() else {
@@ -181,10 +180,10 @@ impl Stack {
         if self.is_follower() {
             return self.hand_transit::<A>(cx, packet);
         }
-        if !self.lower::<A>(cx, &mut packet, ascent.l3) {
+        if !self.lower::<A>(cx, &mut packet, l3) {
             return self.die_ip::<A>(packet, DropReason::NoBuffer);
         }
-        change_link_header(&mut packet, ascent.l3, Stations::Known([0; STATIONS]));
+        change_link_header(&mut packet, l3, Stations::Known([0; STATIONS]));
         packet.set_iface(way.iface);
         self.count_forwarded::<A>();
         // What is to be cut is so when it leaves: until then it is one packet that waits.
