@@ -92,6 +92,12 @@ impl Pressure {
         self.choosing || self.refused.is_some()
     }
 
+    /// Whether polls were full lately for longer than a burst lasts, at the time of the last one.
+    #[inline]
+    pub(crate) fn is_alert(&self, now: Instant) -> bool {
+        now < self.alert_until
+    }
+
     /// A poll at `now` has brought `taken` packets, all that were asked for if it is `full`, after
     /// a time that the worker did not mean to be away; `waiting` is whether strangers wait.
     #[inline]
