@@ -119,6 +119,8 @@ pub struct AfXdp {
     spares: PacketList,
     placement: Option<Placement>,
     turn: Turn,
+    /// The kernel had no empty frame left.
+    overflowed: bool,
     stats: DeviceStats,
 }
 
@@ -207,6 +209,7 @@ impl AfXdp {
             spares: PacketList::new(),
             placement: None,
             turn: Turn::default(),
+            overflowed: false,
             stats: DeviceStats::default(),
         })
     }
@@ -244,7 +247,12 @@ impl AfXdp {
                 self.queue = Some(queue);
                 Ok(true)
             }
-            Err(error) if is_busy(&error) && self.tries < TRIES_MAX => {
+            // The memory that a refused socket had locked is given back a moment later, too.
+            Err(error)
+                if self.tries < TRIES_MAX
+                    && (is_busy(&error)
+                        || self.tries > 0 && error.raw_os_error() == Some(libc::ENOBUFS)) =>
+            {
                 self.tries += 1;
                 // A socket that was refused is bound half: another one.
                 let another = queue::open()
@@ -377,6 +385,7 @@ impl Device for AfXdp {
         }
         let mut taken = self.take(burst);
         if let Some(queue) = &mut self.queue {
+            self.overflowed |= queue.is_starved();
             queue.complete();
             queue.refill(pool);
         }
@@ -428,6 +437,10 @@ impl Device for AfXdp {
         if let Some(guard) = self.shared.steering.guard() {
             self.turn.begin(guard, now, self.number, credit);
         }
+    }
+
+    fn has_overflowed(&mut self) -> bool {
+        core::mem::take(&mut self.overflowed) && self.shared.steering.guard().is_some()
     }
 
     fn befriend(&mut self, now: Instant, friend: &PacketBuf) {

@@ -95,6 +95,12 @@ pub trait Device: Send {
         let _ = (now, credit);
     }
 
+    /// Whether there was no room for all that came since the last call, where a device that knows
+    /// friends can tell at a glance.
+    fn has_overflowed(&mut self) -> bool {
+        false
+    }
+
     /// A packet that arrived here was a friend's: later ones of its flow are more than strangers'.
     fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
         let _ = (now, friend);
@@ -137,6 +143,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
         (**self).admit(now, credit);
+    }
+
+    fn has_overflowed(&mut self) -> bool {
+        (**self).has_overflowed()
     }
 
     fn befriend(&mut self, now: Instant, friend: &PacketBuf) {

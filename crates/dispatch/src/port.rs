@@ -125,6 +125,12 @@ impl Port {
         }
     }
 
+    /// Whether its device has had no room for all that came.
+    #[inline]
+    pub(crate) fn has_overflowed(&mut self) -> bool {
+        self.device.as_mut().is_some_and(|device| device.has_overflowed())
+    }
+
     /// A packet of the interface that was a friend's.
     #[inline]
     pub(crate) fn befriend(&mut self, now: Instant, friend: &PacketBuf) {

@@ -143,6 +143,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             port.begin_turn();
             port.admit(now, credit);
             let vanished = port.receive(&self.pool, &mut self.burst, &mut self.facts);
+            if port.has_overflowed() {
+                self.gate.overflowed(now);
+            }
             let taken = self.burst.len() - before;
             self.facts.add(Fact::RxPackets, taken as u64);
             room -= taken.min(room);

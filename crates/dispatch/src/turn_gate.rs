@@ -135,6 +135,13 @@ impl TurnGate {
         self.gate.as_ref().and_then(Gate::credit)
     }
 
+    /// A device has lost packets for want of room.
+    pub(crate) const fn overflowed(&mut self, now: Instant) {
+        if let Some(gate) = &mut self.gate {
+            gate.overflowed(now);
+        }
+    }
+
     /// How many friends' packets the burst begins with that was admitted last.
     #[inline]
     pub(crate) fn friends(&self) -> usize {

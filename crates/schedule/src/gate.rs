@@ -259,9 +259,14 @@ impl Gate {
         match (self.pressure.chooses(), self.full) {
             (true, true) => Some(CREDIT_FULL),
             (true, false) => Some(CREDIT),
-            _ if self.pressure.is_alert(now) => Some(CREDIT),
+            _ if self.pressure.is_alert(now) => Some(CREDIT.max(self.config.burst)),
             _ => self.is_under_pressure().then_some(usize::MAX),
         }
+    }
+
+    /// A device had no room for all that came since the last poll, at `now`.
+    pub const fn overflowed(&mut self, now: Instant) {
+        self.pressure.overflowed(now);
     }
 
     /// How many packets at the front of what the last [`Gate::admit`] left were found to be

@@ -288,6 +288,9 @@ struct Guarded {
     flood: Flood,
     credit: Option<usize>,
     lost: u64,
+    /// Packets that come between two turns, and whether its ring overflows.
+    comes: usize,
+    overflows: bool,
     befriended: Arc<AtomicUsize>,
     /// Whether there was ever a credit that can be used up.
     cut: Arc<AtomicUsize>,
@@ -304,6 +307,10 @@ impl Device for Guarded {
         self.cut.fetch_add(usize::from(is_cut), Ordering::Relaxed);
     }
 
+    fn has_overflowed(&mut self) -> bool {
+        core::mem::take(&mut self.overflows)
+    }
+
     fn befriend(&mut self, _: Instant, friend: &PacketBuf) {
         assert_eq!(friend.first(), b"f");
         self.befriended.fetch_add(1, Ordering::Relaxed);
@@ -311,8 +318,7 @@ impl Device for Guarded {
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
         let before = burst.len();
-        // A ring's worth at most, as it would be filled between two turns.
-        for _ in 0..512 {
+        for _ in 0..self.comes {
             if burst.room() == 0 {
                 break;
             }
@@ -352,15 +358,22 @@ impl Device for Guarded {
     }
 }
 
-/// So many turns of a worker on a device that knows friends. Returns friends and strangers that
+/// So many turns of a worker on a device that knows friends, to which so much comes between two of
+/// them, and whose ring `overflows` in the first. Returns friends and strangers that
 /// the engine got, how many friends the device was told of, in how many turns its credit was cut,
 /// and what it lost.
-fn run_guarded(turns: u64, gate: Option<GateConfig>) -> ([u64; 2], usize, usize, u64) {
+fn run_guarded(
+    turns: u64,
+    gate: Option<GateConfig>,
+    (comes, overflows): (usize, bool),
+) -> ([u64; 2], usize, usize, u64) {
     let (befriended, cut) = (Arc::default(), Arc::default());
     let device = Guarded {
         flood: Flood::of(u64::MAX),
         credit: None,
         lost: 0,
+        comes,
+        overflows,
         befriended: Arc::clone(&befriended),
         cut: Arc::clone(&cut),
     };
@@ -379,7 +392,7 @@ fn run_guarded(turns: u64, gate: Option<GateConfig>) -> ([u64; 2], usize, usize,
 
 #[test]
 fn a_device_that_knows_friends_is_told_of_each_and_loses_strangers_in_the_workers_stead() {
-    let ([friends, strangers], befriended, cut, lost) = run_guarded(1000, always());
+    let ([friends, strangers], befriended, cut, lost) = run_guarded(1000, always(), (512, false));
     assert_eq!(befriended as u64, friends, "of each friend, and of nobody else");
     assert_eq!(cut, 1000, "in every turn");
     assert!(lost > 0 && strangers > 0, "{lost} {strangers}");
@@ -389,6 +402,17 @@ fn a_device_that_knows_friends_is_told_of_each_and_loses_strangers_in_the_worker
 
 #[test]
 fn without_a_gate_a_device_that_knows_friends_is_told_nothing() {
-    let (_, befriended, cut, lost) = run_guarded(100, None);
+    let (_, befriended, cut, lost) = run_guarded(100, None, (512, true));
     assert_eq!((befriended, cut, lost), (0, 0, 0));
+}
+
+#[test]
+fn a_ring_that_overflowed_makes_friends_known_though_polls_have_room() {
+    let gate = Some(GateConfig::default());
+    let ([friends, _], befriended, cut, _) = run_guarded(1000, gate, (10, false));
+    assert!(friends > 0);
+    assert_eq!((befriended, cut), (0, 0), "polls have room, and nothing is lost");
+    let ([friends, _], befriended, cut, lost) = run_guarded(1000, gate, (10, true));
+    assert_eq!(befriended as u64, friends, "they are known the next time");
+    assert!(cut > 900 && lost == 0, "{cut} {lost}: what comes is less than the credit");
 }

@@ -531,6 +531,21 @@ fn devices_have_credit_for_strangers_only_while_more_comes_than_is_handled() {
 }
 
 #[test]
+fn after_a_ring_has_overflowed_friends_are_looked_for_and_nobody_dies_of_it() {
+    let mut bench = Bench::new(GateConfig { burst: 512, ..GateConfig::default() });
+    bench.gate.overflowed(bench.now);
+    let ring = [(false, b's'), (true, b'f'), (false, b's'), (true, b's')];
+    while bench.now < Instant::from_nanos(1) + ALERT_LASTS {
+        assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"fsss");
+        assert_eq!((bench.gate.friends(), bench.gate.credit()), (1, Some(512)), "half a ring");
+        bench.now += LASTS;
+    }
+    bench.now += LASTS;
+    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"sfss", "nobody looks any more");
+    assert_eq!((bench.gate.credit(), bench.gate.stats().dropped()), (None, 0));
+}
+
+#[test]
 fn while_only_refusable_packets_die_strangers_have_all_the_credit_there_is() {
     let mut bench = Bench::new(GateConfig::default());
     bench.flood(100, || b'r');
