@@ -161,6 +161,14 @@ impl Replay {
         Self { rig, sockets, free, buffer: vec![0; 65_536] }
     }
 
+    /// What triage says of these bytes, with which nothing is done; `None` where they are more than
+    /// a packet can have.
+    #[must_use]
+    pub fn class(&self, bytes: &[u8]) -> Option<Triage> {
+        let packet = self.rig.pool.packet_from(bytes)?;
+        Some(self.rig.classify_one(&packet))
+    }
+
     /// Lets one packet arrive, whole; `None` where it has more bytes than a packet can have.
     pub fn whole(&mut self, packet: &Arrival) -> Option<Verdict> {
         let packet = self.rig.pool.packet_from(&packet.bytes)?;

@@ -196,6 +196,8 @@ pub const ROUND_MAX: Duration = Duration::from_millis(1);
 pub const STRANGERS_WAITING_MAX: usize = 512;
 /// Peers that sockets which are not connected have lately answered, and that triage prefers.
 pub const ANSWERED_PEERS: usize = 4096;
+/// Flows of friends that the program at an XDP interface knows: 128 KiB.
+pub const XDP_FRIENDS: usize = 16_384;
 /// Of these, how many may be of one IPv4 /24 or IPv6 /64: a multiple of eight.
 pub const ANSWERED_PREFIX_MAX: usize = 32;
 /// Pairs of hosts that a router has lately heard talk with each other, and that triage prefers: a

@@ -14,27 +14,34 @@
 //!
 //! # Under flood
 //! Anyone on the link fills the receive ring. Bound: [`AfXdpConfig::ring`] frames a queue; when
-//! full the kernel drops blindly, friend and foe, which is `rx_ring_full`. Work per frame: two ring
-//! entries, no copy of ours. Groups have a ring of their own, so that neither crowds out the other.
+//! full the kernel drops blindly, friend and foe, which is `rx_ring_full`; before it comes to that,
+//! the program lets friends through and strangers as far as the worker keeps up
+//! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have
+//! a ring of their own, so that neither crowds out the other.
 
 mod assembler;
 mod bpf;
 mod card;
+mod first_line;
+mod guard;
 mod partial;
 mod queue;
 mod ring;
 mod steering;
+mod words;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use floodwall_base::MacAddr;
+use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig};
 use rustix::event::epoll;
 
 use self::bpf::Attach;
 use self::card::Card;
+pub use self::first_line::{FirstLine, Said};
+use self::guard::Turn;
 use self::queue::{Arrived, Queue};
 use self::steering::Steering;
 use crate::af_packet::{Accept, AfPacket, AfPacketConfig};
@@ -111,6 +118,9 @@ pub struct AfXdp {
     /// Frames for copies of packets that do not lie in one frame.
     spares: PacketList,
     placement: Option<Placement>,
+    turn: Turn,
+    /// The kernel had no empty frame left.
+    overflowed: bool,
     stats: DeviceStats,
 }
 
@@ -149,9 +159,9 @@ impl AfXdp {
         let card = Card::of(name).map_err(io("ask for the driver"))?;
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
-        let mut steering = Steering::load(config.station, card.queues)
-            .map_err(io("load the program that steers frames"))?;
         let mut notes = Vec::new();
+        let mut steering = Steering::load(config.station, card.queues, &mut notes)
+            .map_err(io("load the program that steers frames"))?;
         attach(name, &mut steering, index.cast_unsigned(), config.mode, &mut notes)?;
         let bind = trial(name, index.cast_unsigned(), config, &mut notes)?;
         let info = DeviceInfo {
@@ -198,6 +208,8 @@ impl AfXdp {
             either,
             spares: PacketList::new(),
             placement: None,
+            turn: Turn::default(),
+            overflowed: false,
             stats: DeviceStats::default(),
         })
     }
@@ -235,7 +247,12 @@ impl AfXdp {
                 self.queue = Some(queue);
                 Ok(true)
             }
-            Err(error) if is_busy(&error) && self.tries < TRIES_MAX => {
+            // The memory that a refused socket had locked is given back a moment later, too.
+            Err(error)
+                if self.tries < TRIES_MAX
+                    && (is_busy(&error)
+                        || self.tries > 0 && error.raw_os_error() == Some(libc::ENOBUFS)) =>
+            {
                 self.tries += 1;
                 // A socket that was refused is bound half: another one.
                 let another = queue::open()
@@ -368,6 +385,7 @@ impl Device for AfXdp {
         }
         let mut taken = self.take(burst);
         if let Some(queue) = &mut self.queue {
+            self.overflowed |= queue.is_starved();
             queue.complete();
             queue.refill(pool);
         }
@@ -407,8 +425,27 @@ impl Device for AfXdp {
     }
 
     fn rest(&mut self) {
+        if let Some(guard) = self.shared.steering.guard() {
+            self.turn.rest(guard, self.number, self.shared.ring as usize / 2);
+        }
         if let Some(placement) = &mut self.placement {
             placement.rest();
+        }
+    }
+
+    fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        if let Some(guard) = self.shared.steering.guard() {
+            self.turn.begin(guard, now, self.number, credit);
+        }
+    }
+
+    fn has_overflowed(&mut self) -> bool {
+        core::mem::take(&mut self.overflowed) && self.shared.steering.guard().is_some()
+    }
+
+    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
+        if let Some(guard) = self.shared.steering.guard() {
+            self.turn.befriend(guard, now, friend.first());
         }
     }
 
@@ -425,6 +462,9 @@ impl Device for AfXdp {
             all.rx_truncated += kernel.rx_dropped - empty;
             all.rx_malformed += kernel.rx_invalid_descs;
             all.tx_refused += kernel.tx_invalid_descs;
+        }
+        if let Some(guard) = self.shared.steering.guard() {
+            guard.count(self.number, &mut all);
         }
         all.merge(&self.groups.stats());
         all

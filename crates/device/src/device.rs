@@ -6,8 +6,8 @@
 
 use std::os::fd::BorrowedFd;
 
-use floodwall_base::MacAddr;
-use floodwall_packet::{Burst, PacketList, Pool};
+use floodwall_base::{Instant, MacAddr};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
 
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
@@ -87,6 +87,25 @@ pub trait Device: Send {
     /// within our calls only gives that half back to its card, which calls when something comes.
     fn rest(&mut self) {}
 
+    /// The worker's turn begins. Where more comes than it handles, `credit` says how many packets
+    /// of strangers it is ready for until the next one: a device that can tell friends before a
+    /// packet costs anything loses what is beyond, and what anybody would refuse, and counts it.
+    /// With `None` it takes whatever comes.
+    fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        let _ = (now, credit);
+    }
+
+    /// Whether there was no room for all that came since the last call, where a device that knows
+    /// friends can tell at a glance.
+    fn has_overflowed(&mut self) -> bool {
+        false
+    }
+
+    /// A packet that arrived here was a friend's: later ones of its flow are more than strangers'.
+    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
+        let _ = (now, friend);
+    }
+
     /// How many packets wait to be received, about, before some are lost for want of room; 0 where
     /// that is not known.
     fn ring(&self) -> usize {
@@ -120,6 +139,18 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn rest(&mut self) {
         (**self).rest();
+    }
+
+    fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        (**self).admit(now, credit);
+    }
+
+    fn has_overflowed(&mut self) -> bool {
+        (**self).has_overflowed()
+    }
+
+    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
+        (**self).befriend(now, friend);
     }
 
     fn ring(&self) -> usize {

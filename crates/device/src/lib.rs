@@ -45,7 +45,7 @@ mod xdp_mode;
 #[cfg(target_os = "linux")]
 pub use af_packet::{Accept, AfPacket, AfPacketConfig};
 #[cfg(target_os = "linux")]
-pub use af_xdp::{AfXdp, AfXdpConfig, OpenedXdp};
+pub use af_xdp::{AfXdp, AfXdpConfig, FirstLine, OpenedXdp, Said};
 pub use capture::{
     Capture, CaptureError, CapturedPacket, LinkType, Recorder, RecorderConfig, Replay, Truncation,
     parse_capture, read_capture,

@@ -28,6 +28,16 @@ pub struct DeviceStats {
     pub rx_malformed: u64,
     /// Lost on arrival on purpose, by a wrapper that disturbs.
     pub rx_injected: u64,
+    /// Refused at the interface under pressure, as triage would have: a group as link source.
+    pub rx_source_group: u64,
+    /// The same: of a VLAN that is not ours.
+    pub rx_vlan_foreign: u64,
+    /// The same: neither IP nor ARP.
+    pub rx_kind_unknown: u64,
+    /// The same: an IP header of another version, or one that claims more than arrived.
+    pub rx_header_malformed: u64,
+    /// Strangers' that died at the interface: the worker granted them no more.
+    pub rx_strangers: u64,
     /// Refused by the device for good: too long, malformed, or a kind it cannot carry.
     pub tx_refused: u64,
     /// Dropped because the interface was down.
@@ -39,7 +49,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// Every count with its name, in the order of the fields.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 12] {
+    pub const fn named(&self) -> [(&'static str, u64); 17] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -50,6 +60,11 @@ impl DeviceStats {
             ("rx_truncated", self.rx_truncated),
             ("rx_malformed", self.rx_malformed),
             ("rx_injected", self.rx_injected),
+            ("rx_source_group", self.rx_source_group),
+            ("rx_vlan_foreign", self.rx_vlan_foreign),
+            ("rx_kind_unknown", self.rx_kind_unknown),
+            ("rx_header_malformed", self.rx_header_malformed),
+            ("rx_strangers", self.rx_strangers),
             ("tx_refused", self.tx_refused),
             ("tx_down", self.tx_down),
             ("tx_injected", self.tx_injected),
@@ -64,6 +79,17 @@ impl DeviceStats {
             + self.rx_truncated
             + self.rx_malformed
             + self.rx_injected
+            + self.rx_refused()
+            + self.rx_strangers
+    }
+
+    /// Of these, what was refused at the interface because triage would have dropped it.
+    #[must_use]
+    pub const fn rx_refused(&self) -> u64 {
+        self.rx_source_group
+            + self.rx_vlan_foreign
+            + self.rx_kind_unknown
+            + self.rx_header_malformed
     }
 
     /// All losses on departure.
@@ -83,6 +109,11 @@ impl DeviceStats {
         self.rx_truncated += other.rx_truncated;
         self.rx_malformed += other.rx_malformed;
         self.rx_injected += other.rx_injected;
+        self.rx_source_group += other.rx_source_group;
+        self.rx_vlan_foreign += other.rx_vlan_foreign;
+        self.rx_kind_unknown += other.rx_kind_unknown;
+        self.rx_header_malformed += other.rx_header_malformed;
+        self.rx_strangers += other.rx_strangers;
         self.tx_refused += other.tx_refused;
         self.tx_down += other.tx_down;
         self.tx_injected += other.tx_injected;

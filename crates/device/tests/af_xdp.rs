@@ -8,7 +8,7 @@ mod packets;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 
-use floodwall_base::MacAddr;
+use floodwall_base::{Instant, MacAddr};
 use floodwall_device::{
     AfXdp, AfXdpConfig, Device, DeviceError, DeviceStats, Medium, OpenedXdp, XdpMode,
 };
@@ -260,6 +260,7 @@ fn a_flood_beyond_the_ring_is_counted_and_the_device_goes_on() {
         assert!(first, "nothing arrives at all");
         let (before, _) = queues[0].steered().unwrap();
         let lost_before = total(&queues).rx_lost();
+        assert!(!queues[0].has_overflowed(), "there was room");
         (0..500).for_each(|_| assert_eq!(socket.send_to(b"flood", (peer, 9)).unwrap(), 5));
         let came = collect(&mut queues, &pool, 500).len() as u64;
         let stats = total(&queues);
@@ -267,9 +268,103 @@ fn a_flood_beyond_the_ring_is_counted_and_the_device_goes_on() {
         assert!((64..500).contains(&came), "{came}");
         assert_eq!(ours - before, 500, "the program has seen all of them");
         assert_eq!(came + stats.rx_lost() - lost_before, 500, "{stats:?}");
+        assert!(queues[0].has_overflowed() && !queues[0].has_overflowed(), "it is told once");
         socket.send_to(b"after", (peer, 9)).unwrap();
         assert_eq!(collect(&mut queues, &pool, 1).len(), 1);
     });
+}
+
+#[test]
+fn under_pressure_friends_arrive_strangers_up_to_their_credit_and_each_frame_has_a_fate() {
+    inside(|| {
+        for (mode, v6) in [(0, false), (0, true), (1, false), (1, true)] {
+            let (pool, now) = (pool(), Instant::ORIGIN);
+            if !veth(1) {
+                return;
+            }
+            let Some(OpenedXdp { mut queues, notes }) = open(&config(MODES[mode])) else { return };
+            assert!(!notes.iter().any(|note| note.contains("held back")), "{notes:?}");
+            let _ = collect(&mut queues, &pool, 0);
+            let (kernel, peer) = ends(v6);
+            let [friend, stranger] = [0, 1].map(|_| UdpSocket::bind((kernel, 0)).unwrap());
+            let first = (0..50).find_map(|_| {
+                friend.send_to(b"first", (peer, 9)).ok()?;
+                arrive(&mut queues, &pool, is_ours)
+            });
+            let first = first.expect("nothing arrives at all");
+            let _ = collect(&mut queues, &pool, 0);
+            let (ours, lost) = (queues[0].steered().unwrap().0, total(&queues).rx_lost());
+            queues[0].admit(now, Some(10));
+            queues[0].befriend(now, &first);
+            let send = |socket: &UdpSocket, count| {
+                (0..count).for_each(|_| assert_eq!(socket.send_to(b"x", (peer, 9)).unwrap(), 1));
+            };
+            send(&stranger, 60);
+            send(&friend, 40);
+            let port = |packet: &PacketBuf| {
+                let at = if v6 { 54 } else { 34 };
+                u16::from_be_bytes(*flat(packet)[at..].first_chunk().unwrap())
+            };
+            let came = collect(&mut queues, &pool, 50);
+            let theirs = friend.local_addr().unwrap().port();
+            assert_eq!(came.iter().filter(|packet| port(packet) == theirs).count(), 40);
+            assert_eq!((came.len(), total(&queues).rx_strangers), (50, 50), "{mode} {v6}");
+            let seen = queues[0].steered().unwrap().0 - ours;
+            assert_eq!(seen, 100, "the program has seen all of them");
+            assert_eq!(came.len() as u64 + total(&queues).rx_lost() - lost, seen);
+            // Before a sleep there is credit for half a ring; then for everybody.
+            queues[0].rest();
+            send(&stranger, 60);
+            assert_eq!(collect(&mut queues, &pool, 60).len(), 60, "{mode} {v6}");
+            queues[0].admit(now, None);
+            send(&stranger, 200);
+            assert_eq!(collect(&mut queues, &pool, 200).len(), 200, "{mode} {v6}");
+            assert_eq!(total(&queues).rx_strangers, 50);
+            drop(queues);
+            assert!(ip("link del ours"));
+        }
+    });
+}
+
+#[test]
+fn a_user_without_root_needs_three_capabilities_for_all_of_it_and_each_of_them() {
+    use rustix::thread::CapabilitySet;
+    let all = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::BPF;
+    let with = |kept: CapabilitySet| {
+        inside(move || {
+            if !veth(1) {
+                return;
+            }
+            let (kernel, peer) = ends(true);
+            let socket = UdpSocket::bind((kernel, 0)).unwrap();
+            assert!(namespace::become_nobody(kept));
+            let opened = AfXdp::open("ours", &config(XdpMode::Auto));
+            if kept != all {
+                let words = opened.unwrap_err().to_string();
+                assert!(words.contains("cap_net_admin,cap_net_raw,cap_bpf"), "{words}");
+                return;
+            }
+            let OpenedXdp { mut queues, notes } = opened.unwrap();
+            assert!(!notes.iter().any(|note| note.contains("held back")), "{notes:?}");
+            // Less than a user may lock by default: 8 MiB.
+            let small = PoolConfig { small: 64, frames: 1024, supers: 0, ..PoolConfig::default() };
+            let pool = Pool::new(&small).unwrap();
+            // The bound is the user's, whatever process of his has locked the rest of it.
+            if let Err(error) = queues[0].receive(&pool, &mut Burst::new()) {
+                assert!(error.to_string().contains("LimitMEMLOCK=infinity"), "{error}");
+                return skip(&error.to_string());
+            }
+            let arrived = (0..50).find_map(|_| {
+                socket.send_to(b"to nobody", (peer, 9)).ok()?;
+                arrive(&mut queues, &pool, is_ours)
+            });
+            assert!(arrived.is_some());
+        });
+    };
+    with(all);
+    [CapabilitySet::NET_ADMIN, CapabilitySet::NET_RAW, CapabilitySet::BPF]
+        .into_iter()
+        .for_each(|lacks| with(all - lacks));
 }
 
 #[test]

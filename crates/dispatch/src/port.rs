@@ -117,6 +117,28 @@ impl Port {
         self.refused = false;
     }
 
+    /// The turn's credit for strangers.
+    #[inline]
+    pub(crate) fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        if let Some(device) = &mut self.device {
+            device.admit(now, credit);
+        }
+    }
+
+    /// Whether its device has had no room for all that came.
+    #[inline]
+    pub(crate) fn has_overflowed(&mut self) -> bool {
+        self.device.as_mut().is_some_and(|device| device.has_overflowed())
+    }
+
+    /// A packet of the interface that was a friend's.
+    #[inline]
+    pub(crate) fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
+        if let Some(device) = &mut self.device {
+            device.befriend(now, friend);
+        }
+    }
+
     /// Appends what has arrived, its interface named. True where the device vanished over it.
     pub(crate) fn receive(&mut self, pool: &Pool, burst: &mut Burst, facts: &mut Facts) -> bool {
         let before = burst.len();

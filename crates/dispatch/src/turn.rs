@@ -133,6 +133,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let appetite = self.appetite(now);
         let asked = self.gate.ask(appetite);
         let mut room = asked;
+        let credit = self.credit();
         let count = self.ports.len();
         for step in 0..count {
             let index = (self.first + step) % count;
@@ -140,7 +141,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.burst.set_limit(before + room);
             let port = &mut self.ports[index];
             port.begin_turn();
+            port.admit(now, credit);
             let vanished = port.receive(&self.pool, &mut self.burst, &mut self.facts);
+            if port.has_overflowed() {
+                self.gate.overflowed(now);
+            }
             let taken = self.burst.len() - before;
             self.facts.add(Fact::RxPackets, taken as u64);
             room -= taken.min(room);
@@ -154,7 +159,27 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.first = (self.first + 1) % count.max(1);
         let found = self.burst.len();
         self.gate.admit(now, self.engine.as_ref(), &mut self.burst, asked - room);
+        self.befriend(now);
         found
+    }
+
+    /// How many strangers devices may bring. Where workers pass packets on to each other, who
+    /// receives a flow need not be who knows whether it is a friend's: then devices lose only what
+    /// anybody would refuse.
+    fn credit(&self) -> Option<usize> {
+        let is_alone = self.crew.as_ref().is_none_or(|crew| crew.workers == 1);
+        let credit = self.gate.credit();
+        if is_alone { credit } else { credit.map(|_| usize::MAX) }
+    }
+
+    /// Tells devices whose packets triage has just found to be friends'.
+    fn befriend(&mut self, now: Instant) {
+        for friend in self.burst.iter().take(self.gate.friends()) {
+            let port = self.port_of.get(usize::from(friend.iface().0)).copied().flatten();
+            if let Some(port) = port.and_then(|port| self.ports.get_mut(port)) {
+                port.befriend(now, friend);
+            }
+        }
     }
 
     /// Shares what is to leave out to the ports, in order, and lets them transmit.

@@ -129,6 +129,25 @@ impl TurnGate {
             + self.handed_gate.as_ref().map_or(0, HandedGate::waiting)
     }
 
+    /// How many packets of strangers devices may bring in this turn, where they can tell them.
+    #[inline]
+    pub(crate) fn credit(&self) -> Option<usize> {
+        self.gate.as_ref().and_then(Gate::credit)
+    }
+
+    /// A device has lost packets for want of room.
+    pub(crate) const fn overflowed(&mut self, now: Instant) {
+        if let Some(gate) = &mut self.gate {
+            gate.overflowed(now);
+        }
+    }
+
+    /// How many friends' packets the burst begins with that was admitted last.
+    #[inline]
+    pub(crate) fn friends(&self) -> usize {
+        self.gate.as_ref().map_or(0, Gate::friends)
+    }
+
     /// How many packets devices are asked for in this turn. With a gate, the engine's appetite
     /// bounds what strangers bring, and not what is looked at.
     #[inline]

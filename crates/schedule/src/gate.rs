@@ -46,6 +46,12 @@ const FRIENDS_FOR: u32 = 16_384;
 /// No turn takes longer than this: it is interrupted.
 const TURN_MAX: Duration = Duration::from_millis(1);
 
+/// Packets of strangers that devices may bring in a turn while the worker chooses: fewer than it
+/// handles if the last poll came back full, enough to keep it busy if there was room. As measured:
+/// with the smaller one alone strangers die while nobody else is there (`docs/design/balance.md`).
+const CREDIT_FULL: usize = BURST_MAX / 2;
+const CREDIT: usize = 4 * BURST_MAX;
+
 /// How a worker chooses under pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GateConfig {
@@ -168,6 +174,9 @@ pub struct Gate {
     turn: usize,
     /// Where a burst lies while it is sorted.
     sorting: Burst,
+    /// Whether the last poll came back full, and how many friends the last burst begins with.
+    full: bool,
+    friends: usize,
     stats: GateStats,
 }
 
@@ -189,6 +198,8 @@ impl Gate {
             lines: [PacketList::new(), PacketList::new()],
             turn: 0,
             sorting: Burst::new(),
+            full: false,
+            friends: 0,
             stats: GateStats::default(),
         }
     }
@@ -239,12 +250,39 @@ impl Gate {
         if self.friends_for > 0 { most } else { most.min(appetite) }
     }
 
+    /// How many packets of strangers a device that can tell friends may bring in the next turn; all
+    /// that come where it is `None`. While nothing but refusable packets has to die it is as many
+    /// as there are, which says that those need not come.
+    #[must_use]
+    pub fn credit(&self) -> Option<usize> {
+        let now = self.polled.unwrap_or(Instant::ORIGIN);
+        match (self.pressure.chooses(), self.full) {
+            (true, true) => Some(CREDIT_FULL),
+            (true, false) => Some(CREDIT),
+            _ if self.pressure.is_alert(now) => Some(CREDIT.max(self.config.burst)),
+            _ => self.is_under_pressure().then_some(usize::MAX),
+        }
+    }
+
+    /// A device had no room for all that came since the last poll, at `now`.
+    pub const fn overflowed(&mut self, now: Instant) {
+        self.pressure.overflowed(now);
+    }
+
+    /// How many packets at the front of what the last [`Gate::admit`] left were found to be
+    /// friends'.
+    #[must_use]
+    pub const fn friends(&self) -> usize {
+        self.friends
+    }
+
     /// The burst that a poll has brought, into what the engine shall have now. `engine` is asked
     /// whose the packets are under pressure, and where it has little appetite.
     #[inline]
     pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst, poll: &Poll) {
         let full = poll.taken >= poll.asked;
         burst.set_limit(BURST_MAX);
+        (self.full, self.friends) = (full, 0);
         self.reckon(poll, full);
         let sated = burst.len() > poll.appetite;
         if self.is_under_pressure() || self.waiting() > 0 || sated {
@@ -316,6 +354,7 @@ impl Gate {
                 self.place(burst, packet, class);
             }
             self.sorting = sorting;
+            self.friends = burst.len();
         }
         let now = self.polled.unwrap_or(Instant::ORIGIN);
         if self.stats.crowded_out > crowded_out {

@@ -13,6 +13,10 @@
 //! caught up after four times that. Who makes polls full for longer than a burst lasts, again and
 //! again, is not waited for each time: for [`ALERT_LASTS`] two full polls are enough.
 //!
+//! A ring that has overflowed is another matter: whatever explains it, friends were lost with the
+//! rest. Then packets are looked at, so that a device learns who is a friend and may lose others
+//! instead; nobody has to wait for it, and nobody dies of it here.
+//!
 //! Choosing lasts until nobody waits and no stranger has had to die for a while, or nobody has
 //! waited for a millisecond: then strangers died of a burst, not of a load.
 
@@ -61,6 +65,8 @@ pub(crate) struct Pressure {
     refused: Option<Instant>,
     /// Since when polls have room and nobody waits.
     caught_up: Option<Instant>,
+    /// When a device last lost packets for want of room, as far as it matters.
+    lost: Option<Instant>,
 }
 
 impl Pressure {
@@ -77,6 +83,7 @@ impl Pressure {
             pressed: Instant::ORIGIN,
             refused: None,
             caught_up: None,
+            lost: None,
         }
     }
 
@@ -86,10 +93,17 @@ impl Pressure {
         self.choosing
     }
 
-    /// Whether packets are looked at, for either reason.
+    /// Whether packets are looked at, for any reason.
     #[inline]
     pub(crate) const fn looks(&self) -> bool {
-        self.choosing || self.refused.is_some()
+        self.choosing || self.refused.is_some() || self.lost.is_some()
+    }
+
+    /// Whether polls were full lately for longer than a burst lasts, or a device lost packets, at
+    /// the time of the last one.
+    #[inline]
+    pub(crate) fn is_alert(&self, now: Instant) -> bool {
+        now < self.alert_until || self.lost.is_some()
     }
 
     /// A poll at `now` has brought `taken` packets, all that were asked for if it is `full`, after
@@ -119,6 +133,7 @@ impl Pressure {
         }
         let recent = |moment: Instant| now - moment <= LASTS;
         self.refused = self.refused.filter(|moment| recent(*moment));
+        self.lost = self.lost.filter(|moment| now - *moment <= ALERT_LASTS);
         if self.fulls >= FULL_POLLS || self.patience.is_zero() {
             (self.choosing, self.pressed) = (true, now);
         } else if self.choosing {
@@ -150,6 +165,11 @@ impl Pressure {
     /// A stranger had to die at `now`.
     pub(crate) const fn crowded_out(&mut self, now: Instant) {
         self.pressed = now;
+    }
+
+    /// A device has lost packets by `now`.
+    pub(crate) const fn overflowed(&mut self, now: Instant) {
+        self.lost = Some(now);
     }
 
     /// A refusable packet had to die at `now`.

@@ -1,7 +1,7 @@
 //! An assembler for BPF: instructions with registers and labels, and no offset counted by hand.
 //!
-//! Called by `steering.rs`. Invariant: every jump goes forward to a label that was placed, else
-//! there is no program. Reading: RFC 9669. Deliberately small: what the steering program needs.
+//! Called by `steering.rs` and `guard/code.rs`. Invariant: every jump goes forward to a label that
+//! was placed, else there is no program. Reading: RFC 9669. Deliberately small: for these two.
 
 /// One instruction as the kernel reads it.
 #[repr(C)]
@@ -24,6 +24,9 @@ pub(crate) enum Reg {
     R3,
     R4,
     R6,
+    R7,
+    R8,
+    R9,
     R10,
 }
 
@@ -36,6 +39,9 @@ impl Reg {
             Self::R3 => 3,
             Self::R4 => 4,
             Self::R6 => 6,
+            Self::R7 => 7,
+            Self::R8 => 8,
+            Self::R9 => 9,
             Self::R10 => 10,
         }
     }
@@ -44,6 +50,7 @@ impl Reg {
 /// How many bytes a load or store moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Size {
+    Byte = 0x10,
     Half = 0x08,
     Word = 0x00,
     Double = 0x18,
@@ -54,7 +61,22 @@ pub(crate) enum Size {
 pub(crate) enum When {
     Equal = 0x10,
     Above = 0x20,
+    AtLeast = 0x30,
+    /// They have a bit in common.
+    Meets = 0x40,
     Differs = 0x50,
+    Below = 0xa0,
+}
+
+/// What is done to a register, as 64 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Does {
+    Add = 0x00,
+    Multiply = 0x20,
+    Or = 0x40,
+    And = 0x50,
+    ShiftLeft = 0x60,
+    ShiftRight = 0x70,
 }
 
 /// A place to jump to.
@@ -66,6 +88,7 @@ pub(crate) struct Label(usize);
 pub(crate) enum Function {
     MapLookup = 1,
     RedirectMap = 51,
+    FrameBytes = 188,
 }
 
 /// A program in the making.
@@ -117,7 +140,34 @@ impl Assembler {
 
     /// `to += value`.
     pub(crate) fn add(&mut self, to: Reg, value: i32) -> &mut Self {
-        self.push(0x07, to.number(), 0, 0, value)
+        self.compute(to, Does::Add, value)
+    }
+
+    /// `to` by `value`.
+    pub(crate) fn compute(&mut self, to: Reg, does: Does, value: i32) -> &mut Self {
+        self.push(0x07 | does as u8, to.number(), 0, 0, value)
+    }
+
+    /// `to` by `other`.
+    pub(crate) fn compute_reg(&mut self, to: Reg, does: Does, other: Reg) -> &mut Self {
+        self.push(0x0f | does as u8, to.number(), other.number(), 0, 0)
+    }
+
+    /// Reads the low 16 bits of `to` as a number from the wire; the other bits are gone.
+    pub(crate) fn read_wire(&mut self, to: Reg) -> &mut Self {
+        self.push(0xdc, to.number(), 0, 0, 16)
+    }
+
+    /// `to = value`, of 64 bits.
+    pub(crate) fn set_wide(&mut self, to: Reg, value: u64) -> &mut Self {
+        let (low, high) = (value as u32, (value >> 32) as u32);
+        self.push(0x18, to.number(), 0, 0, low.cast_signed());
+        self.push(0, 0, 0, 0, high.cast_signed())
+    }
+
+    /// `memory[to + offset] += from`, of 64 bits, whoever else does so at the same time.
+    pub(crate) fn add_shared(&mut self, to: Reg, offset: i16, from: Reg) -> &mut Self {
+        self.push(0xdb, to.number(), from.number(), offset, 0)
     }
 
     /// `to = memory[from + offset]`.
@@ -142,6 +192,11 @@ impl Assembler {
 
     pub(crate) fn exit(&mut self) -> &mut Self {
         self.push(0x95, 0, 0, 0, 0)
+    }
+
+    pub(crate) fn jump(&mut self, to: Label) -> &mut Self {
+        self.jumps.push((self.code.len(), to));
+        self.push(0x05, 0, 0, 0, 0)
     }
 
     /// Jumps where a register and a value compare so, as unsigned 64-bit numbers.

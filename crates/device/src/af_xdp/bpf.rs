@@ -1,9 +1,9 @@
 //! bpf(2): maps, programs and links of the kernel, by the raw system call.
 //!
-//! Called by `steering.rs`. Invariant: what goes to the system is zeroed to its true size, so that
-//! no field that a newer kernel knows holds what was on the stack; every descriptor is owned, and
-//! program, maps and attachment go away with it. Reading: bpf(2), `linux/bpf.h`. Not here: object
-//! files; the program is assembled in this process.
+//! Called by `steering.rs` and `guard.rs`. Invariant: what goes to the system is zeroed to
+//! its true size, so that no field that a newer kernel knows holds what was on the stack; every
+//! descriptor is owned, and program, maps and attachment go away with it. Reading: bpf(2),
+//! `linux/bpf.h`. Not here: object files; the program is assembled in this process.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -14,17 +14,20 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP: libc::c_int = 1;
 const MAP_UPDATE: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
-#[cfg(test)]
 const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// Bytes of what the verifier may say.
 const LOG_BYTES: usize = 64 << 10;
+/// Of a map: its values can be mapped into this process.
+const MAPPABLE: u32 = 1 << 10;
 
 /// Kinds of maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MapKind {
+    /// One value an index, which this process can map into its memory.
+    Mapped = 2,
     /// One value a core and index.
     PerCpuArray = 6,
     /// Sockets by receive queue.
@@ -68,7 +71,6 @@ impl Attr {
         self.u64(at, memory.cast::<u8>().addr() as u64)
     }
 
-    #[cfg(test)]
     fn u32_at(&self, at: usize) -> u32 {
         let bytes = self.0.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>());
         bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
@@ -108,7 +110,7 @@ impl Map {
             .u32(4, 4)
             .u32(8, value_bytes as u32)
             .u32(12, entries)
-            .u32(16, 0);
+            .u32(16, if kind == MapKind::Mapped { MAPPABLE } else { 0 });
         // SAFETY: no addresses in it.
         let fd = unsafe { attr.call_for_fd(MAP_CREATE) }?;
         Ok(Self { fd, value_bytes })
@@ -202,7 +204,6 @@ impl Program {
     }
 
     /// What it says of `frame`, which no device has seen.
-    #[cfg(test)]
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<u32> {
         let mut attr = Attr::new()
             .u32(0, self.0.as_raw_fd() as u32)

@@ -124,6 +124,11 @@ impl Queue {
         self.rx.is_ready()
     }
 
+    /// Whether the kernel has used up every empty frame that it had: what comes now is lost.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.fill.untaken() == 0
+    }
+
     /// The oldest frame that has arrived.
     pub(crate) fn receive(&mut self) -> Option<Arrived> {
         let arrived = self.rx.pop()?;

@@ -9,8 +9,8 @@
 //!
 //! # Under flood
 //! Reachable by anyone on the link. No memory grows. Work per frame: three loads and one look-up
-//! of the queue's socket; a frame for us whose queue has no socket, or whose socket has no room,
-//! ends there.
+//! of the queue's socket, and what the guard asks for us (`guard.rs`); a frame for us whose queue
+//! has no socket, or whose socket has no room, ends there.
 
 use std::io;
 
@@ -18,14 +18,15 @@ use floodwall_base::MacAddr;
 
 use super::assembler::{Assembler, Function, Instruction, NoProgram, Reg, Size, When};
 use super::bpf::{Attach, Attachment, Map, MapKind, Program};
+use super::guard::Guard;
 
 /// Verdicts of XDP programs.
-const DROP: i32 = 1;
+pub(super) const DROP: i32 = 1;
 const PASS: i32 = 2;
 /// Where the context has the frame's first byte, its end, and the queue.
-const DATA: i16 = 0;
-const DATA_END: i16 = 4;
-const RX_QUEUE: i16 = 16;
+pub(super) const DATA: i16 = 0;
+pub(super) const DATA_END: i16 = 4;
+pub(super) const RX_QUEUE: i16 = 16;
 /// Bytes that must be there to tell whose a frame is.
 const ADDRESS_BYTES: i32 = 6;
 
@@ -45,19 +46,39 @@ const COUNTS: u32 = 2;
 pub(crate) struct Steering {
     sockets: Map,
     counts: Map,
+    guard: Option<Guard>,
     program: Program,
     attached: Option<Attachment>,
 }
 
 impl Steering {
-    /// Loads the program for the station at `mac`, on an interface of `queues` receive queues.
-    pub(crate) fn load(mac: MacAddr, queues: u32) -> io::Result<Self> {
+    /// Loads the program for the station at `mac`, on an interface of `queues` receive queues; with
+    /// a guard where the kernel lets us have one, else `notes` says why not.
+    pub(crate) fn load(mac: MacAddr, queues: u32, notes: &mut Vec<String>) -> io::Result<Self> {
+        let guarded = Guard::create(queues.max(1))
+            .and_then(|guard| Self::load_with(mac, queues, Some(guard)));
+        guarded.or_else(|error| {
+            let plain = Self::load_with(mac, queues, None)?;
+            notes.push(format!(
+                "strangers are not held back at the interface, so a flood can crowd out friends in \
+                 the ring: the system says {error}; Linux 5.18 or later should do"
+            ));
+            Ok(plain)
+        })
+    }
+
+    fn load_with(mac: MacAddr, queues: u32, guard: Option<Guard>) -> io::Result<Self> {
         let sockets = Map::create(MapKind::Sockets, 4, queues.max(1))?;
         let counts = Map::create(MapKind::PerCpuArray, 8, COUNTS)?;
-        let code = code(mac, sockets.fd(), counts.fd())
+        let code = code(mac, sockets.fd(), counts.fd(), guard.as_ref())
             .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
         let program = Program::load(&code)?;
-        Ok(Self { sockets, counts, program, attached: None })
+        Ok(Self { sockets, counts, guard, program, attached: None })
+    }
+
+    /// The first line of defence, where there is one.
+    pub(crate) const fn guard(&self) -> Option<&Guard> {
+        self.guard.as_ref()
     }
 
     /// Attaches it to the interface.
@@ -81,18 +102,22 @@ impl Steering {
         self.counts.sum(Count::Passed as u32)
     }
 
-    /// What it says of a frame.
-    #[cfg(test)]
-    fn verdict(&self, frame: &[u8]) -> i32 {
-        self.program.verdict(frame).unwrap().cast_signed()
+    /// What it says of a frame that no device has seen.
+    pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<i32> {
+        self.program.verdict(frame).map(u32::cast_signed)
     }
 }
 
 /// The program. Six bytes are compared as four and two, in the machine's own byte order.
-fn code(mac: MacAddr, sockets: i32, counts: i32) -> Result<Vec<Instruction>, NoProgram> {
+fn code(
+    mac: MacAddr,
+    sockets: i32,
+    counts: i32,
+    guard: Option<&Guard>,
+) -> Result<Vec<Instruction>, NoProgram> {
     let [a, b, c, d, e, f] = mac.0;
     let mut program = Assembler::new();
-    let pass = program.label();
+    let (pass, through) = (program.label(), program.label());
     program
         .copy(Reg::R6, Reg::R1)
         .load(Size::Word, Reg::R2, Reg::R6, DATA)
@@ -105,6 +130,10 @@ fn code(mac: MacAddr, sockets: i32, counts: i32) -> Result<Vec<Instruction>, NoP
         .load(Size::Half, Reg::R4, Reg::R2, 4)
         .jump_if_word(Reg::R4, When::Differs, u32::from(u16::from_ne_bytes([e, f])), pass);
     count(&mut program, counts, Count::Ours);
+    if let Some(guard) = guard {
+        guard.emit(&mut program, through);
+    }
+    program.place(through);
     program
         .map(Reg::R1, sockets)
         .load(Size::Word, Reg::R2, Reg::R6, RX_QUEUE)
@@ -142,7 +171,7 @@ mod tests {
     const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 
     fn loaded() -> Option<Steering> {
-        match Steering::load(STATION, 4) {
+        match Steering::load(STATION, 4, &mut Vec::new()) {
             Ok(steering) => Some(steering),
             Err(error) => {
                 eprintln!("SKIPPED: the kernel loads no program here: {error}");
@@ -173,19 +202,27 @@ mod tests {
             (0x0806, &[0, 1, 8, 0, 6, 4, 0, 1]),
         ];
         for (kind, payload) in kinds {
-            assert_eq!(steering.verdict(&frame(STATION.0, kind, payload)), DROP, "{kind:#x}");
+            assert_eq!(
+                steering.verdict(&frame(STATION.0, kind, payload)).unwrap(),
+                DROP,
+                "{kind:#x}"
+            );
         }
         let mut passed = 0;
         for bit in 0..48 {
             let mut other = STATION.0;
             other[bit / 8] ^= 1 << (bit % 8);
             for (kind, payload) in kinds {
-                assert_eq!(steering.verdict(&frame(other, kind, payload)), PASS, "bit {bit}");
+                assert_eq!(
+                    steering.verdict(&frame(other, kind, payload)).unwrap(),
+                    PASS,
+                    "bit {bit}"
+                );
                 passed += 1;
             }
         }
         for group in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]] {
-            assert_eq!(steering.verdict(&frame(group, 0x86dd, &[0x60])), PASS);
+            assert_eq!(steering.verdict(&frame(group, 0x86dd, &[0x60])).unwrap(), PASS);
             passed += 1;
         }
         assert_eq!(steering.ours().unwrap(), kinds.len() as u64);
@@ -198,8 +235,8 @@ mod tests {
         // The kernel runs no program on less than a link header.
         let mut shortest = STATION.0.to_vec();
         shortest.extend([0; 8]);
-        assert_eq!(steering.verdict(&shortest), DROP);
+        assert_eq!(steering.verdict(&shortest).unwrap(), DROP);
         shortest[5] ^= 1;
-        assert_eq!(steering.verdict(&shortest), PASS);
+        assert_eq!(steering.verdict(&shortest).unwrap(), PASS);
     }
 }

@@ -125,3 +125,20 @@ pub fn drop_capabilities() -> bool {
     };
     set_capabilities(None, none).is_ok()
 }
+
+/// The calling thread goes on as user and group 65534 with these capabilities and no others.
+pub fn become_nobody(kept: rustix::thread::CapabilitySet) -> bool {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
+    const NOBODY: libc::c_int = 65_534;
+    let set = |kept, inheritable| {
+        let sets = CapabilitySets { effective: kept, permitted: kept, inheritable };
+        set_capabilities(None, sets).is_ok()
+    };
+    // By the raw calls, which change this thread alone.
+    // SAFETY: takes no pointer.
+    let group = || unsafe { libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY) } == 0;
+    // SAFETY: as above.
+    let user = || unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) } == 0;
+    let kept_over = set_keep_capabilities(true).is_ok() && group() && user();
+    kept_over && set(kept, CapabilitySet::empty())
+}

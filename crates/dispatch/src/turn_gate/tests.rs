@@ -8,7 +8,7 @@ use std::thread;
 
 use floodwall_base::{DropReason, IfIndex, Randomness, Units};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
-use floodwall_packet::{PacketList, Pool, PoolConfig, Round, Triage};
+use floodwall_packet::{PacketBuf, PacketList, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 use floodwall_testkit::by_byte;
 
@@ -281,4 +281,138 @@ fn a_worker_says_what_it_lacks_for_sharing_and_goes_on() {
         Ok(event) => panic!("{event:?}"),
         Err(_) => eprintln!("nothing to show: this user may do all that is asked for"),
     }
+}
+
+/// A flood whose device knows how many strangers it may bring, and which friends came.
+struct Guarded {
+    flood: Flood,
+    credit: Option<usize>,
+    lost: u64,
+    /// Packets that come between two turns, and whether its ring overflows.
+    comes: usize,
+    overflows: bool,
+    befriended: Arc<AtomicUsize>,
+    /// Whether there was ever a credit that can be used up.
+    cut: Arc<AtomicUsize>,
+}
+
+impl Device for Guarded {
+    fn info(&self) -> &DeviceInfo {
+        &self.flood.info
+    }
+
+    fn admit(&mut self, _: Instant, credit: Option<usize>) {
+        self.credit = credit;
+        let is_cut = credit.is_some_and(|credit| credit < usize::MAX);
+        self.cut.fetch_add(usize::from(is_cut), Ordering::Relaxed);
+    }
+
+    fn has_overflowed(&mut self) -> bool {
+        core::mem::take(&mut self.overflows)
+    }
+
+    fn befriend(&mut self, _: Instant, friend: &PacketBuf) {
+        assert_eq!(friend.first(), b"f");
+        self.befriended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        let before = burst.len();
+        for _ in 0..self.comes {
+            if burst.room() == 0 {
+                break;
+            }
+            let at = burst.len();
+            burst.set_limit(at + 1);
+            self.flood.receive(pool, burst)?;
+            burst.set_limit(BURST_MAX);
+            let is_friend = burst.iter().nth(at).is_some_and(|packet| packet.first() == b"f");
+            match &mut self.credit {
+                Some(0) if !is_friend => {
+                    burst.sort_out(at, |_| None);
+                    self.lost += 1;
+                }
+                Some(left) if !is_friend => *left -= 1,
+                _ => {}
+            }
+        }
+        Ok(burst.len() - before)
+    }
+
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        Ok(packets.take().len())
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn pending(&self) -> bool {
+        true
+    }
+
+    fn stats(&self) -> DeviceStats {
+        let mut stats = DeviceStats::default();
+        stats.rx_strangers = self.lost;
+        stats
+    }
+}
+
+/// So many turns of a worker on a device that knows friends, to which so much comes between two of
+/// them, and whose ring `overflows` in the first. Returns friends and strangers that
+/// the engine got, how many friends the device was told of, in how many turns its credit was cut,
+/// and what it lost.
+fn run_guarded(
+    turns: u64,
+    gate: Option<GateConfig>,
+    (comes, overflows): (usize, bool),
+) -> ([u64; 2], usize, usize, u64) {
+    let (befriended, cut) = (Arc::default(), Arc::default());
+    let device = Guarded {
+        flood: Flood::of(u64::MAX),
+        credit: None,
+        lost: 0,
+        comes,
+        overflows,
+        befriended: Arc::clone(&befriended),
+        cut: Arc::clone(&cut),
+    };
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let engine = Counter { seen: [0; 3], rounds: u64::MAX, stop: Stop::new().unwrap() };
+    let config = WorkerConfig { gate, ..WorkerConfig::default() };
+    let ports = vec![Port::new(IfIndex(1), Box::new(device))];
+    let mut worker = Worker::new(engine, pool, Randomness::from_number(1), ports, config).unwrap();
+    for turn in 0..turns {
+        worker.turn(Instant::from_nanos(1 + turn * 20_000));
+    }
+    let [friends, strangers, _] = worker.engine().unwrap().seen;
+    let lost = worker.ports[0].report().stats.rx_strangers;
+    ([friends, strangers], befriended.load(Ordering::Relaxed), cut.load(Ordering::Relaxed), lost)
+}
+
+#[test]
+fn a_device_that_knows_friends_is_told_of_each_and_loses_strangers_in_the_workers_stead() {
+    let ([friends, strangers], befriended, cut, lost) = run_guarded(1000, always(), (512, false));
+    assert_eq!(befriended as u64, friends, "of each friend, and of nobody else");
+    assert_eq!(cut, 1000, "in every turn");
+    assert!(lost > 0 && strangers > 0, "{lost} {strangers}");
+    // Of ten packets one is a friend's: with the ring lost blindly, a tenth of what is taken.
+    assert!(friends > 3 * (friends + strangers) / 10, "{friends} of {strangers} besides");
+}
+
+#[test]
+fn without_a_gate_a_device_that_knows_friends_is_told_nothing() {
+    let (_, befriended, cut, lost) = run_guarded(100, None, (512, true));
+    assert_eq!((befriended, cut, lost), (0, 0, 0));
+}
+
+#[test]
+fn a_ring_that_overflowed_makes_friends_known_though_polls_have_room() {
+    let gate = Some(GateConfig::default());
+    let ([friends, _], befriended, cut, _) = run_guarded(1000, gate, (10, false));
+    assert!(friends > 0);
+    assert_eq!((befriended, cut), (0, 0), "polls have room, and nothing is lost");
+    let ([friends, _], befriended, cut, lost) = run_guarded(1000, gate, (10, true));
+    assert_eq!(befriended as u64, friends, "they are known the next time");
+    assert!(cut > 900 && lost == 0, "{cut} {lost}: what comes is less than the credit");
 }

@@ -509,6 +509,67 @@ fn an_engine_without_appetite_is_given_friends_only_with_and_without_pressure() 
 }
 
 #[test]
+fn devices_have_credit_for_strangers_only_while_more_comes_than_is_handled() {
+    let mut bench = Bench::new(GateConfig::default());
+    for _ in 0..100 {
+        bench.round(&mut bench.ring([(false, b's'), (true, b'f')]), BURST_MAX);
+        assert_eq!(bench.gate.credit(), None, "nobody is held back");
+    }
+    bench.flood(100, || b's');
+    assert_eq!(bench.gate.credit(), Some(CREDIT_FULL), "polls come back full");
+    bench.round(&mut bench.ring([(false, b's')]), BURST_MAX);
+    assert_eq!(bench.gate.credit(), Some(CREDIT), "there was room");
+    while bench.gate.waiting() > 0 {
+        bench.round(&mut Vec::new(), BURST_MAX);
+    }
+    bench.now += CALM;
+    bench.round(&mut Vec::new(), BURST_MAX);
+    assert_eq!(bench.gate.credit(), Some(CREDIT), "it may begin again at once");
+    bench.now += ALERT_LASTS;
+    bench.round(&mut Vec::new(), BURST_MAX);
+    assert_eq!(bench.gate.credit(), None);
+}
+
+#[test]
+fn after_a_ring_has_overflowed_friends_are_looked_for_and_nobody_dies_of_it() {
+    let mut bench = Bench::new(GateConfig { burst: 512, ..GateConfig::default() });
+    bench.gate.overflowed(bench.now);
+    let ring = [(false, b's'), (true, b'f'), (false, b's'), (true, b's')];
+    while bench.now < Instant::from_nanos(1) + ALERT_LASTS {
+        assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"fsss");
+        assert_eq!((bench.gate.friends(), bench.gate.credit()), (1, Some(512)), "half a ring");
+        bench.now += LASTS;
+    }
+    bench.now += LASTS;
+    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"sfss", "nobody looks any more");
+    assert_eq!((bench.gate.credit(), bench.gate.stats().dropped()), (None, 0));
+}
+
+#[test]
+fn while_only_refusable_packets_die_strangers_have_all_the_credit_there_is() {
+    let mut bench = Bench::new(GateConfig::default());
+    bench.flood(100, || b'r');
+    for _ in 0..20 {
+        bench.now += LASTS * 9 / 10;
+        bench.round(&mut bench.ring([(false, b'r')]), BURST_MAX);
+    }
+    assert!(bench.gate.is_under_pressure());
+    assert_eq!(bench.gate.credit(), Some(usize::MAX));
+}
+
+#[test]
+fn friends_come_first_and_it_is_known_how_many_they_are() {
+    let mut bench = Bench::new(always());
+    bench.poll(&mut bench.ring([(false, b's'), (true, b'f'), (false, b'r'), (false, b'f')]), 64);
+    assert_eq!(bench.gate.friends(), 2);
+    let burst: Vec<_> = bench.burst.drain().map(|packet| packet.first()[59]).collect();
+    assert_eq!(burst, b"ffs");
+    let mut calm = Bench::new(GateConfig::default());
+    calm.poll(&mut calm.ring([(false, b'f')]), 64);
+    assert_eq!(calm.gate.friends(), 0, "nobody has looked");
+}
+
+#[test]
 fn families_are_told_apart_with_and_without_a_link_header() {
     let bench = Bench::new(always());
     let is = |bytes: &[u8]| is_ipv6(&bench.pool.packet_from(bytes).unwrap());

@@ -1,0 +1,89 @@
+//! `FirstLine`: the program of an XDP interface, asked about frames that no interface has seen.
+//!
+//! Made by tests, which compare what it says with what the stack says. Needs the privileges of
+//! [`AfXdp`](super::AfXdp) but no interface.
+
+use floodwall_base::{Instant, MacAddr};
+
+use super::guard::Turn;
+use super::steering::Steering;
+use crate::error::DeviceError;
+use crate::stats::DeviceStats;
+
+/// The queue whose frames it is shown.
+const QUEUE: u32 = 0;
+
+/// What the program does with a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Said {
+    /// It stays the host's.
+    Passed,
+    /// It goes to our socket.
+    Taken,
+    /// It dies; the name is that of the count in [`DeviceStats`].
+    Refused(&'static str),
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct FirstLine {
+    steering: Steering,
+    turn: Turn,
+}
+
+impl FirstLine {
+    /// The program for a station. Costs a look by the kernel's verifier.
+    ///
+    /// # Errors
+    /// No privilege, or the kernel knows no such programs; what it says of the program.
+    pub fn load(station: MacAddr) -> Result<Self, DeviceError> {
+        let mut notes = Vec::new();
+        let failed = |error| super::failed("xdp", "load the program that steers frames", error);
+        let steering = Steering::load(station, 1, &mut notes).map_err(failed)?;
+        match notes.pop() {
+            None => Ok(Self { steering, turn: Turn::default() }),
+            Some(note) => Err(failed(std::io::Error::other(note))),
+        }
+    }
+
+    /// As [`Device::admit`](crate::Device::admit).
+    pub fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        if let Some(guard) = self.steering.guard() {
+            self.turn.begin(guard, now, QUEUE, credit);
+        }
+    }
+
+    /// As [`Device::befriend`](crate::Device::befriend).
+    pub fn befriend(&mut self, now: Instant, frame: &[u8]) {
+        if let Some(guard) = self.steering.guard() {
+            self.turn.befriend(guard, now, frame);
+        }
+    }
+
+    /// Shows it a frame.
+    ///
+    /// # Errors
+    /// The kernel runs no program on less than a link header, nor on more than a page.
+    pub fn say(&self, frame: &[u8]) -> Result<Said, DeviceError> {
+        let failed = |error| super::failed("xdp", "run the program on a frame", error);
+        let (passed, before) = (self.steering.passed().map_err(failed)?, self.stats());
+        self.steering.verdict(frame).map_err(failed)?;
+        if self.steering.passed().map_err(failed)? > passed {
+            return Ok(Said::Passed);
+        }
+        let counts = before.named().into_iter().zip(self.stats().named());
+        let mut moved =
+            counts.filter(|((_, before), (_, after))| before != after).map(|(_, now)| now.0);
+        Ok(moved.next_back().map_or(Said::Taken, Said::Refused))
+    }
+
+    /// What has died so far.
+    #[must_use]
+    pub fn stats(&self) -> DeviceStats {
+        let mut stats = DeviceStats::default();
+        if let Some(guard) = self.steering.guard() {
+            guard.count(QUEUE, &mut stats);
+        }
+        stats
+    }
+}

@@ -1,0 +1,248 @@
+//! What the guard adds to the program at the interface.
+//!
+//! Called by `steering.rs` while it assembles, for frames to our station. Invariant: what is called
+//! refusable here, the stack's triage calls so too (a test compares them for every capture); what
+//! cannot be read to its ports is no friend's and no plain stranger's: it has a credit of its own.
+//! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 768, RFC 9293.
+
+use super::{DESK_GRANTED, DESK_REFUSED, DESK_USED, Kind, Refusal, SETS, WAYS};
+use crate::af_xdp::assembler::{Assembler, Does, Function, Label, Reg, Size, When};
+use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
+
+/// Where a key of four bytes and the frame's length lie on the stack.
+const KEY: i16 = -4;
+const LENGTH: i16 = -16;
+/// Where headers and fields are in a frame without tag.
+const L3: i16 = 14;
+const V4_PORTS: i16 = L3 + 20;
+const V6_PORTS: i16 = L3 + 40;
+/// Words of plain IPv4 and IPv6 headers that make a flow, with the sizes of their loads.
+const V4_WORDS: [(Size, i16); 4] =
+    [(Size::Word, L3 + 12), (Size::Word, L3 + 16), (Size::Word, V4_PORTS), (Size::Byte, L3 + 9)];
+const V6_WORDS: [(Size, i16); 10] = [
+    (Size::Word, L3 + 8),
+    (Size::Word, L3 + 12),
+    (Size::Word, L3 + 16),
+    (Size::Word, L3 + 20),
+    (Size::Word, L3 + 24),
+    (Size::Word, L3 + 28),
+    (Size::Word, L3 + 32),
+    (Size::Word, L3 + 36),
+    (Size::Word, V6_PORTS),
+    (Size::Byte, L3 + 6),
+];
+const UDP: i32 = 17;
+const TCP: i32 = 6;
+
+/// The maps that it reads, and the secret by which flows are told apart.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) desks: i32,
+    pub(super) friends: i32,
+    pub(super) key: &'a [u64],
+}
+
+/// Where a frame goes from its place in the code.
+#[derive(Clone, Copy)]
+struct Ways {
+    /// To the socket.
+    through: Label,
+    /// It is a flow's, whose print is in `R0`.
+    flow: Label,
+    /// It cannot be read to its ports.
+    other: Label,
+    /// It dies; by the number of the reason.
+    refused: [Label; Refusal::COUNT],
+}
+
+impl Ways {
+    fn refuse(&self, why: Refusal) -> Label {
+        self.refused[why as usize]
+    }
+}
+
+/// Frames that die end here; all others go on at `through`. `R6` is the context, and stays.
+pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label) {
+    let ways = Ways {
+        through,
+        flow: a.label(),
+        other: a.label(),
+        refused: core::array::from_fn(|_| a.label()),
+    };
+    desk(a, known.desks, through);
+    let (v4, v6) = link(a, &ways);
+    a.place(v4);
+    ipv4(a, known, &ways);
+    a.place(v6);
+    ipv6(a, known, &ways);
+    a.place(ways.flow);
+    friend(a, known, &ways);
+    credit(a, Kind::Plain, &ways);
+    a.place(ways.other);
+    credit(a, Kind::Other, &ways);
+    for (number, label) in (0..).zip(ways.refused) {
+        a.place(label);
+        a.set(Reg::R1, 1);
+        a.add_shared(Reg::R9, word(DESK_REFUSED + number), Reg::R1);
+        a.set(Reg::R0, DROP).exit();
+    }
+}
+
+/// The byte offset of a word.
+const fn word(number: usize) -> i16 {
+    (number * size_of::<u64>()) as i16
+}
+
+/// Looks up what lies under a key in `R1`, in `R0`; goes to `missing` where there is nothing.
+fn look_up(a: &mut Assembler, map: i32, missing: Label) {
+    a.store(Size::Word, Reg::R10, KEY, Reg::R1)
+        .map(Reg::R1, map)
+        .copy(Reg::R2, Reg::R10)
+        .add(Reg::R2, i32::from(KEY))
+        .call(Function::MapLookup)
+        .jump_if(Reg::R0, When::Equal, 0, missing);
+}
+
+/// Finds the desk of the frame's queue, for `R9`; without pressure all frames go through.
+fn desk(a: &mut Assembler, desks: i32, through: Label) {
+    a.load(Size::Word, Reg::R1, Reg::R6, RX_QUEUE);
+    look_up(a, desks, through);
+    a.copy(Reg::R9, Reg::R0)
+        .load(Size::Double, Reg::R1, Reg::R9, 0)
+        .jump_if(Reg::R1, When::Equal, 0, through)
+        .copy(Reg::R1, Reg::R6)
+        .call(Function::FrameBytes)
+        .store(Size::Double, Reg::R10, LENGTH, Reg::R0)
+        .load(Size::Word, Reg::R7, Reg::R6, DATA)
+        .load(Size::Word, Reg::R8, Reg::R6, DATA_END);
+}
+
+/// Goes to `short` where the frame has not so many bytes.
+fn reach(a: &mut Assembler, bytes: i16, short: Label) {
+    a.copy(Reg::R3, Reg::R7).add(Reg::R3, i32::from(bytes)).jump_if_reg(
+        Reg::R3,
+        When::Above,
+        Reg::R8,
+        short,
+    );
+}
+
+/// A field of two bytes as it lies in memory.
+fn wire(value: u16) -> i32 {
+    i32::from(value.to_be())
+}
+
+/// The link header; where IPv4 and IPv6 go on.
+fn link(a: &mut Assembler, ways: &Ways) -> (Label, Label) {
+    let (v4, v6, tagged) = (a.label(), a.label(), a.label());
+    reach(a, L3, ways.other);
+    a.load(Size::Byte, Reg::R1, Reg::R7, 6)
+        .jump_if(Reg::R1, When::Meets, 1, ways.refuse(Refusal::SourceGroup))
+        .load(Size::Half, Reg::R1, Reg::R7, 12)
+        .jump_if(Reg::R1, When::Equal, wire(0x0800), v4)
+        .jump_if(Reg::R1, When::Equal, wire(0x86dd), v6)
+        .jump_if(Reg::R1, When::Equal, wire(0x0806), ways.other)
+        .jump_if(Reg::R1, When::Equal, wire(0x8100), tagged)
+        .jump_if(Reg::R1, When::Equal, wire(0x88a8), ways.other)
+        .jump(ways.refuse(Refusal::KindUnknown));
+    a.place(tagged);
+    reach(a, L3 + 4, ways.other);
+    a.load(Size::Half, Reg::R1, Reg::R7, L3)
+        .jump_if(Reg::R1, When::Meets, wire(0x0fff), ways.refuse(Refusal::VlanForeign))
+        .jump(ways.other);
+    (v4, v6)
+}
+
+/// A packet whose length, in `R2`, counts from `from` on is in the frame, or it is malformed. By
+/// the frame's length as a number: a packet's address plus one is for those with CAP_PERFMON.
+fn fits(a: &mut Assembler, from: i16, ways: &Ways) {
+    a.add(Reg::R2, i32::from(from)).load(Size::Double, Reg::R3, Reg::R10, LENGTH).jump_if_reg(
+        Reg::R2,
+        When::Above,
+        Reg::R3,
+        ways.refuse(Refusal::HeaderMalformed),
+    );
+}
+
+fn ipv4(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
+    let malformed = ways.refuse(Refusal::HeaderMalformed);
+    reach(a, V4_PORTS, ways.other);
+    a.load(Size::Byte, Reg::R1, Reg::R7, L3)
+        .copy(Reg::R2, Reg::R1)
+        .compute(Reg::R2, Does::ShiftRight, 4)
+        .jump_if(Reg::R2, When::Differs, 4, malformed)
+        .compute(Reg::R1, Does::And, 0xf)
+        .compute(Reg::R1, Does::ShiftLeft, 2)
+        .jump_if(Reg::R1, When::Below, 20, malformed)
+        .load(Size::Half, Reg::R2, Reg::R7, L3 + 2)
+        .read_wire(Reg::R2)
+        .jump_if_reg(Reg::R2, When::Below, Reg::R1, malformed);
+    fits(a, L3, ways);
+    // With options, or in pieces.
+    a.jump_if(Reg::R1, When::Differs, 20, ways.other)
+        .load(Size::Half, Reg::R1, Reg::R7, L3 + 6)
+        .jump_if(Reg::R1, When::Meets, wire(0x3fff), ways.other);
+    flow(a, known.key, (V4_PORTS, &V4_WORDS), ways);
+}
+
+fn ipv6(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
+    let malformed = ways.refuse(Refusal::HeaderMalformed);
+    reach(a, V6_PORTS, ways.other);
+    a.load(Size::Byte, Reg::R1, Reg::R7, L3)
+        .compute(Reg::R1, Does::ShiftRight, 4)
+        .jump_if(Reg::R1, When::Differs, 6, malformed)
+        .load(Size::Half, Reg::R2, Reg::R7, L3 + 4)
+        .read_wire(Reg::R2);
+    fits(a, V6_PORTS, ways);
+    flow(a, known.key, (V6_PORTS, &V6_WORDS), ways);
+}
+
+/// The print of a TCP or UDP flow, as `Friends::print` has it, in `R0`; others go elsewhere. The
+/// last of the words is the protocol.
+fn flow(a: &mut Assembler, key: &[u64], (ports, words): (i16, &[(Size, i16)]), ways: &Ways) {
+    let plain = a.label();
+    let protocol = words.last().map_or(0, |(_, at)| *at);
+    a.load(Size::Byte, Reg::R1, Reg::R7, protocol)
+        .jump_if(Reg::R1, When::Equal, UDP, plain)
+        .jump_if(Reg::R1, When::Differs, TCP, ways.other);
+    a.place(plain);
+    reach(a, ports + 4, ways.other);
+    let (start, factors) = key.split_first().unwrap_or((&0, &[]));
+    a.set_wide(Reg::R0, *start);
+    for ((size, at), factor) in words.iter().zip(factors) {
+        a.load(*size, Reg::R1, Reg::R7, *at)
+            .set_wide(Reg::R2, *factor)
+            .compute_reg(Reg::R1, Does::Multiply, Reg::R2)
+            .compute_reg(Reg::R0, Does::Add, Reg::R1);
+    }
+    a.compute(Reg::R0, Does::Or, 1).jump(ways.flow);
+}
+
+/// Friends go through; falls through for strangers.
+fn friend(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
+    a.copy(Reg::R7, Reg::R0).copy(Reg::R1, Reg::R0).compute(Reg::R1, Does::ShiftRight, 32).compute(
+        Reg::R1,
+        Does::And,
+        SETS as i32 - 1,
+    );
+    look_up(a, known.friends, ways.through);
+    for way in 0..WAYS {
+        a.load(Size::Double, Reg::R1, Reg::R0, word(way)).jump_if_reg(
+            Reg::R1,
+            When::Equal,
+            Reg::R7,
+            ways.through,
+        );
+    }
+}
+
+/// Goes through while there is credit for its kind, and dies without.
+fn credit(a: &mut Assembler, kind: Kind, ways: &Ways) {
+    let (granted, used) = (word(DESK_GRANTED + kind as usize), word(DESK_USED + kind as usize));
+    a.load(Size::Double, Reg::R1, Reg::R9, granted)
+        .load(Size::Double, Reg::R2, Reg::R9, used)
+        .jump_if_reg(Reg::R2, When::AtLeast, Reg::R1, ways.refuse(Refusal::Stranger))
+        .set(Reg::R1, 1)
+        .add_shared(Reg::R9, used, Reg::R1)
+        .jump(ways.through);
+}

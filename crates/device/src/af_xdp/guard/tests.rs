@@ -1,0 +1,222 @@
+//! The program asked by `BPF_PROG_TEST_RUN`, for every verdict that the guard adds.
+
+use core::time::Duration;
+
+use floodwall_base::{Instant, MacAddr};
+
+use crate::DeviceError;
+use crate::af_xdp::first_line::{FirstLine, Said};
+
+const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
+const NOW: Instant = Instant::ORIGIN;
+const STRANGER: Said = Said::Refused("rx_strangers");
+const MALFORMED: Said = Said::Refused("rx_header_malformed");
+const UDP: u8 = 17;
+const TCP: u8 = 6;
+
+fn loaded() -> Option<FirstLine> {
+    match FirstLine::load(STATION) {
+        Ok(line) => Some(line),
+        Err(error @ DeviceError::NoPrivilege { .. }) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = STATION.0.to_vec();
+    bytes.extend([2, 0, 0, 0, 0, 9]);
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend(payload);
+    bytes.resize(bytes.len().max(60), 0);
+    bytes
+}
+
+/// A packet of a flow: of so many headers and 8 bytes behind them.
+fn flow(v6: bool, protocol: u8, host: u8, port: u16) -> Vec<u8> {
+    let mut packet = if v6 {
+        let mut header = vec![0x60, 0, 0, 0, 0, 20, protocol, 64];
+        header.extend([0xfd; 15]);
+        header.push(host);
+        header.extend([0xfd; 16]);
+        header
+    } else {
+        let header = [0x45, 0, 0, 40, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, host, 10, 0, 0, 99];
+        header.to_vec()
+    };
+    packet.extend(port.to_be_bytes());
+    packet.extend([0, 7]);
+    packet.extend([0; 16]);
+    frame(if v6 { 0x86dd } else { 0x0800 }, &packet)
+}
+
+/// The same frame with one byte of its network header changed.
+fn with(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
+    frame[14 + at] = byte;
+    frame
+}
+
+#[test]
+fn without_pressure_everything_for_the_station_is_taken() {
+    let Some(line) = loaded() else { return };
+    let mut source_group = flow(false, UDP, 1, 1);
+    source_group[6] |= 1;
+    let vlan = frame(0x8100, &[0, 7, 8, 0]);
+    let all = [flow(true, TCP, 1, 1), source_group, vlan, frame(0x9000, &[]), frame(0x86dd, &[])];
+    for frame in all {
+        assert_eq!(line.say(&frame).unwrap(), Said::Taken, "{frame:x?}");
+    }
+}
+
+#[test]
+fn what_triage_would_refuse_dies_under_pressure_by_name_whatever_the_credit() {
+    let Some(mut line) = loaded() else { return };
+    line.admit(NOW, Some(1000));
+    let mut source_group = flow(false, UDP, 1, 1);
+    source_group[6] |= 1;
+    let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
+    let cases = [
+        (source_group, Said::Refused("rx_source_group")),
+        (frame(0x8100, &[0, 7, 8, 0, 0x45]), Said::Refused("rx_vlan_foreign")),
+        (frame(0x8100, &[0x0f, 0, 8, 0, 0x45]), Said::Refused("rx_vlan_foreign")),
+        (frame(0x9000, &[0; 46]), Said::Refused("rx_kind_unknown")),
+        (frame(0x0005, &[0; 46]), Said::Refused("rx_kind_unknown")),
+        (with(v4.clone(), 0, 0x65), MALFORMED),
+        (with(v4.clone(), 0, 0x44), MALFORMED),
+        (with(v4.clone(), 0, 0x4f), MALFORMED),
+        (with(v4.clone(), 3, 19), MALFORMED),
+        (with(v4.clone(), 2, 1), MALFORMED),
+        (with(v6.clone(), 0, 0x45), MALFORMED),
+        (with(v6.clone(), 4, 1), MALFORMED),
+        (with(v6, 5, 255), MALFORMED),
+    ];
+    let count = cases.len() as u64;
+    for (frame, expected) in cases {
+        assert_eq!(line.say(&frame).unwrap(), expected, "{frame:x?}");
+    }
+    let stats = line.stats();
+    assert_eq!((stats.rx_refused(), stats.rx_strangers, stats.rx_lost()), (count, 0, count));
+    line.admit(NOW, None);
+    assert_eq!(line.say(&with(v4, 3, 19)).unwrap(), Said::Taken, "the pressure is over");
+}
+
+#[test]
+fn what_cannot_be_read_to_its_ports_has_a_credit_of_its_own() {
+    let Some(mut line) = loaded() else { return };
+    let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
+    let others = [
+        // Pieces: the first, a later one, the last one.
+        with(v4.clone(), 6, 0x20),
+        with(v4.clone(), 7, 1),
+        with(v4.clone(), 6, 0x1f),
+        // Options; ICMP; IGMP; a protocol that a raw socket may hear.
+        with(v4.clone(), 0, 0x46),
+        with(v4.clone(), 9, 1),
+        with(v4.clone(), 9, 2),
+        with(v4.clone(), 9, 132),
+        // Extension headers: options, routing, fragment, destination; ICMPv6.
+        with(v6.clone(), 6, 0),
+        with(v6.clone(), 6, 43),
+        with(v6.clone(), 6, 44),
+        with(v6.clone(), 6, 60),
+        with(v6.clone(), 6, 58),
+        // ARP, a priority tag, a service tag, headers that end before they can be read.
+        frame(0x0806, &[0, 1, 8, 0, 6, 4, 0, 1]),
+        frame(0x8100, &[0xe0, 0, 8, 0, 0x45]),
+        frame(0x88a8, &[0, 7, 8, 0, 0x45]),
+        v4[..14].to_vec(),
+        v4[..33].to_vec(),
+        v6[..53].to_vec(),
+    ];
+    line.admit(NOW, Some(others.len()));
+    for (number, frame) in others.iter().enumerate() {
+        assert_eq!(line.say(frame).unwrap(), Said::Taken, "{number}: {frame:x?}");
+    }
+    assert_eq!(line.say(&others[0]).unwrap(), STRANGER, "the credit is used up");
+    assert_eq!(line.say(&v4).unwrap(), Said::Taken, "a datagram's is untouched");
+    line.admit(NOW, Some(1));
+    assert_eq!(line.say(&others[0]).unwrap(), Said::Taken, "it is renewed");
+    assert_eq!(line.say(&others[1]).unwrap(), STRANGER);
+}
+
+#[test]
+fn friends_go_through_without_credit_and_strangers_up_to_it() {
+    let Some(mut line) = loaded() else { return };
+    let kinds = [(false, UDP), (false, TCP), (true, UDP), (true, TCP)];
+    for ((v6, protocol), host) in kinds.into_iter().zip([1, 3, 5, 7]) {
+        let friend = flow(v6, protocol, host, 1000);
+        line.admit(NOW, Some(0));
+        assert_eq!(line.say(&friend).unwrap(), STRANGER);
+        line.befriend(NOW, &friend);
+        assert_eq!(line.say(&friend).unwrap(), Said::Taken);
+        // Each part of a flow tells it from others.
+        let other = if protocol == UDP { TCP } else { UDP };
+        let mut ours = friend.clone();
+        let last = 14 + if v6 { 39 } else { 19 };
+        ours[last] ^= 1;
+        let mut our_port = friend.clone();
+        our_port[last + 4] ^= 1;
+        let strangers = [
+            flow(v6, other, host, 1000),
+            flow(v6, protocol, host + 1, 1000),
+            flow(v6, protocol, host, 1001),
+            ours,
+            our_port,
+        ];
+        for stranger in &strangers {
+            assert_eq!(line.say(stranger).unwrap(), STRANGER, "{stranger:x?}");
+        }
+        let before = line.stats().rx_strangers;
+        line.admit(NOW, Some(3));
+        let taken = strangers.iter().filter(|frame| line.say(frame).unwrap() == Said::Taken);
+        assert_eq!(taken.count(), 3);
+        assert_eq!(line.stats().rx_strangers - before, 2);
+        assert_eq!(line.say(&friend).unwrap(), Said::Taken);
+    }
+}
+
+#[test]
+fn what_is_no_flow_is_nobodys_friend() {
+    let Some(mut line) = loaded() else { return };
+    line.admit(NOW, Some(0));
+    for odd in [with(flow(false, UDP, 1, 1), 6, 0x20), flow(true, 58, 1, 1), vec![0; 20], vec![]] {
+        line.befriend(NOW, &odd);
+        if odd.len() > 20 {
+            assert_eq!(line.say(&odd).unwrap(), STRANGER);
+        }
+    }
+}
+
+#[test]
+fn newcomers_are_few_a_turn_and_those_who_talk_keep_half_of_each_set() {
+    let Some(mut line) = loaded() else { return };
+    let known =
+        |line: &FirstLine, port| line.say(&flow(true, UDP, 1, port)).unwrap() == Said::Taken;
+    line.admit(NOW, Some(0));
+    (0..100).for_each(|port| line.befriend(NOW, &flow(true, UDP, 1, port)));
+    assert_eq!((0..100).filter(|port| known(&line, *port)).count(), 16, "a turn's bound");
+    // Four times as many as there are places come, while the first ones go on talking.
+    let mut now = NOW;
+    let mut port = 1000;
+    while port < 61_000 {
+        now += Duration::from_micros(200);
+        line.admit(now, Some(0));
+        (0..16).for_each(|first| line.befriend(now, &flow(true, UDP, 1, first)));
+        for _ in 0..16 {
+            line.befriend(now, &flow(true, UDP, 2, port));
+            port += 1;
+        }
+    }
+    let kept = (0..16).filter(|port| known(&line, *port)).count();
+    assert_eq!(kept, 16, "who talks keeps his place");
+    // All are silent for half a minute: whoever comes finds room, and nobody is known any more.
+    now += Duration::from_secs(31);
+    for _ in 0..4096 {
+        line.admit(now, Some(0));
+    }
+    assert_eq!((0..16).filter(|port| known(&line, *port)).count(), 0);
+    line.befriend(now, &flow(true, UDP, 1, 5));
+    assert!(known(&line, 5));
+}
