@@ -7,10 +7,10 @@
 //! link and IP header; length and header checksum are patched.
 //!
 //! # Under flood
-//! One entry a socket, allocated at the start: nothing a stranger sends adds one. A socket that
+//! One entry a socket and one a family, allocated at the start: nothing a stranger sends adds one. A socket that
 //! answers many peers uses its entry up at each answer and pays for the look-ups again.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant};
@@ -19,6 +19,8 @@ use floodwall_udp::{Front, Prepared, SocketId};
 use floodwall_wire::{ethernet, ipv4, ipv6};
 
 use crate::answered::AGAIN;
+use crate::tables::Tables;
+use crate::tx::Path;
 
 /// How long an entry serves.
 const LIFETIME: Duration = Duration::from_millis(100);
@@ -129,16 +131,29 @@ pub(crate) struct Learnt {
     pub(crate) is_settled: bool,
 }
 
-/// One entry a socket.
+/// Where a destination led that was asked for last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way<A> {
+    dst_addr: A,
+    zone: Option<IfIndex>,
+    generation: u32,
+    until: Instant,
+    path: Path<A>,
+}
+
+/// One entry a socket, and the ways of the last segments of TCP, of each family.
 #[derive(Debug)]
 pub(crate) struct Paths {
     entries: Box<[Option<CachedPath>]>,
     generation: u32,
+    pub(crate) last_v4: Option<Way<Ipv4Addr>>,
+    pub(crate) last_v6: Option<Way<Ipv6Addr>>,
 }
 
 impl Paths {
     pub(crate) fn new(sockets_max: usize) -> Self {
-        Self { entries: vec![None; sockets_max].into(), generation: 0 }
+        let entries = vec![None; sockets_max].into();
+        Self { entries, generation: 0, last_v4: None, last_v6: None }
     }
 
     /// How many sockets it is for.
@@ -172,6 +187,30 @@ impl Paths {
         let good = entry.generation == self.generation && now < entry.until;
         let same = query.id == id && query.zone == zone && same_end(&query.to, to);
         (good && same && query.from == *from).then_some(entry)
+    }
+
+    /// Where a destination led the last time, if that was the one and nothing has changed.
+    #[inline]
+    pub(crate) fn last<A: Tables>(
+        &self,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+        now: Instant,
+    ) -> Option<Path<A>> {
+        let way = A::last_way(self).as_ref()?;
+        let good = way.generation == self.generation && now < way.until;
+        (good && way.dst_addr == dst_addr && way.zone == zone).then_some(way.path)
+    }
+
+    /// Remembers where a destination leads.
+    pub(crate) fn note_last<A: Tables>(
+        &mut self,
+        (dst_addr, zone): (A, Option<IfIndex>),
+        path: Path<A>,
+        now: Instant,
+    ) {
+        let (generation, until) = (self.generation, now + LIFETIME);
+        *A::last_way_mut(self) = Some(Way { dst_addr, zone, generation, until, path });
     }
 
     /// Remembers the headers of a frame that has just been made for `query`.

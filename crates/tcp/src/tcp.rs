@@ -88,6 +88,7 @@ pub struct Transmit {
 
 impl Transmit {
     /// A packet of this flow.
+    #[inline]
     pub(crate) fn of(packet: PacketBuf, flow: &FlowKey) -> Self {
         let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
         Self { packet, src_addr, dst_addr, zone: flow.zone, hop_limit: None, ecn_capable: false }
@@ -114,6 +115,8 @@ pub struct Tcp<H = SynCache> {
     pub(crate) places: Vec<Place>,
     free: Vec<u32>,
     pub(crate) demux: Demux,
+    /// Whose segment arrived last.
+    latest: u32,
     wheel: TimerWheel,
     /// Those that want to send: list 0.
     dirty: IndexLists,
@@ -160,6 +163,7 @@ impl<H: HalfOpen> Tcp<H> {
             places: Vec::with_capacity(max),
             free: Vec::with_capacity(max),
             demux: Demux::new(max, random.secret.hash_key()),
+            latest: 0,
             wheel: TimerWheel::new(max, now),
             dirty: IndexLists::new(max, 1),
             turn: (0, 0),
@@ -209,6 +213,17 @@ impl<H: HalfOpen> Tcp<H> {
     #[must_use]
     pub const fn connection_bytes() -> usize {
         size_of::<Place>()
+    }
+
+    /// As [`Tcp::find`], for what arrives: mostly at the connection of the segment before.
+    #[inline]
+    pub(crate) fn find_again(&mut self, flow: &FlowKey) -> Option<u32> {
+        if self.at(self.latest).is_some_and(|connection| connection.flow == *flow) {
+            return Some(self.latest);
+        }
+        let found = self.find(flow)?;
+        self.latest = found;
+        Some(found)
     }
 
     pub(crate) fn find(&self, flow: &FlowKey) -> Option<u32> {
@@ -372,19 +387,29 @@ impl<H: HalfOpen> Tcp<H> {
     pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
         self.relieve(lend);
         while let Some(index) = self.next_in_turn() {
-            self.dirty.unlink(index);
-            let Some((connection, mut cx)) = self.lent(index, lend) else { continue };
-            let packet = connection.output(&mut cx);
-            let (flow, hop_limit) = (connection.flow, connection.hop_limit);
-            let ecn_capable = connection.take_capable();
-            let starved = packet.is_none();
-            self.settle(index, lend.now);
-            if starved {
+            let has_turn = self.turn.1 > 0;
+            let Some((connection, mut cx)) = self.lent(index, lend) else {
                 self.dirty.unlink(index);
                 continue;
+            };
+            let packet = connection.output(&mut cx);
+            let goes_on = has_turn && packet.is_some() && connection.has_news(cx.records);
+            let ecn_capable = connection.take_capable();
+            let transmit = packet.map(|packet| Transmit {
+                hop_limit: connection.hop_limit,
+                ecn_capable,
+                ..Transmit::of(packet, &connection.flow)
+            });
+            if goes_on {
+                // It is asked again at once, and its last segment sees to timers and events.
+                return transmit;
             }
-            let of = |packet| Transmit { hop_limit, ecn_capable, ..Transmit::of(packet, &flow) };
-            return packet.map(of);
+            self.dirty.unlink(index);
+            self.settle(index, lend.now);
+            if transmit.is_some() {
+                return transmit;
+            }
+            self.dirty.unlink(index);
         }
         None
     }

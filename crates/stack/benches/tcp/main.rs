@@ -172,7 +172,9 @@ fn calibrate(row: &mut Row) {
     let start = own_nanos();
     row.load.run(64);
     let each = (own_nanos() - start) / 64.0;
-    row.count = ((SHARE / each) as usize).max(1).next_multiple_of(64);
+    let count = (SHARE / each) as usize;
+    // Where 64 are done at once, whole ones.
+    row.count = if count < 64 { count.max(1) } else { count.next_multiple_of(64) };
 }
 
 /// Nanoseconds of one.

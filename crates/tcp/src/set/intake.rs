@@ -97,7 +97,7 @@ impl<H: HalfOpen> Tcp<H> {
         segment: &Segment,
         (mut packet, text): (PacketBuf, usize),
     ) -> Verdict {
-        let Some(index) = self.find(flow) else {
+        let Some(index) = self.find_again(flow) else {
             return self.unclaimed(lend, flow, link, segment, (packet, text));
         };
         let Some((connection, mut cx)) = self.lent(index, lend) else {
