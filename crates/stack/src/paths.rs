@@ -7,8 +7,9 @@
 //! link and IP header; length and header checksum are patched.
 //!
 //! # Under flood
-//! One entry a socket and one a family, allocated at the start: nothing a stranger sends adds one. A socket that
-//! answers many peers uses its entry up at each answer and pays for the look-ups again.
+//! One entry a socket and one a family, allocated at the start: nothing a stranger sends adds one.
+//! A socket that answers many peers uses its entry up at each answer and pays for the look-ups
+//! again; so does TCP that answers many destinations in turn.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
@@ -259,5 +260,32 @@ impl CachedPath {
     #[inline]
     pub(crate) const fn ip_len(&self) -> usize {
         if self.is_v4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way_is_remembered_until_something_changes<A: Tables>(to: A, other: A) {
+        let mut paths = Paths::new(0);
+        let (zone, now) = (Some(IfIndex(1)), Instant::from_nanos(1_000));
+        let path = Path::Via { iface: IfIndex(1), next_hop: other, mtu: 1500 };
+        assert_eq!(paths.last(to, zone, now), None);
+        paths.note_last((to, zone), path, now);
+        assert_eq!(paths.last(to, zone, now), Some(path));
+        assert_eq!(paths.last(other, zone, now), None);
+        assert_eq!(paths.last(to, None, now), None);
+        assert_eq!(paths.last(to, zone, now + LIFETIME), None);
+        paths.forget();
+        assert_eq!(paths.last(to, zone, now), None);
+    }
+
+    #[test]
+    fn the_way_of_the_last_segment_serves_until_something_changes() {
+        let v4 = [1, 2].map(|n| Ipv4Addr::new(192, 0, 2, n));
+        way_is_remembered_until_something_changes(v4[0], v4[1]);
+        let v6 = [1, 2].map(|n| Ipv6Addr::from_bits(0x2001_0db8 << 96 | n));
+        way_is_remembered_until_something_changes(v6[0], v6[1]);
     }
 }

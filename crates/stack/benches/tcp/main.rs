@@ -6,7 +6,6 @@
 //! was sent. A word picks rows (`-- bulk`); `--count N` does N of each and measures nothing: two
 //! such runs under an instruction counter differ by N times what one costs. As a test a small share
 //! runs once.
-#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
 #![expect(clippy::indexing_slicing, reason = "two ends, and buffers of their own size")]
 
