@@ -1,6 +1,6 @@
 //! What names a flow, whichever its family.
 
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::IfIndex;
 
@@ -37,9 +37,13 @@ impl Endpoint {
     }
 
     /// The address in its own family.
+    #[inline]
     #[must_use]
-    pub fn ip(self) -> IpAddr {
-        IpAddr::V6(self.addr).to_canonical()
+    pub const fn ip(self) -> IpAddr {
+        match self.ipv4_bits() {
+            Some(bits) => IpAddr::V4(Ipv4Addr::from_bits(bits)),
+            None => IpAddr::V6(self.addr),
+        }
     }
 }
 

@@ -7,10 +7,11 @@
 //! link and IP header; length and header checksum are patched.
 //!
 //! # Under flood
-//! One entry a socket, allocated at the start: nothing a stranger sends adds one. A socket that
-//! answers many peers uses its entry up at each answer and pays for the look-ups again.
+//! One entry a socket and one a family, allocated at the start: nothing a stranger sends adds one.
+//! A socket that answers many peers uses its entry up at each answer and pays for the look-ups
+//! again; so does TCP that answers many destinations in turn.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant};
@@ -19,6 +20,8 @@ use floodwall_udp::{Front, Prepared, SocketId};
 use floodwall_wire::{ethernet, ipv4, ipv6};
 
 use crate::answered::AGAIN;
+use crate::tables::Tables;
+use crate::tx::Path;
 
 /// How long an entry serves.
 const LIFETIME: Duration = Duration::from_millis(100);
@@ -129,16 +132,29 @@ pub(crate) struct Learnt {
     pub(crate) is_settled: bool,
 }
 
-/// One entry a socket.
+/// Where a destination led that was asked for last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way<A> {
+    dst_addr: A,
+    zone: Option<IfIndex>,
+    generation: u32,
+    until: Instant,
+    path: Path<A>,
+}
+
+/// One entry a socket, and the ways of the last segments of TCP, of each family.
 #[derive(Debug)]
 pub(crate) struct Paths {
     entries: Box<[Option<CachedPath>]>,
     generation: u32,
+    pub(crate) last_v4: Option<Way<Ipv4Addr>>,
+    pub(crate) last_v6: Option<Way<Ipv6Addr>>,
 }
 
 impl Paths {
     pub(crate) fn new(sockets_max: usize) -> Self {
-        Self { entries: vec![None; sockets_max].into(), generation: 0 }
+        let entries = vec![None; sockets_max].into();
+        Self { entries, generation: 0, last_v4: None, last_v6: None }
     }
 
     /// How many sockets it is for.
@@ -172,6 +188,30 @@ impl Paths {
         let good = entry.generation == self.generation && now < entry.until;
         let same = query.id == id && query.zone == zone && same_end(&query.to, to);
         (good && same && query.from == *from).then_some(entry)
+    }
+
+    /// Where a destination led the last time, if that was the one and nothing has changed.
+    #[inline]
+    pub(crate) fn last<A: Tables>(
+        &self,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+        now: Instant,
+    ) -> Option<Path<A>> {
+        let way = A::last_way(self).as_ref()?;
+        let good = way.generation == self.generation && now < way.until;
+        (good && way.dst_addr == dst_addr && way.zone == zone).then_some(way.path)
+    }
+
+    /// Remembers where a destination leads.
+    pub(crate) fn note_last<A: Tables>(
+        &mut self,
+        (dst_addr, zone): (A, Option<IfIndex>),
+        path: Path<A>,
+        now: Instant,
+    ) {
+        let (generation, until) = (self.generation, now + LIFETIME);
+        *A::last_way_mut(self) = Some(Way { dst_addr, zone, generation, until, path });
     }
 
     /// Remembers the headers of a frame that has just been made for `query`.
@@ -220,5 +260,32 @@ impl CachedPath {
     #[inline]
     pub(crate) const fn ip_len(&self) -> usize {
         if self.is_v4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way_is_remembered_until_something_changes<A: Tables>(to: A, other: A) {
+        let mut paths = Paths::new(0);
+        let (zone, now) = (Some(IfIndex(1)), Instant::from_nanos(1_000));
+        let path = Path::Via { iface: IfIndex(1), next_hop: other, mtu: 1500 };
+        assert_eq!(paths.last(to, zone, now), None);
+        paths.note_last((to, zone), path, now);
+        assert_eq!(paths.last(to, zone, now), Some(path));
+        assert_eq!(paths.last(other, zone, now), None);
+        assert_eq!(paths.last(to, None, now), None);
+        assert_eq!(paths.last(to, zone, now + LIFETIME), None);
+        paths.forget();
+        assert_eq!(paths.last(to, zone, now), None);
+    }
+
+    #[test]
+    fn the_way_of_the_last_segment_serves_until_something_changes() {
+        let v4 = [1, 2].map(|n| Ipv4Addr::new(192, 0, 2, n));
+        way_is_remembered_until_something_changes(v4[0], v4[1]);
+        let v6 = [1, 2].map(|n| Ipv6Addr::from_bits(0x2001_0db8 << 96 | n));
+        way_is_remembered_until_something_changes(v6[0], v6[1]);
     }
 }

@@ -21,16 +21,18 @@ use crate::sockets::Sockets;
 pub(crate) struct WallClock {
     /// When somebody read both.
     at: Instant,
-    /// What the wall clock said then.
-    since_1970: Duration,
+    /// What the wall clock said then, in nanoseconds: until the year 2554.
+    since_1970: u64,
 }
 
 impl WallClock {
     /// Which keys are in force. Never told, the wall clock began with the monotonic one.
+    #[inline]
     pub(crate) fn epoch(&self, now: Instant) -> Epoch {
-        let ahead = Duration::from_nanos(now.as_nanos().saturating_sub(self.at.as_nanos()));
-        let behind = Duration::from_nanos(self.at.as_nanos().saturating_sub(now.as_nanos()));
-        Epoch::of((self.since_1970 + ahead).saturating_sub(behind))
+        let (now, at) = (now.as_nanos(), self.at.as_nanos());
+        let (ahead, behind) = (now.saturating_sub(at), at.saturating_sub(now));
+        let nanos = self.since_1970.saturating_add(ahead).saturating_sub(behind);
+        Epoch::of(Duration::from_nanos(nanos))
     }
 }
 
@@ -49,6 +51,7 @@ impl Stack {
     /// Tells what the wall clock says at `now`: time since 1970-01-01 00:00 UTC. To be told again
     /// when it was set; between, it runs with the monotonic clock.
     pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
+        let since_1970 = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
         self.wall = WallClock { at: now, since_1970 };
     }
 
@@ -141,12 +144,12 @@ mod tests {
         let second = |n: u64| Instant::from_nanos(n * 1_000_000_000);
         let mut wall = WallClock::default();
         assert_eq!(wall.epoch(second(31)), Epoch(2), "never told");
-        wall = WallClock { at: second(100), since_1970: Duration::from_secs(1500) };
+        wall = WallClock { at: second(100), since_1970: 1_500_000_000_000 };
         assert_eq!(wall.epoch(second(100)), Epoch(100));
         assert_eq!((wall.epoch(second(114)), wall.epoch(second(115))), (Epoch(100), Epoch(101)));
         assert_eq!(wall.epoch(second(99)), Epoch(99), "a moment before it was told");
         assert_eq!(wall.epoch(Instant::ORIGIN), Epoch(93));
-        wall.since_1970 = Duration::ZERO;
+        wall.since_1970 = 0;
         assert_eq!(wall.epoch(Instant::ORIGIN), Epoch(0), "nothing is before 1970");
     }
 }

@@ -11,6 +11,7 @@ use floodwall_ip::{IcmpError, NeighborCache, icmp};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
 
+use crate::paths::{Paths, Way};
 use crate::routes::FibReaders;
 use crate::shard::Stack;
 use crate::shards::Seen;
@@ -42,6 +43,9 @@ pub(crate) trait Tables: Address + Routed + Seen {
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self>;
     fn exceptions(stack: &Stack) -> &Exceptions<Self>;
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self>;
+
+    fn last_way(paths: &Paths) -> &Option<Way<Self>>;
+    fn last_way_mut(paths: &mut Paths) -> &mut Option<Way<Self>>;
 
     /// Puts the IP header before the upper layer's bytes.
     fn header(
@@ -107,6 +111,12 @@ impl Tables for Ipv4Addr {
     }
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
         &mut stack.exceptions_v4
+    }
+    fn last_way(paths: &Paths) -> &Option<Way<Self>> {
+        &paths.last_v4
+    }
+    fn last_way_mut(paths: &mut Paths) -> &mut Option<Way<Self>> {
+        &mut paths.last_v4
     }
     fn header(
         pool: &Pool,
@@ -174,6 +184,12 @@ impl Tables for Ipv6Addr {
     }
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
         &mut stack.exceptions_v6
+    }
+    fn last_way(paths: &Paths) -> &Option<Way<Self>> {
+        &paths.last_v6
+    }
+    fn last_way_mut(paths: &mut Paths) -> &mut Option<Way<Self>> {
+        &mut paths.last_v6
     }
     fn header(
         pool: &Pool,

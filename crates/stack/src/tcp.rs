@@ -28,7 +28,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::sockets::{Sockets, scope_of};
 use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing};
+use crate::tx::{BEST_EFFORT, Outgoing, Path};
 
 /// The TCP of one shard.
 pub(crate) struct TcpShard {
@@ -162,7 +162,7 @@ impl Stack {
     ) {
         let Transmit { packet, zone, hop_limit, ecn_capable, .. } = transmit;
         let zone = (zone != IfIndex::default()).then_some(zone);
-        let path = match self.path(cx, dst_addr, zone) {
+        let path = match self.tcp_path(cx, dst_addr, zone) {
             Ok(path) => path,
             Err(reason) => {
                 self.originate::<A>(packet.len() + A::HEADER_LEN);
@@ -177,6 +177,22 @@ impl Stack {
         let protocol = IpProtocol::TCP;
         let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
         self.output_on(cx, outgoing, path, None);
+    }
+
+    /// Where a segment goes: mostly where the one before went.
+    #[inline]
+    fn tcp_path<A: Tables>(
+        &mut self,
+        cx: &Cx<'_>,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+    ) -> Result<Path<A>, DropReason> {
+        if let Some(path) = self.paths.last(dst_addr, zone, cx.now) {
+            return Ok(path);
+        }
+        let path = self.path(cx, dst_addr, zone)?;
+        self.paths.note_last((dst_addr, zone), path, cx.now);
+        Ok(path)
     }
 
     /// There is no way for that packet: a SYN-ACK among them is not sent again.

@@ -259,6 +259,9 @@ impl Reassembly {
         runs: &Runs,
         most: usize,
     ) -> [Option<SackBlock>; SACK_BLOCKS_MAX] {
+        if self.first == NONE && self.duplicate.is_none() {
+            return [None; SACK_BLOCKS_MAX];
+        }
         let mut latest: [Option<(u32, SackBlock)>; SACK_BLOCKS_MAX] = [None; SACK_BLOCKS_MAX];
         let mut at = self.first;
         while let Some(run) = runs.run(at) {

@@ -202,9 +202,12 @@ impl Recovery {
     /// Before data leaves after a pause: a window that nobody used for a timeout is not trusted
     /// (RFC 5681 section 4.1).
     pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) {
+        if self.board.outstanding() > 0 {
+            return;
+        }
         let idle = now.saturating_since(self.sent_at.max(self.progress));
         let rto = self.rtt.base_rto(&agreement.rtt);
-        if self.board.outstanding() == 0 && idle > rto {
+        if idle > rto {
             self.controller.after_idle(idle, rto, self.mss);
             self.sent_at = now;
         }
@@ -249,6 +252,19 @@ impl Recovery {
         self.probe = Some((self.board.nxt(), is_repeat));
         self.probe_at = None;
         self.progress = now;
+    }
+
+    /// Whether an acknowledgment of nothing new, without SACK blocks, would change nothing: none
+    /// is owed, and nothing waits to be judged by one. So every segment of a peer is that only
+    /// sends.
+    #[inline]
+    #[must_use]
+    pub fn awaits_nothing(&self) -> bool {
+        self.board.outstanding() == 0
+            && self.phase == Phase::Open
+            && self.probe.is_none()
+            && self.reordering.is_none()
+            && self.probe_at.is_none()
     }
 
     /// Takes an acknowledgment: everything that follows from it but the sending.
@@ -298,12 +314,14 @@ impl Recovery {
     }
 
     /// When to call [`Recovery::on_timer`], and what for; `None` while nothing is outstanding.
+    #[inline]
     #[must_use]
     pub fn timer(&self, agreement: &Agreement) -> Option<(Timer, Instant)> {
         if self.board.outstanding() == 0 {
             return None;
         }
-        let rto = self.progress + self.rtt.rto(&agreement.rtt);
+        let rto = self.rtt.rto_nanos(&agreement.rtt);
+        let rto = Instant::from_nanos(self.progress.as_nanos().saturating_add(rto));
         Some(match (self.reordering, self.probe_at) {
             (Some(at), _) if at < rto => (Timer::Reordering, at),
             (None, Some(at)) if at < rto => (Timer::Probe, at),
@@ -513,12 +531,14 @@ impl Recovery {
             && self.board.lost() == 0
             && self.board.outstanding() > 0;
         self.probe_at = may.then(|| {
-            let wait = match self.rtt.smoothed() {
-                Some(srtt) if self.board.outstanding() <= self.mss => 2 * srtt + DELAYED_ACK_MAX,
-                Some(srtt) => 2 * srtt,
-                None => Duration::from_secs(1),
+            let twice = self.rtt.twice_smoothed_nanos();
+            let one_is_out = self.board.outstanding() <= self.mss;
+            let wait = match twice {
+                Some(twice) if one_is_out => twice + DELAYED_ACK_MAX.as_nanos() as u64,
+                Some(twice) => twice,
+                None => 1_000_000_000,
             };
-            now + wait
+            Instant::from_nanos(now.as_nanos().saturating_add(wait))
         });
     }
 

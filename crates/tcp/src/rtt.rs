@@ -135,27 +135,48 @@ impl Rtt {
     }
 
     /// The retransmission timeout in force.
+    #[inline]
     #[must_use]
     pub fn rto(&self, config: &RttConfig) -> Duration {
-        let backed_off = self.base_rto(config).checked_mul(1 << self.backoff.min(BACKOFF_MAX));
-        backed_off.unwrap_or(config.max).min(config.max)
+        Duration::from_nanos(self.rto_nanos(config))
+    }
+
+    /// The same in nanoseconds: each segment asks.
+    #[inline]
+    pub(crate) fn rto_nanos(&self, config: &RttConfig) -> u64 {
+        let backed_off = self.base_nanos(config).saturating_mul(1 << self.backoff.min(BACKOFF_MAX));
+        backed_off.min(nanos(config.max))
     }
 
     /// The timeout without doublings.
+    #[inline]
     #[must_use]
     pub fn base_rto(&self, config: &RttConfig) -> Duration {
-        let base = match self.smoothed() {
-            Some(srtt) => srtt + Duration::from_nanos(self.var.saturating_mul(4)).max(config.min),
-            None if self.syn_was_late => AFTER_LATE_SYN.max(config.initial),
-            None => config.initial,
+        Duration::from_nanos(self.base_nanos(config))
+    }
+
+    #[inline]
+    fn base_nanos(&self, config: &RttConfig) -> u64 {
+        let (least, most) = (nanos(config.min), nanos(config.max));
+        let base = match self.srtt {
+            NONE if self.syn_was_late => nanos(AFTER_LATE_SYN.max(config.initial)),
+            NONE => nanos(config.initial),
+            srtt => srtt.saturating_add(self.var.saturating_mul(4).max(least)),
         };
-        base.clamp(config.min, config.max.max(config.min))
+        base.clamp(least, most.max(least))
     }
 
     /// The smoothed round-trip time.
     #[must_use]
     pub const fn smoothed(&self) -> Option<Duration> {
         known(self.srtt)
+    }
+
+    /// Twice the smoothed round-trip time, in nanoseconds.
+    #[inline]
+    pub(crate) const fn twice_smoothed_nanos(&self) -> Option<u64> {
+        // No sample exceeds SAMPLE_MAX.
+        if self.srtt == NONE { None } else { Some(2 * self.srtt) }
     }
 
     /// The mean deviation.
@@ -176,6 +197,13 @@ impl Rtt {
         let [current, before] = self.min;
         known(current.min(before))
     }
+}
+
+/// A length of the configuration; one beyond 584 years is as good as that.
+#[inline]
+const fn nanos(length: Duration) -> u64 {
+    let all = length.as_nanos();
+    if all > u64::MAX as u128 { u64::MAX } else { all as u64 }
 }
 
 /// `from` moved by one part in `parts` towards `to`.

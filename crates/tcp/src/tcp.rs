@@ -88,6 +88,7 @@ pub struct Transmit {
 
 impl Transmit {
     /// A packet of this flow.
+    #[inline]
     pub(crate) fn of(packet: PacketBuf, flow: &FlowKey) -> Self {
         let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
         Self { packet, src_addr, dst_addr, zone: flow.zone, hop_limit: None, ecn_capable: false }
@@ -116,6 +117,8 @@ pub struct Tcp<H = SynCache> {
     pub(crate) demux: Demux,
     /// Under which flows are hashed: the half-open connections' own.
     flow_key: HashKey,
+    /// Whose segment arrived last.
+    latest: u32,
     wheel: TimerWheel,
     /// Those that want to send: list 0.
     dirty: IndexLists,
@@ -163,6 +166,7 @@ impl<H: HalfOpen> Tcp<H> {
             free: Vec::with_capacity(max),
             demux: Demux::new(max),
             flow_key: half_open.flow_key(),
+            latest: 0,
             wheel: TimerWheel::new(max, now),
             dirty: IndexLists::new(max, 1),
             turn: (0, 0),
@@ -218,6 +222,20 @@ impl<H: HalfOpen> Tcp<H> {
     #[inline]
     pub(crate) fn hash(&self, flow: &FlowKey) -> u64 {
         self.flow_key.flow(flow)
+    }
+
+    /// Whose a segment is that arrives: mostly the connection's of the segment before. Else the
+    /// flow's hash, by which its half-open connection is asked for next.
+    #[inline]
+    pub(crate) fn find_again(&mut self, flow: &FlowKey) -> Result<u32, u64> {
+        if self.at(self.latest).is_some_and(|connection| connection.flow == *flow) {
+            return Ok(self.latest);
+        }
+        let hash = self.hash(flow);
+        self.half_open.expect(hash);
+        let found = self.find_hashed(flow, hash).ok_or(hash)?;
+        self.latest = found;
+        Ok(found)
     }
 
     pub(crate) fn find(&self, flow: &FlowKey) -> Option<u32> {
@@ -386,19 +404,29 @@ impl<H: HalfOpen> Tcp<H> {
     pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
         self.relieve(lend);
         while let Some(index) = self.next_in_turn() {
-            self.dirty.unlink(index);
-            let Some((connection, mut cx)) = self.lent(index, lend) else { continue };
-            let packet = connection.output(&mut cx);
-            let (flow, hop_limit) = (connection.flow, connection.hop_limit);
-            let ecn_capable = connection.take_capable();
-            let starved = packet.is_none();
-            self.settle(index, lend.now);
-            if starved {
+            let has_turn = self.turn.1 > 0;
+            let Some((connection, mut cx)) = self.lent(index, lend) else {
                 self.dirty.unlink(index);
                 continue;
+            };
+            let packet = connection.output(&mut cx);
+            let goes_on = has_turn && packet.is_some() && connection.has_news(cx.records);
+            let ecn_capable = connection.take_capable();
+            let transmit = packet.map(|packet| Transmit {
+                hop_limit: connection.hop_limit,
+                ecn_capable,
+                ..Transmit::of(packet, &connection.flow)
+            });
+            if goes_on {
+                // It is asked again at once, and its last segment sees to timers and events.
+                return transmit;
             }
-            let of = |packet| Transmit { hop_limit, ecn_capable, ..Transmit::of(packet, &flow) };
-            return packet.map(of);
+            self.dirty.unlink(index);
+            self.settle(index, lend.now);
+            if transmit.is_some() {
+                return transmit;
+            }
+            self.dirty.unlink(index);
         }
         None
     }

@@ -204,14 +204,15 @@ impl TimeWaits {
         }
     }
 
-    /// Forgets records whose time is over, at most `units`; returns how many it looked at.
+    /// Forgets records whose time is over, at most `units`; returns how many that were:
+    /// a turn in which none was due is free, so that whoever goes round until nothing is left ends.
     pub fn expire(&mut self, now: Instant, units: u32) -> u32 {
         for spent in 0..units {
             let Some(oldest) = self.lists.first(BY_AGE) else {
                 return spent;
             };
             if self.entry(oldest).is_some_and(|entry| now < entry.expires) {
-                return spent + 1;
+                return spent;
             }
             self.remove_at(oldest);
         }

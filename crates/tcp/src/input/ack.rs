@@ -73,6 +73,10 @@ impl Connection {
 
     /// The sender learns what arrived and what did not.
     fn tell_recovery(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+        let says_nothing = segment.ack == self.snd.una && segment.options.sack[0].is_none();
+        if says_nothing && self.recovery.awaits_nothing() {
+            return;
+        }
         let echo = segment.options.timestamps.filter(|_| self.agreed.timestamps);
         let is_duplicate = self.is_duplicate(segment);
         let sack: &[_] = if self.agreed.sack { &segment.options.sack } else { &[] };

@@ -97,10 +97,11 @@ impl<H: HalfOpen> Tcp<H> {
         segment: &Segment,
         (mut packet, text): (PacketBuf, usize),
     ) -> Verdict {
-        let hash = self.hash(flow);
-        self.half_open.expect(hash);
-        let Some(index) = self.find_hashed(flow, hash) else {
-            return self.unclaimed(lend, (flow, hash), link, segment, (packet, text));
+        let index = match self.find_again(flow) {
+            Ok(index) => index,
+            Err(hash) => {
+                return self.unclaimed(lend, (flow, hash), link, segment, (packet, text));
+            }
         };
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             return Verdict::Dropped(DropReason::TcpNoConnection);

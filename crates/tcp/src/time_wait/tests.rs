@@ -48,6 +48,14 @@ const ACK: Arrived = Arrived {
 };
 
 #[test]
+fn a_record_that_is_not_due_uses_up_no_units() {
+    let mut table = with(None);
+    assert_eq!(table.expire(at(59), 64), 0);
+    assert_eq!(table.expire(at(60), 64), 1);
+    assert!(table.lookup(&flow(1)).is_none());
+}
+
+#[test]
 fn a_reset_does_not_end_time_wait() {
     let mut table = with(None);
     let rst = Arrived { rst: true, ack: false, ..ACK };

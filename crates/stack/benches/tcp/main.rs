@@ -1,0 +1,220 @@
+//! TCP through two sockets, both ends on one core, beside smoltcp in the same run.
+//!
+//! `cargo bench -p floodwall-stack --bench tcp`. Rounds of all contestants are interleaved; the
+//! table shows medians, ratios and the bars. Both have the same MTU, buffers and policy of
+//! checksums, no Nagle, and a wire that only moves packets; each byte read is compared with what
+//! was sent. A word picks rows (`-- bulk`); `--count N` does N of each and measures nothing: two
+//! such runs under an instruction counter differ by N times what one costs. As a test a small share
+//! runs once.
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
+#![expect(clippy::indexing_slicing, reason = "two ends, and buffers of their own size")]
+
+mod floodwall_net;
+mod load;
+mod net;
+mod smoltcp_net;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use floodwall_net::FloodwallNet;
+use load::{Bulk, Churn, Load, PingPong};
+use net::{Net, Shape};
+use smoltcp_net::SmoltcpNet;
+
+/// Simulated nanoseconds of one way over the wire.
+pub(crate) const TURN: u64 = 500;
+/// Interleaved rounds.
+const ROUNDS: usize = 300;
+/// About so many nanoseconds a contestant has in a round.
+const SHARE: f64 = 1e6;
+
+/// How large the rows are: as a test, small.
+#[derive(Clone, Copy)]
+struct Size {
+    many: usize,
+    idle: usize,
+}
+
+/// What a row is measured against.
+enum Bar {
+    /// So many times the speed of smoltcp's row of the same name.
+    Smoltcp(f64),
+    /// So many times our own speed in this row.
+    Own(f64, String),
+}
+
+struct Row {
+    who: &'static str,
+    name: String,
+    /// What one of those is that it does, in bytes; nothing where they are exchanges.
+    bytes: usize,
+    load: Box<dyn Load>,
+    bar: Bar,
+    /// How many in a round.
+    count: usize,
+    nanos: Vec<f64>,
+}
+
+/// What the command line asks for.
+struct Asked {
+    quick: bool,
+    count: Option<usize>,
+    /// Rows whose names contain this.
+    rows: String,
+}
+
+impl Asked {
+    fn of_args() -> Self {
+        let (mut args, mut asked) =
+            (std::env::args().skip(1), Self { quick: true, count: None, rows: String::new() });
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--test" => asked.quick = true,
+                "--bench" => asked.quick = false,
+                "--count" => asked.count = args.next().and_then(|n| n.parse().ok()),
+                _ => asked.rows = arg,
+            }
+        }
+        asked
+    }
+}
+
+/// A contestant that is made only if it is asked for.
+type Maker = Box<dyn FnOnce() -> Box<dyn Load>>;
+
+fn main() {
+    let asked = Asked::of_args();
+    let size = if asked.quick {
+        Size { many: 64, idle: 200 }
+    } else {
+        Size { many: 10_000, idle: 100_000 }
+    };
+    let mut rows = Vec::new();
+    for (who, name, bytes, bar, make) in contestants(size) {
+        if format!("{who} {name}").contains(&asked.rows) {
+            rows.push(Row { who, name, bytes, load: make(), bar, count: 1, nanos: Vec::new() });
+        }
+    }
+    if let Some(count) = asked.count {
+        rows.iter_mut().for_each(|row| row.load.run(count));
+        return;
+    }
+    if !asked.quick {
+        rows.iter_mut().for_each(calibrate);
+    }
+    for _ in 0..if asked.quick { 2 } else { ROUNDS } {
+        for row in &mut rows {
+            let nanos = measure(row);
+            row.nanos.push(nanos);
+        }
+    }
+    report(&rows);
+}
+
+type Contestant = (&'static str, String, usize, Bar, Maker);
+
+fn contestants(size: Size) -> Vec<Contestant> {
+    let mut all = Vec::new();
+    for v6 in [false, true] {
+        of::<SmoltcpNet>(&mut all, "smoltcp", v6, size);
+        of::<FloodwallNet>(&mut all, "Floodwall", v6, size);
+    }
+    all
+}
+
+fn of<N: Net + 'static>(all: &mut Vec<Contestant>, who: &'static str, v6: bool, size: Size)
+where
+    N::Conn: 'static,
+{
+    let (family, plain) = (if v6 { "IPv6" } else { "IPv4" }, Shape::plain(v6));
+    let mut add = |name: &str, bytes, bar, make: Maker| {
+        all.push((who, format!("{family} {name}"), bytes, bar, make));
+    };
+    let bulk = |shape| -> Maker { Box::new(move || Box::new(Bulk::<N>::new(shape))) };
+    let pings = |connections, buffer| -> Maker {
+        let shape = Shape { connections, buffer, ..plain };
+        Box::new(move || Box::new(PingPong::<N>::new(shape)))
+    };
+    let churn = |at_once, idle| -> Maker {
+        let shape = Shape { buffer: 4096, ..plain };
+        Box::new(move || Box::new(Churn::<N>::new(shape, at_once, idle)))
+    };
+    let piece = 65_536;
+    add("bulk", piece, Bar::Smoltcp(1.5), bulk(plain));
+    let shape = Shape { sums: false, ..plain };
+    add("bulk, no checksums", piece, Bar::Smoltcp(1.5), bulk(shape));
+    let shape = Shape { mtu: 65_535, ..plain };
+    add("bulk, MTU 65535", piece, Bar::Smoltcp(1.5), bulk(shape));
+    let shape = Shape { connections: 64, buffer: 65_536, ..plain };
+    add("bulk, 64 streams", piece, Bar::Smoltcp(2.0), bulk(shape));
+    add("ping-pong", 0, Bar::Smoltcp(1.0), pings(1, Shape::BUFFER));
+    let one = || format!("{family} ping-pong");
+    add("ping-pong over 64", 0, Bar::Own(1.0 / 1.2, one()), pings(64, 4096));
+    add("ping-pong over many", 0, Bar::Own(1.0 / 1.2, one()), pings(size.many, 4096));
+    add("connections", 0, Bar::Smoltcp(2.0), churn(1, 0));
+    add("connections, 64 at once", 0, Bar::Smoltcp(2.0), churn(64, 0));
+    if who == "Floodwall" {
+        let one = format!("{family} connections");
+        add("connections amid idle ones", 0, Bar::Own(0.8, one), churn(1, size.idle));
+    }
+}
+
+/// What this thread has used of a processor, in nanoseconds: other programs do not count.
+fn own_nanos() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// How many make a share of a round.
+fn calibrate(row: &mut Row) {
+    row.load.run(64);
+    let start = own_nanos();
+    row.load.run(64);
+    let each = (own_nanos() - start) / 64.0;
+    let count = (SHARE / each) as usize;
+    // Where 64 are done at once, whole ones.
+    row.count = if count < 64 { count.max(1) } else { count.next_multiple_of(64) };
+}
+
+/// Nanoseconds of one.
+fn measure(row: &mut Row) -> f64 {
+    row.load.run(row.count.div_ceil(10));
+    let start = own_nanos();
+    row.load.run(row.count);
+    (own_nanos() - start) / row.count as f64
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn report(rows: &[Row]) {
+    println!("TCP through two sockets, both ends on one core; medians of interleaved rounds");
+    println!(
+        "a connection, buffers apart: Floodwall {} B, smoltcp {} B; at most 1024, aim 512",
+        floodwall_net::connection_bytes(),
+        smoltcp_net::connection_bytes()
+    );
+    println!("{:44} {:>10} {:>10} {:>8}  bar", "", "us", "Gbit/s", "ratio");
+    let of = |who: &str, name: &str| {
+        let row = rows.iter().find(|row| row.who == who && row.name == name);
+        row.map_or(f64::NAN, |row| median(&row.nanos))
+    };
+    for row in rows {
+        let nanos = median(&row.nanos);
+        let (base, bar, of_what) = match &row.bar {
+            Bar::Smoltcp(bar) => (of("smoltcp", &row.name), bar, "smoltcp's rate"),
+            Bar::Own(bar, name) => (of(row.who, name), bar, "its own of one"),
+        };
+        let gbits = match row.bytes {
+            0 => String::new(),
+            bytes => format!("{:.1}", 8.0 * bytes as f64 / nanos),
+        };
+        let (name, ratio) = (format!("{} {}", row.who, row.name), base / nanos);
+        let says =
+            if row.who == "Floodwall" { format!("{bar:.2} of {of_what}") } else { String::new() };
+        println!("{name:44} {:10.3} {gbits:>10} {ratio:7.2}x  {says}", nanos / 1e3);
+    }
+}
