@@ -67,7 +67,8 @@ pub(super) struct Knobs {
     timestamps: bool,
     sack: bool,
     scale: bool,
-    ecn: bool,
+    /// Marks are asked for; and agreed to where the peer asks.
+    ecn: (bool, bool),
     algorithm: Algorithm,
     /// Bytes that buffers may grow to; what says how windows are scaled.
     receive_most: u32,
@@ -91,7 +92,7 @@ impl Knobs {
             timestamps: true,
             sack: true,
             scale: true,
-            ecn: false,
+            ecn: (false, profile == Profile::FreeBsd),
             algorithm: Algorithm::default(),
             receive_most,
             send_most,
@@ -111,7 +112,7 @@ impl Knobs {
             timestamps: self.timestamps,
             sack: self.sack,
             window_scale: self.scale,
-            ecn: self.ecn,
+            ecn: self.ecn.0,
             algorithm: self.algorithm,
             acknowledge: match self.profile {
                 Profile::Own => Acknowledge::default(),
@@ -120,6 +121,11 @@ impl Knobs {
             },
             ..Settings::default()
         }
+    }
+
+    /// Whether a listener agrees to marks where a peer asks for them.
+    pub(super) const fn answers_ecn(&self) -> bool {
+        self.ecn.1
     }
 
     /// Whose system it is.
@@ -184,7 +190,9 @@ impl Knobs {
             "net.ipv4.tcp_sack" | "net.inet.tcp.sack.enable" => self.sack = is_on,
             "net.ipv4.tcp_window_scaling" => self.scale = is_on,
             "net.inet.tcp.rfc1323" => (self.timestamps, self.scale) = (is_on, is_on),
-            "net.ipv4.tcp_ecn" | "net.inet.tcp.ecn.enable" => self.ecn = value == "1",
+            "net.ipv4.tcp_ecn" | "net.inet.tcp.ecn.enable" => {
+                self.ecn = (value == "1", matches!(value, "1" | "2"));
+            }
             "net.ipv4.tcp_rmem" => self.receive_most = number(2)?,
             "net.ipv4.tcp_wmem" => self.send_most = number(2)?,
             "kern.ipc.maxsockbuf" => self.receive_most = number(0)?,

@@ -199,7 +199,8 @@ impl Memory {
     }
 
     fn listen(&mut self, name: i64, backlog: i64) -> Result<i64, Errno> {
-        let Entry { settings, port, .. } = self.entry(name)?.clone();
+        let Entry { mut settings, port, .. } = self.entry(name)?.clone();
+        settings.ecn = self.knobs.answers_ecn();
         let (local, owner) = (SocketAddr::new(self.addresses.0, port), self.owner);
         let backlog = usize::try_from(backlog).unwrap_or(0);
         let listener = self

@@ -41,8 +41,28 @@ pub const DIFFERENCES: &[(Profile, &str, &str)] = &[
     ),
     (
         Profile::Linux,
+        "a FIN is acknowledged after 40 ms in some places",
+        "at once: no data is to come that it could wait for (RFC 9293 section 3.10.7.4)",
+    ),
+    (
+        Profile::Linux,
+        "a mark that is echoed leads to a state of its own, TCP_CA_CWR, with PRR",
+        "the window is reduced at once (RFC 3168 section 6.1.2)",
+    ),
+    (
+        Profile::Linux,
         "an acknowledgment of what was never sent is dropped in silence",
         "it is answered (RFC 9293 section 3.10.7.4)",
+    ),
+    (
+        Profile::Linux,
+        "data that comes again with a FIN is not reported as a duplicate",
+        "it is (RFC 2883 section 4)",
+    ),
+    (
+        Profile::Linux,
+        "the timestamp of a SYN-ACK ticks exactly with those behind it",
+        "its low bits carry what a cookie must (docs/design/syn-cookie.md): up to 63 ms off",
     ),
     (
         Profile::Linux,
@@ -96,6 +116,9 @@ impl Profile {
             Self::Linux
         } else if has(&["net.inet.", "kern.ipc.", "sockstat"]) || speaks_bsd(script) {
             Self::FreeBsd
+        } else if offers_scale(script, 8) {
+            // Some of Google's scripts run nothing, on a machine that is set up already.
+            Self::Linux
         } else {
             Self::Own
         }
@@ -164,6 +187,14 @@ fn speaks_bsd(script: &Script) -> bool {
             let asks = |arg: &Arg| *arg == Arg::Word("SO_RCVBUF".to_owned());
             call.name == "getsockopt" && call.args.iter().any(asks)
         }
+        _ => false,
+    })
+}
+
+/// Whether a SYN that must leave offers to scale windows by so much.
+fn offers_scale(script: &Script, shift: u8) -> bool {
+    script.events.iter().any(|event| match &event.what {
+        What::Outbound(segment) => segment.options.contains(&Opt::Wscale(shift)),
         _ => false,
     })
 }
