@@ -6,24 +6,32 @@
 //! supported is refused with its line and word before anything is played; equal back ends get equal
 //! events. Built: the base of the dialect (sockets, segments, the usual options, aggregation,
 //! blocking calls, timed commands) and its first two stages as far as Floodwall has what they are
-//! about: code blocks, ICMP errors, ECN, `poll`, structures, settings of Linux and FreeBSD. Not
-//! here, and refused: fast open, MD5, `epoll`, `sendmsg`, what only Linux has.
+//! about: code blocks, ICMP errors, ECN, `poll`, `epoll`, messages, options of the command line,
+//! and profiles of Linux and FreeBSD (`profile.rs`). Not here, and refused: fast open, MD5, zero
+//! copy and error queues, UDP, encapsulation, accurate ECN.
 
 mod addresses;
+mod calls;
 mod code;
+mod expand;
 mod fields;
 mod icmp;
 mod kernel;
 mod knobs;
 mod lexer;
 mod memory;
+mod messages;
+mod options;
 mod parser;
+mod profile;
 mod runner;
 mod script;
 mod segment;
+mod watch;
 
 pub use kernel::Kernel;
 pub use memory::Memory;
-pub use parser::{SyntaxError, parse};
+pub use parser::{SyntaxError, parse, parse_with};
+pub use profile::{DIFFERENCES, Profile};
 pub use runner::{Backend, Call, Errno, Failure, play};
 pub use script::Script;

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::thread;
 
-use floodwall_testkit::pkt::{Failure, Kernel, Memory, Script, parse, play};
+use floodwall_testkit::pkt::{Failure, Kernel, Memory, Profile, Script, parse, parse_with, play};
 
 /// Scripts of ours that the kernel does not pass, each with its reason.
 const KERNEL_DIFFERS: &[(&str, &str)] = &[
@@ -170,6 +170,73 @@ fn a_script_that_is_wrong_fails_at_its_line() {
     }
 }
 
+/// What systems do that Floodwall's settings can follow, in scripts of ours in their words.
+#[test]
+fn scripts_of_others_systems_find_their_habits() {
+    let opened = "socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 fcntl(3, F_SETFL, O_RDWR | O_NONBLOCK) = 0
++0 connect(3, ..., ...) = -1 EINPROGRESS (Operation now in progress)";
+    for (profile, text) in [
+        (
+            Profile::FreeBsd,
+            format!(
+                "0.00 `sysctl -w net.inet.tcp.rfc1323=1`\n+0 {opened}
++0.00 > S  0:0(0) win 65535 <mss 1460,nop,wscale 6,sackOK,TS val 100 ecr 0>
++0.10 < S. 0:0(0) ack 1 win 32767 <mss 1460,sackOK,eol,eol>
++0.00 >  . 1:1(0) ack 1 win 65535
++0.00 getsockopt(3, SOL_SOCKET, SO_RCVBUF, [65700], [4]) = 0
++0.00 fcntl(3, F_GETFL) = 0x06 (flags O_RDWR|O_NONBLOCK)
++0.00 < P. 1:11(10) ack 1 win 32767
++0.00 < P. 11:12(1) ack 1 win 32767
++0.00 >  . 1:1(0) ack 12 win 65535
++0.00 recv(3, ..., 1024, MSG_PEEK) = 11
++0.00 < [7:7(0)] icmp time_exceeded ttl_exceeded_in_transit
+#ifdef ENDED
++0.00 `sockstat -4 -P tcp -s | grep a | grep -c ESTABLISHED | grep 0`
+#endif
++0.00 `sockstat -4 -P tcp -s | grep a | grep -c ESTABLISHED | grep 1`
+"
+            ),
+        ),
+        (
+            Profile::Linux,
+            format!(
+                "--local_ip=192.168.3.1/24\n`./defaults.sh`\n0 {opened}
++0 setsockopt(3, SOL_TCP, TCP_INQ, [1], 4) = 0
++0 epoll_create(1) = 5
++0 epoll_ctl(5, EPOLL_CTL_ADD, 3, {{events=EPOLLIN|EPOLLET, fd=3}}) = 0
++0 > S 0:0(0) <mss 1460,sackOK,TS val 100 ecr 0,nop,wscale 8>
++0.1 < S. 0:0(0) ack 1 win 65535 <mss 1000,sackOK,nop,nop,nop,wscale 7>
++0 > . 1:1(0) ack 1
++0 epoll_wait(5, {{events=0, ptr=0}}, 1, 0) = 0
++0 < P. 1:11(10) ack 1 win 1000
++0 > . 1:1(0) ack 11
++0 epoll_wait(5, {{events=EPOLLREADY, fd=3}}, 1, 0) = 1
++0 epoll_wait(5, {{events=0, ptr=0}}, 1, 0) = 0
++0 ioctl(3, SIOCINQ, [10]) = 0
++0 recvmsg(3, {{msg_name(...)=..., msg_iov(2)=[{{..., 3}}, {{..., 1}}], msg_flags=0,
+     msg_control=[{{cmsg_level=SOL_TCP, cmsg_type=TCP_CM_INQ, cmsg_data=6}}]}}, 0) = 4
++0 sendmsg(3, {{msg_name(...)=..., msg_iov(2)=[{{..., 0}}, {{..., 5}}], msg_flags=0}}, 0) = 5
++0 > P. 1:6(5) ack 11
++0 write(3, NULL, 5) = -1 EFAULT (Bad address)
+"
+            ),
+        ),
+    ] {
+        let words = ["-D", "EPOLLREADY=EPOLLIN", "--mtu=1500"].map(str::to_owned);
+        let script = parse_with(&text, &words).unwrap();
+        assert_eq!(script.profile(), profile);
+        in_memory(&script).unwrap_or_else(|failure| panic!("{profile:?}: {failure}"));
+        // The same words asked of Floodwall without the profile's habits: each shows.
+        let lines = text.lines().filter(|line| !line.contains(['`', '#']));
+        let own = lines.filter(|line| !line.contains("SO_RCVBUF")).collect::<Vec<_>>().join("\n");
+        let script =
+            parse_with(&own.replace("eol", "nop").replace("wscale 8", "wscale 3"), &words).unwrap();
+        assert_eq!(script.profile(), Profile::Own);
+        in_memory(&script).expect_err("habits of its own");
+    }
+}
+
 #[test]
 fn what_is_wrong_or_not_supported_is_refused_with_line_and_word() {
     for (text, line, near, what) in [
@@ -182,7 +249,12 @@ fn what_is_wrong_or_not_supported_is_refused_with_line_and_word() {
         ("// a comment\n/* and\n another */ +0 > udp (3)", 3, "udp", "kind of packet"),
         ("+0 < icmp unheard", 1, "unheard", "ICMP type or code"),
         ("+0 %{ assert x", 1, "assert", "is missing"),
-        ("--mss=3\n", 1, "mss=3", "option or its value"),
+        ("--udp_encapsulation=tcp\n", 1, "udp_encapsulation", "option or its value"),
+        ("--mtu=67\n", 1, "mtu=67", "from 68"),
+        ("+0 < ...(1) . 1", 1, "(1)", "a number is missing"),
+        ("+0 < . ...(1) ack 1 win 1", 1, "(1)", "where it begins"),
+        ("+0 poll([{fd=3], 1, 0) = 0", 1, "]", "`}` is missing"),
+        ("#ifdef A\n+0 close(3) = 0", 1, "#ifdef", "#endif"),
         ("+0 close(3) = -1", 1, "end", "says its errno"),
         ("* close(3) = 0", 1, "end", "time of this event"),
         ("2 close(3) = 0\n1 close(3) = 0", 2, "end", "goes back"),

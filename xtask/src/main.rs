@@ -28,7 +28,8 @@ usage: cargo run -p xtask -- <command>
                   run the tests of these crates, or of those that matter, under a sanitizer
   pkt FILE.pkt ... [--kernel] [--ipv6]
                   play scripts in packetdrill's dialect against Floodwall in memory; --kernel:
-                  against this system's TCP (root)
+                  against this system's TCP (root); packetdrill's own options override the
+                  scripts' (--mtu=1520, --local_ip=..., -D NAME=VALUE)
   rfc             list what the standards ask for, clause by clause, and the test that shows it
 ";
 

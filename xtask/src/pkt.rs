@@ -1,25 +1,33 @@
 //! `pkt`: plays scripts in packetdrill's dialect, one after another.
 //!
 //! Against Floodwall in memory, or with `--kernel` against the kernel: then each script gets a
-//! network namespace of its own, on a thread of its own. Invariant: true only if every script
-//! passed.
+//! network namespace of its own, on a thread of its own. Other options are packetdrill's own, and
+//! override those of the scripts. Invariant: true only if every script passed.
 
 #![expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
 
 use std::thread;
 
-use floodwall_testkit::pkt::{Kernel, Memory, Script, parse, play};
+use floodwall_testkit::pkt::{Kernel, Memory, Script, parse_with, play};
 
 /// Plays the scripts that the words name.
 pub(crate) fn run(words: &[String]) -> Result<bool, String> {
-    let (options, files): (Vec<&String>, Vec<&String>) =
-        words.iter().partition(|word| word.starts_with("--"));
     let (mut is_kernel, mut is_ipv6) = (false, false);
-    for option in options {
-        match option.as_str() {
+    let (mut options, mut files) = (Vec::new(), Vec::new());
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
             "--kernel" => is_kernel = true,
             "--ipv6" => is_ipv6 = true,
-            other => return Err(format!("pkt: unknown option {other}")),
+            "-D" | "--define" => {
+                options.push(word.clone());
+                options.extend(words.next().cloned());
+            }
+            // Drivers give several options in one word.
+            word if word.starts_with('-') => {
+                options.extend(word.split_whitespace().map(str::to_owned));
+            }
+            file => files.push(file),
         }
     }
     if files.is_empty() {
@@ -27,17 +35,17 @@ pub(crate) fn run(words: &[String]) -> Result<bool, String> {
     }
     let mut passed = true;
     for file in files {
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
-        let outcome = parse(&text).map_err(|error| error.to_string()).and_then(|script| {
-            let script = if is_ipv6 { script.over_ipv6() } else { script };
-            let player = thread::spawn(move || match is_kernel {
-                true => on_kernel(&script),
-                false => in_memory(&script),
-            });
-            player.join().unwrap_or_else(|_| Err("the runner panicked".to_owned()))
-        });
-        match outcome {
-            Ok(()) => println!("{file}: passed"),
+        let text = std::fs::read(file).map_err(|error| format!("{file}: {error}"))?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        match parse_with(&text, &options) {
+            Ok(script) => {
+                let script = if is_ipv6 { script.over_ipv6() } else { script };
+                let how = if is_kernel { "the kernel" } else { script.profile().describe() };
+                let outcome = play_one(script, is_kernel);
+                passed &= outcome.is_ok();
+                let outcome = outcome.map_or_else(|why| why, |()| "passed".to_owned());
+                println!("{file}: {outcome} [{how}]");
+            }
             Err(why) => {
                 println!("{file}: {why}");
                 passed = false;
@@ -45,6 +53,15 @@ pub(crate) fn run(words: &[String]) -> Result<bool, String> {
         }
     }
     Ok(passed)
+}
+
+/// Plays a script, on a thread of its own.
+fn play_one(script: Script, is_kernel: bool) -> Result<(), String> {
+    let player = thread::spawn(move || match is_kernel {
+        true => on_kernel(&script),
+        false => in_memory(&script),
+    });
+    player.join().unwrap_or_else(|_| Err("the runner panicked".to_owned()))
 }
 
 fn in_memory(script: &Script) -> Result<(), String> {

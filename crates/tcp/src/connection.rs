@@ -23,7 +23,7 @@ use crate::reassembly::{Reassembly, Runs};
 use crate::records::Records;
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
-use crate::settings::{Keepalive, Settings};
+use crate::settings::{Acknowledge, Keepalive, Settings};
 use crate::snd::Snd;
 use crate::state::{State, Step};
 use crate::time_wait::TimeWait;
@@ -125,6 +125,7 @@ pub(crate) struct Connection {
     /// The application has let go of it.
     pub(crate) released: bool,
     pub(crate) nodelay: bool,
+    pub(crate) acknowledge: Acknowledge,
     pub(crate) agreed: Agreed,
     pub(crate) offers: Offers,
     /// What was seen and said of congestion marks (`marks.rs`).
@@ -213,6 +214,7 @@ impl Connection {
             events: Events::NONE,
             released: false,
             nodelay: settings.nodelay,
+            acknowledge: settings.acknowledge,
             agreed: Agreed {
                 peer_mss: default_mss(family(&start.flow)).0,
                 path_mss: mss,

@@ -56,7 +56,7 @@ pub use id::{ConnectionId, Gone, ListenerId};
 pub use recovery::Phase;
 pub use segment::{Reset, Segment};
 pub use set::{Ends, IcmpSays, Info, Input, SynSaid, Verdict};
-pub use settings::{Keepalive, Settings, TcpConfig};
+pub use settings::{Acknowledge, Keepalive, Settings, TcpConfig};
 pub use state::{State, Step};
 pub use tcp::{Lend, OWNERS_MAX, Tcp, Transmit};
 

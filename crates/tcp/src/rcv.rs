@@ -141,11 +141,14 @@ impl Rcv {
         self.bound().saturating_sub(self.held().saturating_add(other_held)).min(nameable)
     }
 
-    /// Whether the window would grow by so much that the peer should know: by two segments or half
-    /// of all (RFC 9293 section 3.8.6.2.2).
+    /// Whether the window would grow by so much that the peer should know, by an acknowledgment
+    /// that has nothing else to say: by two segments or half of all where little is left of it (RFC
+    /// 9293 section 3.8.6.2.2), else by a quarter. A sender that still has room needs no news.
     pub(crate) fn owes_update(&self, other_held: u32) -> bool {
-        let step = (self.bound() / 2).min(2 * u32::from(self.mss));
-        self.space(other_held) >= self.window().saturating_add(step)
+        let (bound, window) = (self.bound(), self.window());
+        let least = 2 * u32::from(self.mss);
+        let step = if window <= bound / 8 { least } else { least.max(bound / 4) };
+        self.space(other_held) >= window.saturating_add(step.min(bound / 2))
     }
 
     /// The window field of a segment that leaves now; moves the edge. `scaled` is false on a SYN.
@@ -222,6 +225,25 @@ mod tests {
             rcv.offer(true, 900_000);
             assert_eq!(rcv.edge.later(edge), rcv.edge, "after {step}");
             assert!(rcv.edge.since(edge) < 1 << rcv.shift);
+        }
+    }
+
+    #[test]
+    fn news_of_the_window_waits_until_it_matters() {
+        let mut rcv = rcv(16_000);
+        rcv.mss = 1000;
+        rcv.offer(true, 0);
+        for (arrived, held, owed) in [
+            // All of it is read again: a quarter of the window at least.
+            (3_999, 0, false),
+            (4_000, 0, true),
+            // Little is left: two segments.
+            (14_000, 12_001, false),
+            (14_000, 12_000, true),
+        ] {
+            let mut rcv = Rcv { queue: ByteQueue::new(), tuning: rcv.tuning.clone(), ..rcv };
+            rcv.nxt += arrived;
+            assert_eq!(rcv.owes_update(held), owed, "{arrived} {held}");
         }
     }
 

@@ -120,6 +120,8 @@ pub struct Recovery {
     sent_at: Instant,
     reordering: Option<Instant>,
     probe_at: Option<Instant>,
+    /// Segments that were in flight when new data had left last, as far as this can count.
+    burst: u16,
 }
 
 impl Recovery {
@@ -138,6 +140,7 @@ impl Recovery {
             duplicates: 0,
             mss,
             point: una,
+            burst: 0,
             marked: None,
             probe: None,
             progress: now,
@@ -232,6 +235,8 @@ impl Recovery {
         }
         self.sent_at = now;
         self.prr.on_sent(len);
+        let burst = self.board.outstanding().div_ceil(self.mss);
+        self.burst = u16::try_from(burst).unwrap_or(u16::MAX);
         self.schedule_probe(agreement, now);
         true
     }
@@ -476,8 +481,11 @@ impl Recovery {
             let window = self.controller.window();
             let slack = (window / 8).max(2 * self.mss);
             let is_slow_start = window < self.controller.ssthresh();
+            // Of a burst that filled half of the window each ACK opens it, the last as the first.
+            let is_tested = u32::from(self.burst).saturating_mul(2 * self.mss) > window
+                || self.burst == u16::MAX;
             let is_window_limited = self.phase == Phase::Timeout
-                || if is_slow_start { flight >= window / 2 } else { flight + slack >= window };
+                || if is_slow_start { is_tested } else { flight + slack >= window };
             self.controller.on_ack(&Delivery {
                 acked: change.acked,
                 ack: self.board.una(),

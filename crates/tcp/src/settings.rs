@@ -25,6 +25,8 @@ pub struct Settings {
     pub send_tuned: bool,
     /// Small segments leave at once although others are not acknowledged (Nagle's algorithm off).
     pub nodelay: bool,
+    /// How soon data is acknowledged.
+    pub acknowledge: Acknowledge,
     /// After so long a silence the peer is asked whether it lives (RFC 9293 section 3.8.4).
     pub keepalive: Option<Keepalive>,
     /// How long data may stay unacknowledged (RFC 5482); `None` leaves it to the retransmissions.
@@ -47,6 +49,19 @@ pub struct Settings {
     pub sack: bool,
     /// Offer scaled windows and agree to them (RFC 7323 section 2).
     pub window_scale: bool,
+}
+
+/// How soon data that came in order is acknowledged; never later than 40 ms (RFC 9293 section
+/// 3.8.6.3 allows half a second). What came out of order is acknowledged at once in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Acknowledge {
+    /// With every second full segment.
+    #[default]
+    SecondFull,
+    /// With every second segment, however short: what systems of Berkeley's line do.
+    EverySecond,
+    /// Each segment (`TCP_QUICKACK`).
+    AtOnce,
 }
 
 /// How a silent peer is asked.
@@ -76,6 +91,7 @@ impl Default for Settings {
             send_bytes: limits::TCP_SEND_BYTES as u32,
             send_tuned: true,
             nodelay: false,
+            acknowledge: Acknowledge::default(),
             keepalive: None,
             user_timeout: None,
             hop_limit: None,

@@ -23,26 +23,41 @@ const TYPES: &[(&str, Option<u8>, Option<u8>)] = &[
     ("parameter_problem", Some(12), Some(4)),
     ("packet_too_big", None, Some(2)),
 ];
-const CODES_V4: &[(&str, u8)] = &[
-    ("", 0),
-    ("net_unreachable", 0),
-    ("host_unreachable", 1),
-    ("protocol_unreachable", 2),
-    ("port_unreachable", 3),
-    ("frag_needed", 4),
-    ("source_route_failed", 5),
-    ("net_unknown", 6),
-    ("host_unknown", 7),
-    ("host_prohibited", 10),
-    ("packet_filtered", 13),
+/// Codes of an IPv4 type (`None`: of any).
+const CODES_V4: &[(Option<u8>, &str, u8)] = &[
+    (None, "", 0),
+    (Some(3), "net_unreachable", 0),
+    (Some(3), "host_unreachable", 1),
+    (Some(3), "protocol_unreachable", 2),
+    (Some(3), "port_unreachable", 3),
+    (Some(3), "frag_needed", 4),
+    (Some(3), "source_route_failed", 5),
+    (Some(3), "net_unknown", 6),
+    (Some(3), "host_unknown", 7),
+    (Some(3), "source_host_isolated", 8),
+    (Some(3), "net_prohibited", 9),
+    (Some(3), "host_prohibited", 10),
+    (Some(3), "net_unreachable_for_tos", 11),
+    (Some(3), "host_unreachable_for_tos", 12),
+    (Some(3), "packet_filtered", 13),
+    (Some(3), "comm_prohibited", 13),
+    (Some(3), "precedence_violation", 14),
+    (Some(3), "precedence_cutoff", 15),
+    (Some(11), "ttl_exceeded_in_transit", 0),
+    (Some(11), "fragment_reassembly_time_exceeded", 1),
 ];
-const CODES_V6: &[(&str, u8)] = &[
-    ("", 0),
-    ("no_route", 0),
-    ("admin_prohibited", 1),
-    ("not_neighbour", 2),
-    ("address_unreachable", 3),
-    ("port_unreachable", 4),
+const CODES_V6: &[(Option<u8>, &str, u8)] = &[
+    (None, "", 0),
+    (Some(1), "no_route", 0),
+    (Some(1), "admin_prohibited", 1),
+    (Some(1), "not_neighbour", 2),
+    (Some(1), "address_unreachable", 3),
+    (Some(1), "port_unreachable", 4),
+    (Some(3), "exceed_hoplimit", 0),
+    (Some(3), "exceed_fragment_reassembly_time", 1),
+    (Some(4), "erroneous_header_field", 0),
+    (Some(4), "unknown_next_header", 1),
+    (Some(4), "unknown_option", 2),
 ];
 
 /// The numbers of a type and a code in a family.
@@ -51,8 +66,11 @@ pub(super) fn numbers(kind: &str, code: &str, is_ipv6: bool) -> Option<(u8, u8)>
     let known = TYPES.iter().find(|(name, ..)| *name == kind);
     let of_family = known.and_then(|(_, v4, v6)| if is_ipv6 { *v6 } else { *v4 });
     let codes = if is_ipv6 { CODES_V6 } else { CODES_V4 };
-    let of_code = codes.iter().find(|(name, _)| *name == code).map(|(_, number)| *number);
-    Some((of_family.or_else(|| number(kind, "type_"))?, of_code.or_else(|| number(code, "code_"))?))
+    let kind = of_family.or_else(|| number(kind, "type_"))?;
+    let suits = |of: Option<u8>| of.is_none_or(|of| of == kind);
+    let of_code = codes.iter().find(|(of, name, _)| *name == code && suits(*of));
+    let code = of_code.map(|(.., number)| *number).or_else(|| number(code, "code_"))?;
+    Some((kind, code))
 }
 
 /// The packet that carries the error, from the remote end; `seq` is the quoted segment's.

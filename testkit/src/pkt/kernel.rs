@@ -19,7 +19,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-use super::addresses::{V4, V6};
 use super::runner::{Backend, Call, Errno};
 use super::script::Script;
 
@@ -58,25 +57,26 @@ impl Kernel {
             }
         }
         ip("link set lo up")?;
-        // With twenty bytes more for IPv6 the segments of a script are as large in both families.
-        let mtu = Some(script.mtu() + if script.ipv6 { 20 } else { 0 });
+        if script.mapped {
+            return Err("--ip_version=ipv4-mapped-ipv6 is not supported for the kernel".to_owned());
+        }
+        let mtu = Some(script.mtu());
         let (kind, up) = (TunKind::Tun, true);
         let config = TunConfig { kind, vnet_header: false, up, mtu, ..Default::default() };
         let tun = Tun::open("pkt%d", &config).map_err(|error| error.to_string())?;
         let tun = tun.into_iter().next().ok_or("no queue")?;
         let name = tun.info().name.clone();
-        let (family, (local, remote), bits) =
-            if script.ipv6 { ("-6 ", V6, "/48 nodad") } else { ("", V4, "/16") };
-        ip(&format!("{family}addr add {local}{bits} dev {name}"))?;
+        let ((local, bits), remote) = script.addresses()?;
+        let (family, how) = if script.ipv6 { ("-6 ", "nodad") } else { ("", "") };
+        ip(&format!("{family}addr add {local}/{bits} dev {name} {how}"))?;
         ip(&format!("{family}route add default dev {name}"))?;
         let few = PoolConfig { small: 64, frames: 512, ..PoolConfig::default() };
         let pool = Pool::new(&few).map_err(|error| error.to_string())?;
-        let parse = |text: &str| text.parse::<IpAddr>().map_err(|error| error.to_string());
         Ok(Self {
             tun,
             pool,
             start: Instant::now(),
-            addresses: (parse(local)?, parse(remote)?),
+            addresses: (local, remote),
             sockets: BTreeMap::new(),
             next: 0,
             seen: VecDeque::new(),
@@ -162,6 +162,10 @@ impl Kernel {
             Call::SetOption(s, name, values) => self.set_option(*s, name, values).map(done)?,
             Call::Option(s, name) => self.option(*s, name)?,
             Call::Ready(s) => self.ready(*s)?,
+            Call::Waiting(s) => {
+                let waits = rustix::io::ioctl_fionread(self.socket(*s)?)?;
+                i64::try_from(waits).unwrap_or(i64::MAX)
+            }
         })
     }
 

@@ -2,90 +2,178 @@
 //!
 //! Scripts of others set up their machine with `sysctl` and programs of their suite. Invariant: a
 //! setting that Floodwall has is set; one that changes nothing of what a script sees is taken for
-//! granted; anything else fails the script, and says so.
+//! granted; one that asks for what Floodwall refuses, or for nothing that is known, fails the
+//! script, and says so.
 
-use floodwall_tcp::{Algorithm, Settings};
+use floodwall_tcp::{Acknowledge, Algorithm, Settings};
 
-/// Settings of Linux and of FreeBSD that need nothing here: they name what Floodwall does anyway,
-/// or tune what scripts do not see.
+use super::profile::Profile;
+
+/// Settings of Linux and of FreeBSD that need nothing here, whatever their value: they tune what
+/// scripts do not see, or what they see is compared wherever it shows.
 const GRANTED: &[&str] = &[
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
+    "net.core.default_qdisc",
+    "net.ipv4.tcp_base_mss",
     "net.ipv4.tcp_dsack",
-    "net.ipv4.tcp_fack",
-    "net.ipv4.tcp_recovery",
     "net.ipv4.tcp_early_retrans",
-    "net.ipv4.tcp_frto",
-    "net.ipv4.tcp_reordering",
-    "net.ipv4.tcp_min_tso_segs",
-    "net.ipv4.tcp_tso_win_divisor",
-    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_fack",
     "net.ipv4.tcp_fastopen",
-    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_fastopen_key",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_frto",
+    "net.ipv4.tcp_invalid_ratelimit",
+    "net.ipv4.tcp_min_tso_segs",
+    "net.ipv4.tcp_no_metrics_save",
+    "net.ipv4.tcp_pacing_ca_ratio",
+    "net.ipv4.tcp_pacing_ss_ratio",
+    "net.ipv4.tcp_recovery",
+    "net.ipv4.tcp_reordering",
     "net.ipv4.tcp_syn_retries",
     "net.ipv4.tcp_synack_retries",
-    "net.ipv4.tcp_no_metrics_save",
-    "net.ipv4.tcp_invalid_ratelimit",
-    "net.core.default_qdisc",
-    "kern.ipc.maxsockbuf",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_tso_win_divisor",
+    "net.inet.icmp.icmplim",
+    "net.inet.tcp.delayed_ack",
+    "net.inet.tcp.fast_finwait2_recycle",
+    "net.inet.tcp.hostcache.enable",
     "net.inet.tcp.hostcache.purgenow",
-    "net.inet.tcp.recvspace",
-    "net.inet.tcp.sendspace",
-    "net.inet.tcp.blackhole",
+    "net.inet.tcp.icmp_may_rst",
+    "net.inet.tcp.insecure_rst",
+    "net.inet.tcp.insecure_syn",
+    "net.inet.tcp.rexmit_slop",
+    "net.inet.tcp.syncache.rst_on_sock_fail",
+    "net.inet.tcp.syncookies",
+    "net.inet.tcp.tso",
 ];
+/// Settings that need nothing at the value that Floodwall has anyway, and are refused at another.
+const ONLY: &[(&str, &str)] = &[
+    ("net.ipv4.tcp_slow_start_after_idle", "1"),
+    ("net.ipv4.tcp_notsent_lowat", "4294967295"),
+    ("net.ipv4.tcp_mtu_probing", "0"),
+    ("net.inet.tcp.blackhole", "0"),
+    ("net.inet.tcp.drop_synfin", "0"),
+    ("net.inet.tcp.keepinit", "75000"),
+    ("net.inet.tcp.rexmit_drop_options", "0"),
+    ("net.inet.tcp.rexmit_initial", "1000"),
+    ("net.inet.tcp.pmtud_blackhole_detection", "0"),
+];
+/// Programs of the suites that put back or measure what is gone with the play anyway.
+const IDLE: &[&str] = &["", "true", "sleep", "rm", "set_sysctls_restore.py"];
 
 /// What commands have set so far.
 #[derive(Clone, Debug)]
 pub(super) struct Knobs {
+    profile: Profile,
     timestamps: bool,
     sack: bool,
     scale: bool,
-    ecn: bool,
+    /// Marks are asked for; and agreed to where the peer asks.
+    ecn: (bool, bool),
     algorithm: Algorithm,
-}
-
-impl Default for Knobs {
-    fn default() -> Self {
-        let (timestamps, sack, scale, ecn) = (true, true, true, false);
-        Self { timestamps, sack, scale, ecn, algorithm: Algorithm::default() }
-    }
+    /// Bytes that buffers may grow to; what says how windows are scaled.
+    receive_most: u32,
+    send_most: u32,
+    /// Bytes that a buffer has, which does not grow.
+    receive_fixed: Option<u32>,
+    send_fixed: Option<u32>,
 }
 
 impl Knobs {
+    /// What a system of this profile begins with; `buffer`: what Floodwall's own scripts have.
+    pub(super) fn new(profile: Profile, buffer: u32) -> Self {
+        // Linux's are those of `defaults.sh`, which its scripts all run.
+        let (receive_most, send_most, receive_fixed, send_fixed) = match profile {
+            Profile::Own => (buffer, buffer, None, None),
+            Profile::Linux => (15 << 20, 4 << 20, None, None),
+            Profile::FreeBsd => (2 << 20, 2 << 20, Some(65_536), Some(32_768)),
+        };
+        Self {
+            profile,
+            timestamps: true,
+            sack: true,
+            scale: true,
+            ecn: (false, profile == Profile::FreeBsd),
+            algorithm: Algorithm::default(),
+            receive_most,
+            send_most,
+            receive_fixed,
+            send_fixed,
+        }
+    }
+
     /// What a new socket begins with.
-    pub(super) fn settings(&self, buffer: u32) -> Settings {
+    pub(super) fn settings(&self) -> Settings {
         Settings {
-            receive_bytes: buffer,
-            send_bytes: buffer,
+            // Where the profile is another's, the most says the scale; what is fixed is set once
+            // the connection is there.
+            receive_bytes: self.receive_most,
+            send_bytes: self.send_fixed.unwrap_or(self.send_most),
+            send_tuned: self.send_fixed.is_none(),
             timestamps: self.timestamps,
             sack: self.sack,
             window_scale: self.scale,
-            ecn: self.ecn,
+            ecn: self.ecn.0,
             algorithm: self.algorithm,
+            acknowledge: match self.profile {
+                Profile::Own => Acknowledge::default(),
+                Profile::Linux => Acknowledge::AtOnce,
+                Profile::FreeBsd => Acknowledge::EverySecond,
+            },
             ..Settings::default()
         }
     }
 
+    /// Whether a listener agrees to marks where a peer asks for them.
+    pub(super) const fn answers_ecn(&self) -> bool {
+        self.ecn.1
+    }
+
+    /// Whose system it is.
+    pub(super) const fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// Bytes of a receive buffer that does not grow, where the system has such.
+    pub(super) const fn receive_fixed(&self) -> Option<u32> {
+        self.receive_fixed
+    }
+
     /// Carries out a command; several may stand one after another.
     pub(super) fn command(&mut self, command: &str) -> Result<(), String> {
+        let command = command.replace("\\\n", " ");
         for one in command.split(['\n', ';']).flat_map(|line| line.split("&&")) {
-            let mut words = one.split_whitespace();
+            let words = shell_words(one)?;
+            let mut words = words.iter().map(String::as_str);
             let program = words.next().unwrap_or_default();
             let name = program.rsplit('/').next().unwrap_or_default();
-            match name {
-                "" | "true" | "sleep" | "defaults.sh" | "set_sysctls_restore.py" | "rm" => {}
-                "sysctl" | "set_sysctls.py" => self.sysctls(words)?,
-                _ => return Err(format!("`{one}` means nothing to the back end in memory")),
+            let arguments: Vec<&str> = words.clone().collect();
+            match (name, arguments.as_slice()) {
+                (name, _) if IDLE.contains(&name) => {}
+                // It sets the profile, which is set already.
+                ("defaults.sh", _) => {}
+                (name, _) if name.starts_with("sysctl_restore") => {}
+                ("sysctl" | "set_sysctls.py", _) => self.sysctls(words)?,
+                // Nothing is remembered, and nothing is paced, in the first place.
+                ("ip", ["tcp_metrics", "flush", ..]) => {}
+                ("tc", ["qdisc", "add" | "replace", .., "pfifo" | "pfifo_fast"]) => {}
+                ("tc", ["qdisc", "add" | "replace", .., "fq"]) => {
+                    return Err(format!("`{}`: there is no pacing in memory", one.trim()));
+                }
+                _ => {
+                    let one = one.trim();
+                    return Err(format!("`{one}` means nothing to the back end in memory"));
+                }
             }
         }
         Ok(())
     }
 
     fn sysctls<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<(), String> {
-        let words = words.filter(|word| !word.starts_with('-'));
-        for setting in words.filter(|word| word.contains('=')) {
-            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-            self.set(name.trim_start_matches("/proc/sys/"), value.trim_matches('"'))?;
+        for setting in words.filter(|word| !word.starts_with('-')) {
+            let Some((name, value)) = setting.split_once('=') else {
+                return Err(format!("sysctl: `{setting}` is no NAME=VALUE"));
+            };
+            self.set(name.trim_start_matches("/proc/sys/"), value)?;
         }
         Ok(())
     }
@@ -93,22 +181,149 @@ impl Knobs {
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let name = name.replace('/', ".");
         let is_on = value != "0";
+        let number = |at: usize| {
+            let word = value.split_whitespace().nth(at).and_then(shell_number);
+            word.ok_or_else(|| format!("{name}: `{value}` has no number there"))
+        };
         match name.as_str() {
             "net.ipv4.tcp_timestamps" => self.timestamps = is_on,
             "net.ipv4.tcp_sack" | "net.inet.tcp.sack.enable" => self.sack = is_on,
             "net.ipv4.tcp_window_scaling" => self.scale = is_on,
             "net.inet.tcp.rfc1323" => (self.timestamps, self.scale) = (is_on, is_on),
-            "net.ipv4.tcp_ecn" | "net.inet.tcp.ecn.enable" => self.ecn = value == "1",
-            "net.ipv4.tcp_congestion_control" => {
+            "net.ipv4.tcp_ecn" | "net.inet.tcp.ecn.enable" => {
+                self.ecn = (value == "1", matches!(value, "1" | "2"));
+            }
+            "net.ipv4.tcp_rmem" => self.receive_most = number(2)?,
+            "net.ipv4.tcp_wmem" => self.send_most = number(2)?,
+            "kern.ipc.maxsockbuf" => self.receive_most = number(0)?,
+            "net.inet.tcp.recvspace" => self.receive_fixed = Some(number(0)?),
+            "net.inet.tcp.sendspace" => self.send_fixed = Some(number(0)?),
+            "net.ipv4.tcp_congestion_control" | "net.inet.tcp.cc.algorithm" => {
                 self.algorithm = match value {
-                    "reno" => Algorithm::Reno,
+                    "reno" | "newreno" => Algorithm::Reno,
                     "cubic" => Algorithm::Cubic,
                     _ => return Err(format!("there is no congestion controller `{value}`")),
                 };
             }
             known if GRANTED.contains(&known) => {}
-            _ => return Err(format!("the setting {name} means nothing to the back end in memory")),
+            known => match ONLY.iter().find(|(only, _)| *only == known) {
+                Some((_, only)) if *only == value => {}
+                Some((_, only)) => return Err(format!("{name}: there is {only} alone")),
+                None => {
+                    let why = "means nothing to the back end in memory";
+                    return Err(format!("the setting {name} {why}"));
+                }
+            },
         }
         Ok(())
+    }
+}
+
+/// A number, or a product of numbers as a shell computes it: `$((32*1024))`.
+fn shell_number(word: &str) -> Option<u32> {
+    let inner = word.strip_prefix("$((").and_then(|word| word.strip_suffix("))"));
+    let mut factors = inner.unwrap_or(word).split('*').map(str::parse::<u32>);
+    factors.try_fold(1_u32, |product, factor| product.checked_mul(factor.ok()?))
+}
+
+/// The words of a command: blanks part them, but not inside of quotation marks; what goes to
+/// nowhere (`> /dev/null 2>&1`) is left out.
+fn shell_words(command: &str) -> Result<Vec<String>, String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for c in command.chars() {
+        match (quote, c) {
+            // A comment, up to the end.
+            (None, '#') if word.is_empty() => break,
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            (None, c) if c.is_whitespace() => words.push(std::mem::take(&mut word)),
+            (_, c) => word.push(c),
+        }
+    }
+    words.push(word);
+    if quote.is_some() {
+        return Err(format!("`{}`: a quotation mark is not closed", command.trim()));
+    }
+    words.retain(|word| {
+        !word.is_empty() && !matches!(word.as_str(), ">" | "/dev/null" | "2>&1" | ">/dev/null")
+    });
+    Ok(words)
+}
+
+/// What a script asks of sockets: how many of them must be in a state.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Asked {
+    pub(super) state: String,
+    pub(super) count: u64,
+    /// Only sockets that programs have; else also what no program has accepted.
+    pub(super) of_programs: bool,
+}
+
+/// `sockstat … [| grep PROGRAM] | grep -c STATE | grep NUMBER`. Nothing where the command is
+/// another.
+///
+/// # Errors
+/// It is this command in a form that is not known.
+pub(super) fn asked_of_sockets(command: &str) -> Result<Option<Asked>, String> {
+    let stages: Vec<Vec<&str>> =
+        command.split('|').map(|stage| stage.split_whitespace().collect()).collect();
+    if stages.first().and_then(|stage| stage.first()) != Some(&"sockstat") {
+        return Ok(None);
+    }
+    let wrong = || format!("`{}`: this form of sockstat is not supported", command.trim());
+    let (of_programs, rest) = match stages.as_slice() {
+        [_, program, rest @ ..] if matches!(program.as_slice(), ["grep", _]) => (true, rest),
+        [_, rest @ ..] => (false, rest),
+        [] => return Err(wrong()),
+    };
+    let [states, count] = rest else { return Err(wrong()) };
+    let (["grep", "-c", state], ["grep", count]) = (states.as_slice(), count.as_slice()) else {
+        return Err(wrong());
+    };
+    let count = count.parse().map_err(|_| wrong())?;
+    Ok(Some(Asked { state: (*state).to_owned(), count, of_programs }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_carried_out_granted_or_refused() {
+        let mut knobs = Knobs::new(Profile::Linux, 1);
+        for command in [
+            "./defaults.sh # a remark\n./set_sysctls.py \
+             /proc/sys/net/ipv4/tcp_min_tso_segs=4 \\\n  /proc/sys/net/ipv4/tcp_timestamps=0",
+            "sysctl -q net.ipv4.tcp_rmem=\"4096 540000 $((1000*1000))\" > /dev/null 2>&1",
+            "/tmp/sysctl_restore_${PPID}.sh",
+            "tc qdisc replace dev tun0 root pfifo; sysctl -w net.inet.tcp.rexmit_initial=1000",
+        ] {
+            assert_eq!(knobs.command(command), Ok(()), "{command}");
+        }
+        let settings = knobs.settings();
+        assert!(!settings.timestamps && settings.receive_bytes == 1_000_000);
+        for (command, why) in [
+            ("tc qdisc replace dev tun0 root fq", "no pacing"),
+            ("sysctl -w net.inet.tcp.rexmit_initial=3000", "1000 alone"),
+            ("sysctl -w net.inet.tcp.unheard=1", "means nothing"),
+            ("sysctl net.ipv4.tcp_sack", "no NAME=VALUE"),
+            ("sysctl net.ipv4.tcp_rmem=\"1 2\"", "no number there"),
+            ("reboot", "means nothing"),
+            ("sysctl \"a", "not closed"),
+        ] {
+            let error = knobs.command(command).expect_err(command);
+            assert!(error.contains(why), "{command}: {error}");
+        }
+    }
+
+    #[test]
+    fn states_are_asked_for_in_one_form() {
+        let asked = asked_of_sockets("sockstat -4 -P tcp -s | grep any | grep -c CLOSED | grep 2");
+        let closed = Asked { state: "CLOSED".to_owned(), count: 2, of_programs: true };
+        assert_eq!(asked, Ok(Some(closed.clone())));
+        let asked = asked_of_sockets("sockstat -s -p 80 | grep -c CLOSED | grep 2");
+        assert_eq!(asked, Ok(Some(Asked { of_programs: false, ..closed })));
+        assert_eq!(asked_of_sockets("sysctl a=1"), Ok(None));
+        assert!(asked_of_sockets("sockstat -4 | wc").is_err());
     }
 }

@@ -96,6 +96,26 @@ impl<'a> Lexer<'a> {
         self.take_while(|c| !c.is_whitespace())
     }
 
+    /// A string, its escapes resolved; strings that follow each other are one.
+    pub(super) fn text(&mut self) -> Result<String, SyntaxError> {
+        let mut out = String::new();
+        while self.eat("\"") {
+            let inner = self.until("\"")?;
+            let mut rest = inner.chars();
+            while let Some(c) = rest.next() {
+                out.push(match (c, if c == '\\' { rest.next() } else { None }) {
+                    ('\\', Some('n')) => '\n',
+                    ('\\', Some('r')) => '\r',
+                    ('\\', Some('t')) => '\t',
+                    ('\\', Some(other)) if !other.is_ascii_alphanumeric() => other,
+                    ('\\', _) => return Err(self.error("this escape is not supported")),
+                    (plain, _) => plain,
+                });
+            }
+        }
+        Ok(out)
+    }
+
     /// The flags of a segment.
     pub(super) fn flags(&mut self) -> &'a str {
         self.take_while(|c| c.is_ascii_alphabetic() || c == '.' || c == '-')

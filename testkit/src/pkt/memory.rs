@@ -13,12 +13,13 @@ use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round};
 use floodwall_stack::{InterfaceConfig, Sockets, Stack, StackConfig, TcpError, accounts_needed};
 use floodwall_tcp::{
-    ConnectionError, ConnectionId, Info, Keepalive, ListenerId, RecvError, SendError, Settings,
-    State,
+    Acknowledge, ConnectionError, ConnectionId, Info, Keepalive, ListenerId, RecvError, SendError,
+    Settings, State,
 };
 
-use super::addresses::{V4, V6};
-use super::knobs::Knobs;
+use super::calls::number_of;
+use super::knobs::{Asked, Knobs, asked_of_sockets};
+use super::profile::Profile;
 use super::runner::{Backend, Call, Errno};
 use super::script::Script;
 
@@ -44,6 +45,8 @@ struct Entry {
     abortive: bool,
     /// Our side was shut.
     shut: bool,
+    /// Bytes of a receive buffer that does not grow: the system's habit, or the program's word.
+    buffer: Option<u32>,
 }
 
 /// Floodwall's TCP: see the file's head.
@@ -54,6 +57,7 @@ pub struct Memory {
     now: Instant,
     start: Instant,
     addresses: (IpAddr, IpAddr),
+    mtu: u32,
     owner: u32,
     knobs: Knobs,
     sockets: BTreeMap<i64, Entry>,
@@ -67,18 +71,14 @@ impl Memory {
     /// # Errors
     /// It cannot be made: the machine has no memory.
     pub fn new(script: &Script) -> Result<Self, String> {
-        let addr = |text: &str| text.parse::<IpAddr>().map_err(|error| error.to_string());
-        let (local, remote) = if script.is_ipv6() { V6 } else { V4 };
-        let addresses = (addr(local)?, addr(remote)?);
-        let prefix = if script.is_ipv6() { "/48" } else { "/16" };
+        let ((local, bits), remote) = script.addresses()?;
         let cidr = |addr: &str| addr.parse().map_err(|error| format!("{addr}: {error:?}"));
         let all = if script.is_ipv6() { "::/0" } else { "0.0.0.0/0" };
         let config = StackConfig {
             interfaces: vec![InterfaceConfig {
                 name: "pkt0".to_owned(),
-                // The segments of a script are as large in both families.
-                mtu: script.mtu() + if script.is_ipv6() { 20 } else { 0 },
-                addresses: vec![cidr(&format!("{local}{prefix}"))?],
+                mtu: script.mtu(),
+                addresses: vec![cidr(&format!("{local}/{bits}"))?],
                 ..InterfaceConfig::default()
             }],
             routes: vec![floodwall_stack::StaticRoute { prefix: cidr(all)?, via: None, iface: 0 }],
@@ -97,9 +97,10 @@ impl Memory {
             random,
             now: start,
             start,
-            addresses,
+            addresses: (local, remote),
+            mtu: script.mtu(),
             owner: 0,
-            knobs: Knobs::default(),
+            knobs: Knobs::new(script.profile(), BUFFER),
             sockets: BTreeMap::new(),
             next: 0,
             seen: VecDeque::new(),
@@ -154,7 +155,8 @@ impl Memory {
 
     fn keep(&mut self, socket: Socket, settings: Settings) -> i64 {
         self.next += 1;
-        let entry = Entry { socket, settings, port: 0, abortive: false, shut: false };
+        let buffer = self.knobs.receive_fixed();
+        let entry = Entry { socket, settings, port: 0, abortive: false, shut: false, buffer };
         self.sockets.insert(self.next, entry);
         self.next
     }
@@ -173,7 +175,7 @@ impl Memory {
     fn try_call(&mut self, call: &Call) -> Result<i64, Errno> {
         match call {
             Call::Socket => {
-                let settings = self.knobs.settings(BUFFER);
+                let settings = self.knobs.settings();
                 Ok(self.keep(Socket::Fresh, settings))
             }
             Call::Bind(name, port) => {
@@ -192,11 +194,13 @@ impl Memory {
             Call::SetOption(name, option, values) => self.set_option(*name, option, values),
             Call::Option(name, option) => self.option(*name, option),
             Call::Ready(name) => self.ready(*name),
+            Call::Waiting(name) => Ok(self.info(*name)?.readable.into()),
         }
     }
 
     fn listen(&mut self, name: i64, backlog: i64) -> Result<i64, Errno> {
-        let Entry { settings, port, .. } = self.entry(name)?.clone();
+        let Entry { mut settings, port, .. } = self.entry(name)?.clone();
+        settings.ecn = self.knobs.answers_ecn();
         let (local, owner) = (SocketAddr::new(self.addresses.0, port), self.owner);
         let backlog = usize::try_from(backlog).unwrap_or(0);
         let listener = self
@@ -207,13 +211,41 @@ impl Memory {
     }
 
     fn accept(&mut self, name: i64) -> Result<i64, Errno> {
-        let Entry { socket, settings, .. } = self.entry(name)?.clone();
+        let Entry { socket, settings, buffer, .. } = self.entry(name)?.clone();
         let Socket::Listener(listener) = socket else { return Err(errno("EINVAL")) };
         match self.with(|sockets| sockets.tcp_accept(listener)) {
-            Ok(Some(id)) => Ok(self.keep(Socket::Connection(id), settings)),
+            Ok(Some(id)) => {
+                let name = self.keep(Socket::Connection(id), settings);
+                self.entry(name)?.buffer = buffer;
+                self.apply(name)?;
+                Ok(name)
+            }
             Ok(None) => Err(errno("EAGAIN")),
             Err(_) => Err(errno("EINVAL")),
         }
+    }
+
+    /// Tells a connection what its socket was told.
+    fn apply(&mut self, name: i64) -> Result<(), Errno> {
+        let Entry { socket, mut settings, buffer, .. } = self.entry(name)?.clone();
+        let Socket::Connection(id) = socket else { return Ok(()) };
+        if let Some(buffer) = buffer {
+            settings.receive_tuned = false;
+            settings.receive_bytes = match self.knobs.profile() {
+                Profile::FreeBsd => whole_segments(buffer, self.mss()),
+                Profile::Own | Profile::Linux => buffer,
+            };
+        }
+        let set = |sockets: &mut Sockets<'_>| {
+            sockets.tcp_with(|tcp, lend| tcp.configure(id, &settings, lend.now))
+        };
+        let _ = self.with(set);
+        Ok(())
+    }
+
+    /// The largest payload that the interface takes in a segment without options.
+    fn mss(&self) -> u32 {
+        self.mtu.saturating_sub(if self.addresses.0.is_ipv6() { 60 } else { 40 })
     }
 
     fn connect(&mut self, name: i64, port: u16) -> Result<i64, Errno> {
@@ -227,6 +259,7 @@ impl Memory {
                     _ => errno("EADDRNOTAVAIL"),
                 })?;
                 self.entry(name)?.socket = Socket::Connection(id);
+                self.apply(name)?;
                 Err(errno("EINPROGRESS"))
             }
             Socket::Connection(id) => match self.with(|sockets| sockets.tcp_state(id)) {
@@ -318,14 +351,20 @@ impl Memory {
     fn set_option(&mut self, name: i64, option: &str, values: &[i64]) -> Result<i64, Errno> {
         let value = values.first().copied().unwrap_or(0);
         let number = u32::try_from(value).unwrap_or(0);
+        let profile = self.knobs.profile();
         let entry = self.entry(name)?;
         let mut keepalive = entry.settings.keepalive.unwrap_or_default();
         match option {
-            "SO_REUSEADDR" | "SO_REUSEPORT" | "TCP_QUICKACK" => return Ok(0),
-            "SO_RCVBUF" => {
+            "SO_REUSEADDR" | "SO_REUSEPORT" => return Ok(0),
+            "TCP_QUICKACK" if value != 0 => entry.settings.acknowledge = Acknowledge::AtOnce,
+            "TCP_QUICKACK" => entry.settings.acknowledge = Acknowledge::default(),
+            "SO_RCVBUF" if profile == Profile::Own => {
                 (entry.settings.receive_bytes, entry.settings.receive_tuned) = (number, false);
             }
+            // What the handshake agrees on is the system's, not the program's.
+            "SO_RCVBUF" => entry.buffer = Some(number),
             "SO_SNDBUF" => {
+                let number = if profile == Profile::Linux { number * 2 } else { number };
                 (entry.settings.send_bytes, entry.settings.send_tuned) = (number, false);
             }
             "TCP_NODELAY" => entry.settings.nodelay = value != 0,
@@ -349,12 +388,7 @@ impl Memory {
             }
             _ => return Err(errno("ENOPROTOOPT")),
         }
-        if let Entry { socket: Socket::Connection(id), settings, .. } = entry.clone() {
-            let set = |sockets: &mut Sockets<'_>| {
-                sockets.tcp_with(|tcp, lend| tcp.configure(id, &settings, lend.now))
-            };
-            let _ = self.with(set);
-        }
+        self.apply(name)?;
         Ok(0)
     }
 
@@ -362,11 +396,11 @@ impl Memory {
         let entry = self.entry(name)?.clone();
         match (option, &entry.socket) {
             ("SO_ERROR", Socket::Connection(id)) => {
-                Ok(self.failure(*id).map_or(0, |Errno(name)| number_of(&name)))
+                Ok(self.failure(*id).map_or(0, |Errno(name)| number_of(&name).unwrap_or(5)))
             }
             ("SO_ERROR", _) => Ok(0),
             ("TCP_NODELAY", _) => Ok(entry.settings.nodelay.into()),
-            ("SO_RCVBUF", _) => Ok(entry.settings.receive_bytes.into()),
+            ("SO_RCVBUF", _) => Ok(self.receive_buffer(name)?.into()),
             ("SO_SNDBUF", _) => Ok(entry.settings.send_bytes.into()),
             ("SO_KEEPALIVE", _) => Ok(entry.settings.keepalive.is_some().into()),
             ("TCP_KEEPIDLE", _) => Ok(seconds(&entry, |keepalive| keepalive.idle)),
@@ -379,6 +413,47 @@ impl Memory {
             ("TCP_MAXSEG", Socket::Connection(_)) => Ok(self.info(name)?.snd_mss.into()),
             _ => Err(errno("ENOPROTOOPT")),
         }
+    }
+
+    /// What each system says of a receive buffer: Linux twice what was asked for, FreeBSD whole
+    /// segments once the connection is there.
+    fn receive_buffer(&mut self, name: i64) -> Result<u32, Errno> {
+        let entry = self.entry(name)?.clone();
+        let buffer = entry.buffer.unwrap_or(entry.settings.receive_bytes);
+        let is_early = match entry.socket {
+            Socket::Connection(id) => {
+                self.with(|sockets| sockets.tcp_state(id)) == Ok(State::SynSent)
+            }
+            Socket::Fresh | Socket::Listener(_) => true,
+        };
+        Ok(match self.knobs.profile() {
+            Profile::Linux if entry.buffer.is_some() => buffer.saturating_mul(2),
+            Profile::FreeBsd if !is_early => whole_segments(buffer, self.mss()),
+            _ => buffer,
+        })
+    }
+
+    /// How many of the script's sockets are in a state, by FreeBSD's name for it.
+    fn count_in(&mut self, wanted: &str) -> u64 {
+        let ids: Vec<_> = self.sockets.values().map(|entry| entry.socket.clone()).collect();
+        let states = ids.into_iter().map(|socket| match socket {
+            Socket::Fresh => "CLOSED",
+            Socket::Listener(_) => "LISTEN",
+            Socket::Connection(id) => match self.with(|sockets| sockets.tcp_state(id)) {
+                Ok(State::Listen) => "LISTEN",
+                Ok(State::SynSent) => "SYN_SENT",
+                Ok(State::SynReceived) => "SYN_RCVD",
+                Ok(State::Established) => "ESTABLISHED",
+                Ok(State::CloseWait) => "CLOSE_WAIT",
+                Ok(State::FinWait1) => "FIN_WAIT_1",
+                Ok(State::FinWait2) => "FIN_WAIT_2",
+                Ok(State::Closing) => "CLOSING",
+                Ok(State::LastAck) => "LAST_ACK",
+                Ok(State::TimeWait) => "TIME_WAIT",
+                Ok(State::Closed) | Err(_) => "CLOSED",
+            },
+        });
+        states.map(|state| u64::from(state == wanted)).sum()
     }
 
     fn ready(&mut self, name: i64) -> Result<i64, Errno> {
@@ -448,7 +523,21 @@ impl Backend for Memory {
     }
 
     fn command(&mut self, command: &str) -> Result<(), String> {
-        self.knobs.command(command)
+        let Some(Asked { state, count: wanted, of_programs }) = asked_of_sockets(command)? else {
+            return self.knobs.command(command);
+        };
+        let mut count = self.count_in(&state);
+        if !of_programs && state == "SYN_RCVD" {
+            count += self.stack.tcp_listeners().map(|it| it.counts.half_open).sum::<u64>();
+        }
+        if count == wanted {
+            return Ok(());
+        }
+        Err(format!("{count} sockets are {state}, expected {wanted}"))
+    }
+
+    fn profile(&self) -> Profile {
+        self.knobs.profile()
     }
 
     fn fields(&mut self, socket: i64) -> Result<BTreeMap<String, i64>, String> {
@@ -480,14 +569,7 @@ fn name_of(error: ConnectionError) -> &'static str {
     }
 }
 
-/// The numbers under which Linux knows these.
-fn number_of(name: &str) -> i64 {
-    match name {
-        "ECONNREFUSED" => 111,
-        "ECONNRESET" => 104,
-        "ETIMEDOUT" => 110,
-        "EHOSTUNREACH" => 113,
-        "ECONNABORTED" => 103,
-        _ => 5,
-    }
+/// A buffer that holds whole segments: the next number of bytes that does.
+fn whole_segments(buffer: u32, mss: u32) -> u32 {
+    buffer.div_ceil(mss.max(1)).saturating_mul(mss)
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::expand::{Defines, define, expand};
 use super::icmp::Icmp;
 use super::lexer::Lexer;
+use super::options;
 use super::script::{
     ACK, Arg, CWR, ECE, Event, FIN, Opt, PSH, RST, SYN, Script, Segment, SocketCall, URG, What,
     When,
@@ -33,10 +35,28 @@ impl std::error::Error for SyntaxError {}
 /// # Errors
 /// The first thing that is wrong or not supported, with line and word.
 pub fn parse(text: &str) -> Result<Script, SyntaxError> {
-    let mut lexer = Lexer::new(text);
+    parse_with(text, &[])
+}
+
+/// Reads a script, with options of the command line (`--name=value`, `-D NAME=VALUE`), which
+/// override its own.
+///
+/// # Errors
+/// The first thing that is wrong or not supported, with line and word; line 0 is the command line.
+pub fn parse_with(text: &str, words: &[String]) -> Result<Script, SyntaxError> {
+    let (options, defines) = command_line(words)?;
+    let text = expand(text, &defines)?;
+    let mut lexer = Lexer::new(&text);
     let mut script = Script::default();
     while lexer.eat("--") {
-        option(&mut lexer, &mut script)?;
+        let before = lexer.clone();
+        let name = lexer.word();
+        let value = if lexer.eat("=") { lexer.value() } else { "" };
+        options::set(&mut script, name, value).map_err(|what| before.error(what))?;
+    }
+    for (name, value) in options {
+        let wrong = |what: &str| command_line_error(&format!("--{name}={value}"), what);
+        options::set(&mut script, name, value).map_err(wrong)?;
     }
     if lexer.eat("`") {
         script.init = Some(lexer.until("`")?.to_owned());
@@ -59,8 +79,9 @@ pub fn parse(text: &str) -> Result<Script, SyntaxError> {
 fn check_order(script: &Script, event: &Event, lexer: &Lexer<'_>) -> Result<(), SyntaxError> {
     let is_wrong = match (event.when, &event.what) {
         (When::At(at), _) => script.events.iter().any(|e| matches!(e.when, When::At(b) if b > at)),
-        (When::Any | When::Between(..), What::Outbound(_)) | (When::After(_), _) => false,
-        (When::Any | When::Between(..), _) => true,
+        (When::After(_), _) => false,
+        (_, What::Outbound(_)) => false,
+        _ => true,
     };
     if is_wrong {
         return Err(lexer.error("the time of this event goes back, or is none for its kind"));
@@ -68,38 +89,47 @@ fn check_order(script: &Script, event: &Event, lexer: &Lexer<'_>) -> Result<(), 
     Ok(())
 }
 
-fn option(lexer: &mut Lexer<'_>, script: &mut Script) -> Result<(), SyntaxError> {
-    let before = lexer.clone();
-    let name = lexer.word();
-    lexer.expect("=")?;
-    let value = lexer.value();
-    match (name, value) {
-        ("ip_version", "ipv4") => {}
-        ("mtu", bytes) => {
-            let bytes = bytes.parse().ok().filter(|bytes| (576..=9000).contains(bytes));
-            script.mtu = Some(bytes.ok_or_else(|| before.error("an MTU from 576 to 9000"))?);
+fn command_line_error(near: &str, what: &str) -> SyntaxError {
+    SyntaxError { line: 0, near: near.to_owned(), what: what.to_owned() }
+}
+
+/// Names of options and their values.
+type Options<'a> = Vec<(&'a str, &'a str)>;
+
+/// Options, and definitions, of the command line.
+fn command_line(words: &[String]) -> Result<(Options<'_>, Defines), SyntaxError> {
+    let (mut options, mut defines) = (Vec::new(), Defines::new());
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let definition = word.strip_prefix("-D").or_else(|| word.strip_prefix("--define"));
+        match (definition, word.strip_prefix("--")) {
+            (Some(""), _) => {
+                let next = words.next();
+                let next = next.ok_or_else(|| command_line_error(word, "NAME=VALUE is missing"))?;
+                define(next, &mut defines)?;
+            }
+            (Some(rest), _) => define(rest.strip_prefix('=').unwrap_or(rest), &mut defines)?,
+            (None, Some(option)) => options.push(option.split_once('=').unwrap_or((option, ""))),
+            (None, None) if word == "-v" => {}
+            (None, None) => return Err(command_line_error(word, "this option is not supported")),
         }
-        ("ip_version", "ipv6") => script.ipv6 = true,
-        ("strict_segments", _) => script.strict_segments = true,
-        ("tolerance_usecs", micros) => {
-            let micros = micros.parse().map_err(|_| before.error("a number is missing"))?;
-            script.tolerance = Some(Duration::from_micros(micros));
-        }
-        _ => return Err(before.error("this option or its value is not supported")),
     }
-    Ok(())
+    Ok((options, defines))
 }
 
 fn event(lexer: &mut Lexer<'_>) -> Result<Event, SyntaxError> {
     lexer.skip();
     let line = lexer.line();
     let (when, until) = time(lexer)?;
-    let what = if lexer.sees("< icmp") || lexer.sees("<icmp") {
-        lexer.eat("<");
-        lexer.eat("icmp");
-        What::Icmp(icmp(lexer)?)
-    } else if lexer.eat("<") {
-        What::Inbound(segment(lexer, true)?)
+    let what = if lexer.eat("<") {
+        match quote(lexer)? {
+            Some(quoted) => {
+                lexer.expect("icmp")?;
+                What::Icmp(icmp(lexer, Some(quoted))?)
+            }
+            None if lexer.eat("icmp") => What::Icmp(icmp(lexer, None)?),
+            None => What::Inbound(segment(lexer, true)?),
+        }
     } else if lexer.eat(">") {
         What::Outbound(segment(lexer, false)?)
     } else if lexer.eat("`") {
@@ -123,7 +153,7 @@ fn time(lexer: &mut Lexer<'_>) -> Result<(When, Option<Duration>), SyntaxError> 
     let first = lexer.seconds()?;
     if lexer.eat("~") {
         if !is_relative {
-            return Err(lexer.error("a range of absolute times is not supported"));
+            return Ok((When::BetweenTimes(first, lexer.seconds()?), None));
         }
         lexer.eat("+");
         return Ok((When::Between(first, lexer.seconds()?), None));
@@ -145,15 +175,7 @@ fn segment(lexer: &mut Lexer<'_>, is_inbound: bool) -> Result<Segment, SyntaxErr
         ip_info(lexer, &mut segment, "]")?;
     }
     segment.flags = flags(lexer)?;
-    segment.start = lexer.number()?;
-    lexer.expect(":")?;
-    let end: u32 = lexer.number()?;
-    lexer.expect("(")?;
-    segment.len = lexer.number()?;
-    if segment.start.checked_add(segment.len) != Some(end) || segment.len > 65_535 {
-        return Err(lexer.error("the end is not the start and the length"));
-    }
-    lexer.expect(")")?;
+    place(lexer, &mut segment, is_inbound)?;
     if lexer.eat("ack") {
         segment.ack = Some(lexer.number()?);
     }
@@ -175,6 +197,34 @@ fn segment(lexer: &mut Lexer<'_>, is_inbound: bool) -> Result<Segment, SyntaxErr
         segment.options = options(lexer)?;
     }
     Ok(segment)
+}
+
+/// `start:end(length)`, or `...(length)`.
+fn place(
+    lexer: &mut Lexer<'_>,
+    segment: &mut Segment,
+    is_inbound: bool,
+) -> Result<(), SyntaxError> {
+    segment.any_start = lexer.eat("...");
+    if segment.any_start && is_inbound {
+        return Err(lexer.error("an inbound segment says where it begins"));
+    }
+    let end = if segment.any_start {
+        None
+    } else {
+        segment.start = lexer.number()?;
+        lexer.expect(":")?;
+        Some(lexer.number::<u32>()?)
+    };
+    lexer.expect("(")?;
+    segment.len = lexer.number()?;
+    let is_wrong = end.is_some() && segment.start.checked_add(segment.len) != end;
+    if is_wrong || segment.len > 65_535 {
+        return Err(lexer.error("the end is not the start and the length"));
+    }
+    lexer.expect(")")?;
+    segment.raw_start = lexer.eat("!");
+    Ok(())
 }
 
 /// What a script says of the IP header.
@@ -205,26 +255,37 @@ fn ip_info(lexer: &mut Lexer<'_>, segment: &mut Segment, end: &str) -> Result<()
     Ok(())
 }
 
+/// `[start:end(length)]`: what an ICMP error quotes. An IP header may begin alike.
+fn quote(lexer: &mut Lexer<'_>) -> Result<Option<(u32, u32)>, SyntaxError> {
+    let before = lexer.clone();
+    if !lexer.eat("[") || !lexer.starts_a_time() {
+        *lexer = before;
+        return Ok(None);
+    }
+    let start = lexer.number()?;
+    lexer.expect(":")?;
+    let _end: u32 = lexer.number()?;
+    lexer.expect("(")?;
+    let len = lexer.number()?;
+    lexer.expect(")")?;
+    lexer.expect("]")?;
+    Ok(Some((start, len)))
+}
+
 /// An ICMP error: type, code, MTU, and what it quotes.
-fn icmp(lexer: &mut Lexer<'_>) -> Result<Icmp, SyntaxError> {
+fn icmp(lexer: &mut Lexer<'_>, before_it: Option<(u32, u32)>) -> Result<Icmp, SyntaxError> {
     let before = lexer.clone();
     let kind = lexer.word().to_owned();
     let mut code = String::new();
     let mut mtu = 0;
-    let mut quoted = (0, 0);
+    let mut quoted = before_it.unwrap_or((0, 0));
     let ends = |lexer: &mut Lexer<'_>| {
         lexer.skip();
         lexer.is_at_end() || lexer.sees("+") || lexer.sees("*") || lexer.sees("`")
     };
     while !ends(lexer) && !lexer.starts_a_time() {
-        if lexer.eat("[") {
-            let start = lexer.number()?;
-            lexer.expect(":")?;
-            let _end: u32 = lexer.number()?;
-            lexer.expect("(")?;
-            quoted = (start, lexer.number()?);
-            lexer.expect(")")?;
-            lexer.expect("]")?;
+        if let Some(it) = quote(lexer)? {
+            quoted = it;
         } else if lexer.eat("mtu") {
             mtu = lexer.number()?;
         } else {
@@ -311,7 +372,7 @@ fn blocks(lexer: &mut Lexer<'_>) -> Result<Vec<(u32, u32)>, SyntaxError> {
 fn call(lexer: &mut Lexer<'_>) -> Result<SocketCall, SyntaxError> {
     let before = lexer.clone();
     let name = lexer.word().to_owned();
-    if !super::runner::CALLS.contains(&name.as_str()) {
+    if !super::calls::CALLS.contains(&name.as_str()) {
         return Err(before.error("this call is not supported yet"));
     }
     lexer.expect("(")?;
@@ -343,7 +404,9 @@ fn argument(lexer: &mut Lexer<'_>) -> Result<Arg, SyntaxError> {
         let mut list = Vec::new();
         while !lexer.eat("]") {
             list.push(argument(lexer)?);
-            lexer.eat(",");
+            if !lexer.eat(",") && !lexer.sees("]") {
+                return Err(lexer.error("`]` is missing"));
+            }
         }
         return Ok(Arg::List(list));
     }
@@ -351,7 +414,7 @@ fn argument(lexer: &mut Lexer<'_>) -> Result<Arg, SyntaxError> {
         return structure(lexer);
     }
     if lexer.sees("\"") {
-        return Err(lexer.error("strings are not supported yet"));
+        return lexer.text().map(Arg::Text);
     }
     let before = lexer.clone();
     let word = lexer.word();
@@ -367,18 +430,23 @@ fn argument(lexer: &mut Lexer<'_>) -> Result<Arg, SyntaxError> {
     Ok(Arg::Word(word))
 }
 
-/// `{name=value, name=value}`: its values in the order of their writing.
+/// `{name=value, name(n)=value, value}`.
 fn structure(lexer: &mut Lexer<'_>) -> Result<Arg, SyntaxError> {
-    let mut list = Vec::new();
+    let mut fields = Vec::new();
     while !lexer.eat("}") {
-        if lexer.eat("...") {
-            list.push(Arg::Fill);
-        } else {
-            let _name = lexer.word();
-            lexer.expect("=")?;
-            list.push(argument(lexer)?);
+        let before = lexer.clone();
+        let mut name = lexer.word().to_owned();
+        if lexer.eat("(") {
+            lexer.until(")")?;
         }
-        lexer.eat(",");
+        if name.is_empty() || !lexer.eat("=") {
+            *lexer = before;
+            name = String::new();
+        }
+        fields.push((name, argument(lexer)?));
+        if !lexer.eat(",") && !lexer.sees("}") {
+            return Err(lexer.error("`}` is missing"));
+        }
     }
-    Ok(Arg::List(list))
+    Ok(Arg::Struct(fields))
 }

@@ -1,35 +1,96 @@
 //! What a script says, as values.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use super::addresses::{V4, V6};
 use super::icmp::Icmp;
+use super::profile::Profile;
+
+/// The port that scripts bind and connect to unless they say otherwise.
+const PORT: u16 = 8080;
 
 /// A whole script.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Script {
     /// Both ends are IPv6.
     pub(super) ipv6: bool,
     /// How far a time may be off.
     pub(super) tolerance: Option<Duration>,
+    /// Which part of the gap before an event is tolerated, too.
+    pub(super) tolerance_part: f64,
+    /// IPv4 on the wire, but sockets of IPv6.
+    pub(super) mapped: bool,
+    /// The address of the TCP under test, and the length of its prefix; the script's own.
+    pub(super) local: Option<(IpAddr, Option<u8>)>,
+    pub(super) remote: Option<IpAddr>,
+    /// Where `bind` and `connect` go.
+    pub(super) ports: (u16, u16),
+    /// Kinds of events (`packet`, `syscall`) that fail without failing the script.
+    pub(super) non_fatal: Vec<String>,
+    /// Microseconds of a tick of our timestamps; 0: their values are not compared.
+    pub(super) tick: u32,
+    /// Echoes of the script count from our first timestamp, instead of naming one that was seen.
+    pub(super) scaled_echoes: bool,
     /// Outbound segments are not joined.
     pub(super) strict_segments: bool,
     /// A command to run before the clock starts.
     pub(super) init: Option<String>,
-    /// Bytes of the largest IPv4 packet of the link; IPv6 ones carry as much of a segment.
+    /// Bytes of the largest packet of the link.
     pub(super) mtu: Option<u32>,
     pub(super) events: Vec<Event>,
     /// A command to run at the end, whatever the outcome.
     pub(super) cleanup: Option<String>,
 }
 
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            ipv6: false,
+            mapped: false,
+            tolerance: None,
+            tolerance_part: 0.125,
+            local: None,
+            remote: None,
+            ports: (PORT, PORT),
+            non_fatal: Vec::new(),
+            tick: 0,
+            scaled_echoes: false,
+            strict_segments: false,
+            init: None,
+            mtu: None,
+            events: Vec::new(),
+            cleanup: None,
+        }
+    }
+}
+
 impl Script {
+    /// Whose habits it expects.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        Profile::of(self)
+    }
+
+    /// The address of the TCP under test with the length of its prefix, and the script's own.
+    pub(super) fn addresses(&self) -> Result<((IpAddr, u8), IpAddr), String> {
+        let (ours, theirs, most) = if self.ipv6 { (V6.0, V6.1, 48) } else { (V4.0, V4.1, 16) };
+        let parse = |text: &str| text.parse::<IpAddr>().map_err(|error| error.to_string());
+        let (local, bits) = self.local.unwrap_or((parse(ours)?, None));
+        let remote = self.remote.map_or_else(|| parse(theirs), Ok)?;
+        if local.is_ipv6() != self.ipv6 || remote.is_ipv6() != self.ipv6 {
+            return Err(format!("{local} and {remote} are not both of the script's IP version"));
+        }
+        Ok(((local, bits.unwrap_or(most)), remote))
+    }
+
     /// Whether both ends are IPv6.
     #[must_use]
     pub const fn is_ipv6(&self) -> bool {
         self.ipv6
     }
 
-    /// Bytes of the largest IPv4 packet of the link.
+    /// Bytes of the largest packet of the link.
     #[must_use]
     pub fn mtu(&self) -> u32 {
         self.mtu.unwrap_or(1500)
@@ -57,6 +118,8 @@ impl Script {
     #[must_use]
     pub fn over_ipv6(mut self) -> Self {
         self.ipv6 = true;
+        // The segments of a script are as large in both families.
+        self.mtu = Some(self.mtu() + 20);
         self
     }
 }
@@ -70,6 +133,8 @@ pub(super) enum When {
     After(Duration),
     /// Between two times since the event before.
     Between(Duration, Duration),
+    /// Between two times since the start.
+    BetweenTimes(Duration, Duration),
     /// At any time.
     Any,
 }
@@ -113,6 +178,10 @@ pub(super) struct Segment {
     pub(super) ecn: Option<u8>,
     /// The hop limit.
     pub(super) ttl: Option<u8>,
+    /// `...(n)`: any first sequence number will do.
+    pub(super) any_start: bool,
+    /// `!`: the sequence number is the wire's.
+    pub(super) raw_start: bool,
 }
 
 pub(super) const FIN: u8 = 0x01;
@@ -152,7 +221,22 @@ pub(super) enum Arg {
     Word(String),
     /// `...`
     Fill,
+    /// A string.
+    Text(String),
+    /// `[a, b]`
     List(Vec<Self>),
+    /// `{name=a, name=b}`; what has no name has an empty one.
+    Struct(Vec<(String, Self)>),
+}
+
+impl Arg {
+    /// The value under a name.
+    pub(super) fn field(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Struct(fields) => fields.iter().find(|(it, _)| it == name).map(|(_, arg)| arg),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

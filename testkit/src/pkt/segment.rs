@@ -169,6 +169,8 @@ pub(super) fn decode(packet: &[u8], ends: &Ends) -> Option<((u16, u16), Segment)
         }),
         ecn: None,
         ttl: packet.get(if ends.local.0.is_ipv6() { 7 } else { 8 }).copied(),
+        any_start: false,
+        raw_start: false,
     };
     Some(((half(0)?, half(2)?), segment))
 }

@@ -12,6 +12,7 @@ use crate::error::ConnectionError;
 use crate::events::Events;
 use crate::reassembly::Insertion;
 use crate::segment::Segment;
+use crate::settings::Acknowledge;
 use crate::state::{State, Step};
 use crate::timer::Timer;
 
@@ -27,6 +28,10 @@ impl Connection {
         mut payload: PacketBuf,
     ) -> Outcome {
         if segment.sequence_len() == 0 {
+            if self.state() == State::TimeWait && segment.seq != self.rcv.nxt {
+                // Somebody has lost count; the record of TIME-WAIT (`time_wait.rs`) says so, too.
+                self.answer(cx, &segment);
+            }
             return Outcome::Taken;
         }
         if !self.state().hears() {
@@ -114,10 +119,16 @@ impl Connection {
         self.events.add(Events::READABLE);
     }
 
-    /// Every second full segment at once, else within [`DELAY`] (RFC 9293 section 3.8.6.3).
+    /// Every second full segment at once, or as the settings say; else within [`DELAY`] (RFC 9293
+    /// section 3.8.6.3).
     fn owe_ack(&mut self, cx: &mut Cx<'_>, len: u32, fin: bool) {
         self.rcv.unacked = self.rcv.unacked.saturating_add(len);
-        if fin || self.rcv.unacked >= 2 * u32::from(self.rcv.mss) {
+        let is_enough = match self.acknowledge {
+            Acknowledge::SecondFull => self.rcv.unacked >= 2 * u32::from(self.rcv.mss),
+            Acknowledge::EverySecond => len > 0 && self.timers.is_set(Timer::DelayedAck),
+            Acknowledge::AtOnce => len > 0,
+        };
+        if fin || is_enough {
             self.due.add(Due::ACK);
         } else if len > 0 && !self.timers.is_set(Timer::DelayedAck) {
             self.timers.set(Timer::DelayedAck, cx.now + DELAY);

@@ -106,8 +106,8 @@ impl<H: HalfOpen> Tcp<H> {
         })
     }
 
-    /// Sets what may change while a connection is open: sizes, Nagle's algorithm, keepalive, user
-    /// timeout, hop limit. What the handshake agreed on stays.
+    /// Sets what may change while a connection is open: sizes, Nagle's algorithm, how soon data
+    /// is acknowledged, keepalive, user timeout, hop limit. What the handshake agreed on stays.
     ///
     /// # Errors
     /// The connection is gone.
@@ -121,6 +121,7 @@ impl<H: HalfOpen> Tcp<H> {
         (connection.send_bytes, connection.send_tuned) = (settings.send_bytes, settings.send_tuned);
         connection.rcv.resize(settings.receive_bytes, settings.receive_tuned);
         connection.nodelay = settings.nodelay;
+        connection.acknowledge = settings.acknowledge;
         connection.user_timeout = settings.user_timeout;
         connection.hop_limit = settings.hop_limit;
         connection.keepalive = settings.keepalive;

@@ -1,0 +1,338 @@
+//! Calls of sockets: what a script asks for and what must come back.
+//!
+//! Part of the runner. Invariants: a call is made as often as it must, none ever waits inside of
+//! the back end; a flag, an option or a form that is not known fails the script.
+
+use std::time::Duration;
+
+use super::profile::Profile;
+use super::runner::{Call, Errno, Outcome, Pending, Player, STEP};
+use super::script::{Arg, Event, SocketCall, When};
+use super::watch::{EDGE, ONCE};
+
+/// The calls that a script may make.
+pub(super) const CALLS: &[&str] = &[
+    "socket",
+    "bind",
+    "listen",
+    "accept",
+    "connect",
+    "read",
+    "readv",
+    "write",
+    "writev",
+    "recv",
+    "recvfrom",
+    "recvmsg",
+    "send",
+    "sendto",
+    "sendmsg",
+    "close",
+    "shutdown",
+    "fcntl",
+    "ioctl",
+    "setsockopt",
+    "getsockopt",
+    "poll",
+    "epoll_create",
+    "epoll_ctl",
+    "epoll_wait",
+];
+/// Those that give bytes to the TCP.
+pub(super) const WRITES: &[&str] = &["write", "writev", "send", "sendto", "sendmsg"];
+
+impl<'a> Player<'a> {
+    pub(super) fn call(
+        &mut self,
+        event: &'a Event,
+        call: &'a SocketCall,
+        due: Duration,
+    ) -> Outcome {
+        if let Some(until) = event.until {
+            let until = match event.when {
+                When::At(_) => until,
+                _ => due + until.saturating_sub(after(event.when)),
+            };
+            self.pending = Some(Pending { event, call, until, done: 0 });
+            return self.try_pending();
+        }
+        // What is on its way inside the TCP may need a moment.
+        let until = self.backend.now() + self.tolerance(Duration::ZERO);
+        loop {
+            let result = self.make(call)?;
+            let would_wait = self.would_wait(call, &result);
+            if !would_wait {
+                return self.compare_result(call, &result);
+            }
+            if self.backend.now() >= until {
+                return Err(format!("{} does not return at once", call.name));
+            }
+            let step = self.backend.now() + STEP;
+            self.backend.wait(step);
+        }
+    }
+
+    /// Whether a call on a socket that may wait would do so.
+    fn would_wait(&self, call: &SocketCall, result: &Result<i64, Errno>) -> bool {
+        let Err(Errno(errno)) = result else {
+            return false;
+        };
+        let says_so = |arg: &Arg| matches!(arg, Arg::Word(it) if it.contains("MSG_DONTWAIT"));
+        if call.args.iter().any(says_so) {
+            return false;
+        }
+        let never_waits = match call.args.first() {
+            Some(Arg::Int(fd)) => self.sockets.get(fd).is_some_and(|(_, never)| *never),
+            _ => false,
+        };
+        !never_waits && matches!(errno.as_str(), "EAGAIN" | "EINPROGRESS" | "EALREADY")
+    }
+
+    pub(super) fn try_pending(&mut self) -> Outcome {
+        let Some(mut pending) = self.pending.take() else {
+            return Ok(());
+        };
+        let now = self.backend.now();
+        let (event, call, until) = (pending.event, pending.call, pending.until);
+        let mut result = self.make(call)?;
+        let is_write = WRITES.contains(&call.name.as_str());
+        if let (Ok(written), true) = (&result, is_write) {
+            pending.done += written;
+            result = Ok(pending.done);
+        }
+        let is_partial = is_write && pending.done < call.result;
+        if self.would_wait(call, &result) || is_partial {
+            if now > until + self.tolerance(until) {
+                return Err(format!("{} of line {} has not returned", call.name, event.line));
+            }
+            self.pending = Some(pending);
+            return Ok(());
+        }
+        let off = now.abs_diff(until);
+        if off > self.tolerance(Duration::ZERO).max(2 * STEP) {
+            let name = &call.name;
+            return Err(format!(
+                "{name} of line {} returned at {now:?}, not {until:?}",
+                event.line
+            ));
+        }
+        self.compare_result(call, &result)
+    }
+
+    pub(super) fn finish_pending(&mut self) -> Outcome {
+        while self.pending.is_some() {
+            self.try_pending()?;
+            let step = self.backend.now() + STEP;
+            self.backend.wait(step);
+        }
+        Ok(())
+    }
+
+    fn compare_result(&mut self, call: &SocketCall, result: &Result<i64, Errno>) -> Outcome {
+        let makes = matches!(call.name.as_str(), "socket" | "accept");
+        match (result, &call.errno) {
+            (Ok(made), None) if makes && *made >= 0 => {
+                self.sockets.insert(call.result, (*made, false));
+                self.tested = Some(*made);
+                Ok(())
+            }
+            (Ok(_), None) if call.name == "epoll_create" => {
+                self.epolls.insert(call.result, Vec::new());
+                Ok(())
+            }
+            (Ok(n), None) if *n == call.result => Ok(()),
+            (Err(Errno(errno)), Some(wanted)) if is_same_errno(errno, wanted) => Ok(()),
+            _ => {
+                let wanted = call.errno.clone().unwrap_or_else(|| call.result.to_string());
+                Err(format!("{} gave {result:?}, expected {wanted}", call.name))
+            }
+        }
+    }
+
+    /// Makes a call once. The outer error is the script's, the inner one the call's.
+    fn make(&mut self, call: &SocketCall) -> Result<Result<i64, Errno>, String> {
+        let number = |at: usize| match call.args.get(at) {
+            Some(Arg::Int(n)) => Ok(*n),
+            other => Err(format!("{}: argument {at} is {other:?}, not a number", call.name)),
+        };
+        let word = |at: usize| match call.args.get(at) {
+            Some(Arg::Word(word)) => Ok(word.clone()),
+            Some(Arg::Int(n)) => Ok(n.to_string()),
+            other => Err(format!("{}: argument {at} is {other:?}, not a name", call.name)),
+        };
+        if call.name == "socket" {
+            return Ok(self.backend.call(&Call::Socket));
+        }
+        match call.name.as_str() {
+            "poll" => return self.poll(call),
+            "epoll_create" => return Ok(Ok(0)),
+            "epoll_ctl" => return self.watch(call),
+            "epoll_wait" => return self.watched(call),
+            "close" if self.epolls.remove(&number(0)?).is_some() => return Ok(Ok(0)),
+            _ => {}
+        }
+        let script_fd = number(0)?;
+        let Some(&(socket, _)) = self.sockets.get(&script_fd) else {
+            return Ok(Err(Errno("EBADF".to_owned())));
+        };
+        let made = match call.name.as_str() {
+            "bind" => Call::Bind(socket, self.script.ports.0),
+            "listen" => Call::Listen(socket, number(1)?),
+            "accept" => Call::Accept(socket),
+            "connect" if self.connecting == Some(socket) => Call::Connected(socket),
+            "connect" => Call::Connect(socket, self.script.ports.1),
+            "write" | "send" | "sendto" | "writev" | "sendmsg" | "read" | "recv" | "recvfrom"
+            | "readv" | "recvmsg" => return self.transfer(socket, call),
+            "ioctl" => return self.ioctl(socket, call),
+            "shutdown" => Call::Shutdown(socket, word(1)?),
+            "close" => {
+                self.sockets.remove(&script_fd);
+                Call::Close(socket)
+            }
+            "fcntl" => return self.fcntl(script_fd, &word(1)?, call),
+            "setsockopt" if word(2)? == "TCP_INQ" => {
+                let is_on = numbers(call.args.get(3)).first().is_some_and(|value| *value != 0);
+                if is_on {
+                    self.tell_waiting.insert(socket);
+                } else {
+                    self.tell_waiting.remove(&socket);
+                }
+                return Ok(Ok(0));
+            }
+            "setsockopt" => Call::SetOption(socket, word(2)?, numbers(call.args.get(3))),
+            _ => return self.get_option(socket, &word(2)?, call),
+        };
+        let result = self.backend.call(&made);
+        if matches!(made, Call::Connect(..)) {
+            self.ends.remote.1 = self.script.ports.1;
+            // A socket that never waits is asked by its next call; one that may wait, by us.
+            let waits = self.sockets.get(&script_fd).is_some_and(|(_, never)| !never);
+            self.connecting = waits.then_some(socket);
+        }
+        Ok(result)
+    }
+
+    /// `poll([{fd=.., events=.., revents=..}], n, timeout)`: as many as have something.
+    fn poll(&mut self, call: &SocketCall) -> Result<Result<i64, Errno>, String> {
+        let (mut count, mut waits) = (0, call.result > 0);
+        let Some(Arg::List(polled)) = call.args.first() else {
+            return Err("poll: the first argument is no list".to_owned());
+        };
+        for one in polled {
+            let fields = (one.field("fd"), one.field("events"), one.field("revents"));
+            let (Some(Arg::Int(fd)), Some(events), Some(wanted)) = fields else {
+                return Err("poll: a structure has fd, events and revents".to_owned());
+            };
+            let Some(&(socket, _)) = self.sockets.get(fd) else {
+                return Ok(Err(Errno("EBADF".to_owned())));
+            };
+            let ready = match self.backend.call(&Call::Ready(socket)) {
+                Ok(ready) => ready & (poll_bits(events)? | POLLERR | POLLHUP),
+                Err(errno) => return Ok(Err(errno)),
+            };
+            waits &= ready == 0;
+            count += i64::from(ready != 0);
+            if ready != 0 && ready != poll_bits(wanted)? {
+                return Err(format!("poll: fd {fd} is ready for {ready:#x}, expected {wanted:?}"));
+            }
+        }
+        if waits { Ok(Err(Errno("EAGAIN".to_owned()))) } else { Ok(Ok(count)) }
+    }
+
+    fn fcntl(
+        &mut self,
+        fd: i64,
+        what: &str,
+        call: &SocketCall,
+    ) -> Result<Result<i64, Errno>, String> {
+        const O_RDWR: i64 = 2;
+        let o_nonblock = if self.backend.profile() == Profile::FreeBsd { 4 } else { 0o4000 };
+        let Some((_, never_waits)) = self.sockets.get_mut(&fd) else {
+            return Ok(Err(Errno("EBADF".to_owned())));
+        };
+        match (what, call.args.get(2)) {
+            ("F_GETFL", _) => Ok(Ok(O_RDWR | if *never_waits { o_nonblock } else { 0 })),
+            ("F_SETFL", Some(Arg::Word(flags))) => {
+                *never_waits = flags.contains("O_NONBLOCK");
+                Ok(Ok(0))
+            }
+            _ => Err(format!("fcntl {what} is not supported")),
+        }
+    }
+}
+
+fn after(when: When) -> Duration {
+    match when {
+        When::After(gap) | When::At(gap) | When::Between(gap, _) => gap,
+        When::BetweenTimes(at, _) => at,
+        When::Any => Duration::ZERO,
+    }
+}
+
+const POLLERR: i64 = 8;
+const POLLHUP: i64 = 16;
+
+/// The bits that a script's words for `poll` name.
+pub(super) fn poll_bits(arg: &Arg) -> Result<i64, String> {
+    let one = |word: &str| {
+        let word = word.strip_prefix('E').unwrap_or(word);
+        let names = [
+            ("POLLIN", 1),
+            ("POLLPRI", 2),
+            ("POLLOUT", 4),
+            ("POLLERR", POLLERR),
+            ("POLLHUP", POLLHUP),
+            ("POLLRDNORM", 0x40),
+            ("POLLWRNORM", 0x100),
+            ("POLLRDHUP", 0x2000),
+            ("POLLEXCLUSIVE", 1 << 28),
+            ("POLLONESHOT", ONCE),
+            ("POLLET", EDGE),
+        ];
+        let known = names.iter().find(|(name, _)| *name == word);
+        known.map(|(_, bit)| *bit).ok_or_else(|| format!("poll: {word} is not known"))
+    };
+    match arg {
+        Arg::Int(bits) => Ok(*bits),
+        Arg::Word(words) => words.split('|').try_fold(0, |bits, word| Ok(bits | one(word)?)),
+        _ => Err("poll: events are no number".to_owned()),
+    }
+}
+
+pub(super) fn numbers(arg: Option<&Arg>) -> Vec<i64> {
+    let one = |arg: &Arg| match arg {
+        Arg::Int(n) => Some(*n),
+        Arg::Word(name) => number_of(name),
+        _ => None,
+    };
+    match arg {
+        Some(Arg::List(list)) => list.iter().filter_map(one).collect(),
+        Some(Arg::Struct(fields)) => fields.iter().filter_map(|(_, arg)| one(arg)).collect(),
+        Some(arg) => one(arg).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// One errno may have two names.
+fn is_same_errno(a: &str, b: &str) -> bool {
+    let one =
+        |name: &str| if name == "EWOULDBLOCK" { "EAGAIN".to_owned() } else { name.to_owned() };
+    one(a) == one(b)
+}
+
+/// The number that a word stands for: an errno, as Linux counts them.
+pub(super) fn number_of(name: &str) -> Option<i64> {
+    Some(match name {
+        "EPIPE" => 32,
+        "EADDRINUSE" => 98,
+        "ENETUNREACH" => 101,
+        "ECONNABORTED" => 103,
+        "ECONNRESET" => 104,
+        "ENOTCONN" => 107,
+        "ETIMEDOUT" => 110,
+        "ECONNREFUSED" => 111,
+        "EHOSTUNREACH" => 113,
+        "NULL" => 0,
+        _ => return None,
+    })
+}
