@@ -4,14 +4,14 @@
 //! Run: `cargo bench -p floodwall-tests --bench workers`. A batch of requests of both families lies
 //! ready in each worker's wire before its bell is rung, so that nobody waits for this thread; what
 //! counts is the thread CPU time that the workers spend until the last answer, the one wake-up of
-//! each included. Every answer is counted and looked at. The router passes frames of 64 bytes on to random
-//! addresses within random prefixes, from the wire of one interface to that of another. *Keyed*: each request lies in the wire of
-//! its flow's owner, as a card keyed by us would do. *Half handed over*: every other one lies in
-//! the wrong wire; these batches are small, so that the rings between the workers never overflow,
-//! and are compared with as small batches on one worker. *Two hosts* of one worker each, which
-//! share nothing but the machine, work at the same time: what they cost more than one alone is the
-//! machine's (its cores' common memory, caches, power), and the floor for two workers of one host.
-//! Rounds are interleaved, medians told.
+//! each included. Every answer is counted and looked at. The router passes frames of 64 bytes on to
+//! random addresses within random prefixes, from the wire of one interface to that of another.
+//! *Keyed*: each request lies in the wire of its flow's owner, as a card keyed by us would do.
+//! *Half handed over*: every other one lies in the wrong wire; these batches are small, so that the
+//! rings between the workers never overflow, and are compared with as small batches on one worker.
+//! *Two hosts* of one worker each, which share nothing but the machine, work at the same time: what
+//! they cost more than one alone is the machine's (its cores' common memory, caches, power), and
+//! the floor for two workers of one host. Rounds are interleaved, medians told.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench waits for the workers' threads")]
 
