@@ -194,6 +194,7 @@ pub(crate) fn stack(
         dhcp: Dhcp::new(config.interfaces.len() + 1),
         remote: None,
         restless: false,
+        more_arrives: false,
         role,
         place: None,
         worker,

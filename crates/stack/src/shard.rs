@@ -99,6 +99,8 @@ pub struct Stack {
     pub(crate) steering: Steering,
     /// It was asked whether it may sleep, and it may not: there is work.
     pub(crate) restless: bool,
+    /// Behind the packet that is taken in, others of its burst follow.
+    pub(crate) more_arrives: bool,
 }
 
 impl Stack {
@@ -239,14 +241,20 @@ impl Stack {
         let before = self.marks();
         // Before the first: whatever ends this loop, all have arrived.
         self.stats.fates.received += arrived.len() as u64;
+        let mut behind = arrived.len();
         for packet in arrived.drain() {
+            behind -= 1;
+            self.more_arrives = behind > 0;
             self.take_in(cx, packet);
         }
+        self.tcp_end_burst(cx);
         let looped = self.loopback.len().min(limits::BURST_MAX);
-        for _ in 0..looped {
+        for behind in (0..looped).rev() {
             let Some(packet) = self.loopback.pop_front() else { break };
+            self.more_arrives = behind > 0;
             self.input(cx, packet);
         }
+        self.tcp_end_burst(cx);
         self.forward_all(cx);
         self.effort_since(&before)
     }

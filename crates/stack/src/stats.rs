@@ -2,6 +2,7 @@
 
 use floodwall_base::{Counters, DropCounts};
 use floodwall_packet::AccessCounters;
+use floodwall_tcp::TrainEnd;
 
 /// What became of packets, beside the drops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,6 +73,15 @@ impl Conservation {
 }
 
 impl Stats {
+    /// Each segment of a train has the same fate.
+    pub(crate) fn note_train(&mut self, train: TrainEnd) {
+        let count = u64::from(train.count);
+        match train.dropped {
+            None => self.fates.delivered += count,
+            Some(reason) => self.drops_in.add(reason, count),
+        }
+    }
+
     /// Adds up both ledgers.
     #[must_use]
     pub fn conservation(&self) -> Conservation {

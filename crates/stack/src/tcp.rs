@@ -15,7 +15,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
 use floodwall_ip::Upper;
 use floodwall_ip::icmp_limit::{Allow, IcmpLimit};
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
     ConnectionId, Ends as TcpEnds, Events, Gone, IcmpSays, Input, ListenError, ListenerId, Moment,
     OpenError, RecvError, SendError, Settings, State, Tcp, Transmit, Verdict,
@@ -108,16 +108,22 @@ impl Stack {
         };
         let Some(tcp) = &mut self.tcp else { return self.die(packet, DropReason::TcpNoConnection) };
         let mut lend = lend!(self, cx);
-        let verdict = tcp.set.input(&mut lend, &input, packet, &mut self.stats.access);
-        let mut answer = None;
+        let access = &mut self.stats.access;
+        let (mut ended, mut answer) = (None, None);
+        let verdict = match self.more_arrives || tcp.set.has_train() {
+            true => tcp.set.input_of_burst(&mut lend, &input, packet, access, &mut ended),
+            false => Some(tcp.set.input(&mut lend, &input, packet, access)),
+        };
         match verdict {
-            Verdict::Taken => self.stats.fates.delivered += 1,
-            Verdict::Answered(transmit) => {
+            None if ended.is_none() => return,
+            None => {}
+            Some(Verdict::Taken) => self.stats.fates.delivered += 1,
+            Some(Verdict::Answered(transmit)) => {
                 self.stats.fates.delivered += 1;
                 answer = Some(transmit);
             }
-            Verdict::Dropped(reason) => self.stats.drops_in.count(reason),
-            Verdict::Refused(reset, reason) => {
+            Some(Verdict::Dropped(reason)) => self.stats.drops_in.count(reason),
+            Some(Verdict::Refused(reset, reason)) => {
                 let peer = reset.flow.remote.ip();
                 let allowed = tcp.resets.allow_error(peer, cx.now, &mut lend.random.secret);
                 if matches!(allowed, Allow::Yes) {
@@ -126,28 +132,51 @@ impl Stack {
                 self.stats.drops_in.count(reason);
             }
         }
+        if let Some(ended) = ended {
+            self.stats.note_train(ended);
+        }
         if let Some(transmit) = answer {
             self.tcp_send(cx, transmit);
         }
         self.tcp_transmit(cx);
     }
 
+    /// The burst has ended: what waits in a train is taken, and answered.
+    #[inline]
+    pub(crate) fn tcp_end_burst(&mut self, cx: &mut Cx<'_>) {
+        let Some(tcp) = &mut self.tcp else { return };
+        if !tcp.set.has_train() {
+            return;
+        }
+        if let Some(ended) = tcp.set.end_train(&mut lend!(self, cx)) {
+            self.stats.note_train(ended);
+        }
+        self.tcp_transmit(cx);
+    }
+
     /// Lets everything leave that connections want to send.
     pub(crate) fn tcp_transmit(&mut self, cx: &mut Cx<'_>) {
+        let mut rest = PacketList::new();
         loop {
             let Some(tcp) = &mut self.tcp else { return };
-            let Some(transmit) = tcp.set.transmit(&mut lend!(self, cx)) else { return };
-            self.tcp_send(cx, transmit);
+            let Some(transmit) = tcp.set.transmit_run(&mut lend!(self, cx), &mut rest) else {
+                return;
+            };
+            self.tcp_send_run(cx, transmit, &mut rest);
         }
     }
 
     fn tcp_send(&mut self, cx: &mut Cx<'_>, transmit: Transmit) {
+        self.tcp_send_run(cx, transmit, &mut PacketList::new());
+    }
+
+    fn tcp_send_run(&mut self, cx: &mut Cx<'_>, transmit: Transmit, rest: &mut PacketList) {
         match (transmit.src_addr, transmit.dst_addr) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                self.tcp_output::<Ipv4Addr>(cx, from, to, transmit)
+                self.tcp_output::<Ipv4Addr>(cx, from, to, transmit, rest)
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
-                self.tcp_output::<Ipv6Addr>(cx, from, to, transmit)
+                self.tcp_output::<Ipv6Addr>(cx, from, to, transmit, rest)
             }
             _ => debug_assert!(false, "a flow has one family"),
         }
@@ -159,6 +188,7 @@ impl Stack {
         src_addr: A,
         dst_addr: A,
         transmit: Transmit,
+        rest: &mut PacketList,
     ) {
         let Transmit { packet, zone, hop_limit, ecn_capable, .. } = transmit;
         let zone = (zone != IfIndex::default()).then_some(zone);
@@ -167,7 +197,12 @@ impl Stack {
             Err(reason) => {
                 self.originate::<A>(packet.len() + A::HEADER_LEN);
                 let packet = self.tcp_unsent(cx.now, (src_addr, dst_addr), zone, packet);
-                return self.die_out::<A>(packet, reason);
+                self.die_out::<A>(packet, reason);
+                while let Some(packet) = rest.pop_front() {
+                    self.originate::<A>(packet.len() + A::HEADER_LEN);
+                    self.die_out::<A>(packet, reason);
+                }
+                return;
             }
         };
         let hop_limit = hop_limit.unwrap_or_else(|| self.hop_limit_on(path));
@@ -177,6 +212,10 @@ impl Stack {
         let protocol = IpProtocol::TCP;
         let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
         self.output_on(cx, outgoing, path, None);
+        while let Some(packet) = rest.pop_front() {
+            let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
+            self.output_on(cx, outgoing, path, None);
+        }
     }
 
     /// Where a segment goes: mostly where the one before went.

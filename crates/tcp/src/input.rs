@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use floodwall_base::limits::TCP_TIME_WAIT;
 use floodwall_base::{Counter, DropReason, Instant};
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::tcp::TcpFlags;
 
 use crate::connection::{Connection, Cx, Due};
@@ -100,6 +100,39 @@ impl Connection {
         self.arm_keepalive();
         // Sixth: URG is ignored. Seventh: the text; eighth: FIN.
         self.on_text(cx, segment, payload)
+    }
+
+    /// The same for segments in a row that the connection expects ([`Connection::expects`]):
+    /// `segment` has the length of all of their `texts`.
+    pub(crate) fn input_train(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segment: &Segment,
+        texts: PacketList,
+    ) -> Outcome {
+        if !self.expects(segment) {
+            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+        }
+        if let Some(outcome) = self.refuse_by_timestamp(cx, segment) {
+            return outcome;
+        }
+        if let Some(outcome) = self.on_ack(cx, segment) {
+            return outcome;
+        }
+        self.note_timestamp(segment, cx.now);
+        self.note_marks(segment, cx.now);
+        self.heard = cx.now;
+        self.arm_keepalive();
+        self.on_texts(cx, segment.len, texts)
+    }
+
+    /// Whether nothing but text in order is to be expected, and a program is there to read it.
+    #[inline]
+    pub(crate) fn hears_only_text(&self) -> bool {
+        matches!(self.state(), State::Established | State::FinWait1 | State::FinWait2)
+            && self.ahead.is_empty()
+            && self.fin_ahead.is_none()
+            && !self.rcv.shut
     }
 
     /// RFC 7323 section 5.3: protection against wrapped sequence numbers, and section 3.2: a

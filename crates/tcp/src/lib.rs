@@ -55,7 +55,7 @@ pub use floodwall_syncache::{
 pub use id::{ConnectionId, Gone, ListenerId};
 pub use recovery::Phase;
 pub use segment::{Reset, Segment};
-pub use set::{Ends, IcmpSays, Info, Input, SynSaid, Verdict};
+pub use set::{Ends, IcmpSays, Info, Input, SynSaid, TrainEnd, Verdict};
 pub use settings::{Acknowledge, Keepalive, Settings, TcpConfig};
 pub use state::{State, Step};
 pub use tcp::{Lend, OWNERS_MAX, Tcp, Transmit};

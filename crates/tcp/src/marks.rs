@@ -76,6 +76,11 @@ impl Connection {
         }
     }
 
+    /// Whether the next new segment has something to say that those behind it have not.
+    pub(crate) const fn owes_mark(&self) -> bool {
+        self.marks.reduced
+    }
+
     /// Whether routers may mark the segment that was made last.
     pub(crate) const fn take_capable(&mut self) -> bool {
         core::mem::replace(&mut self.marks.capable, false)

@@ -6,9 +6,11 @@
 //! arrived; payload is borrowed from the send half, never copied; the checksum is complete.
 //! Reading: RFC 9293 sections 3.7 (segmentation) and 3.8.6.2.1 (when to send), RFC 5681.
 
+mod run;
+
 use floodwall_base::{Counter, Instant, Seq};
 use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
-use floodwall_packet::{PacketBuf, Pool};
+use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
@@ -32,9 +34,15 @@ const RETRY: Duration = Duration::from_millis(10);
 struct NoBuffer;
 
 impl Connection {
-    /// The next segment that may leave: a packet that begins with its TCP header.
-    pub(crate) fn output(&mut self, cx: &mut Cx<'_>) -> Option<PacketBuf> {
-        match self.next_segment(cx) {
+    /// The next segment that may leave: a packet that begins with its TCP header. Where others of
+    /// the same run may leave at once, they are put behind `rest`, `most` with the first.
+    pub(crate) fn output(
+        &mut self,
+        cx: &mut Cx<'_>,
+        most: u32,
+        rest: &mut PacketList,
+    ) -> Option<PacketBuf> {
+        match self.next_segment(cx, most, rest) {
             Ok(packet) => packet,
             Err(NoBuffer) => {
                 // Nothing is lost: the timer asks again.
@@ -44,7 +52,12 @@ impl Connection {
         }
     }
 
-    fn next_segment(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+    fn next_segment(
+        &mut self,
+        cx: &mut Cx<'_>,
+        most: u32,
+        rest: &mut PacketList,
+    ) -> Result<Option<PacketBuf>, NoBuffer> {
         if self.due.has(Due::RST) {
             let reset = self.reset(cx)?;
             self.due = Due::default();
@@ -61,7 +74,7 @@ impl Connection {
         if let Some(packet) = self.lost(cx)? {
             return Ok(Some(packet));
         }
-        if let Some(packet) = self.news(cx)? {
+        if let Some(packet) = self.news(cx, most, rest)? {
             return Ok(Some(packet));
         }
         if self.due.has(Due::PROBE) {
@@ -220,7 +233,12 @@ impl Connection {
             && self.recovery.board().can_record(records)
     }
 
-    fn news(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+    fn news(
+        &mut self,
+        cx: &mut Cx<'_>,
+        most: u32,
+        rest: &mut PacketList,
+    ) -> Result<Option<PacketBuf>, NoBuffer> {
         let agreement = self.agreement();
         if self.snd.unsent() > 0 {
             self.recovery.before_sending(&agreement, cx.now);
@@ -230,7 +248,10 @@ impl Connection {
             self.due.remove(Due::FORCE);
             return Ok(None);
         }
-        self.fresh(cx, len)
+        match self.run_length(most) {
+            0 => self.fresh(cx, len),
+            count => self.run(cx, count, rest),
+        }
     }
 
     /// Sends `len` new bytes, or fewer, and the FIN where it is its turn.

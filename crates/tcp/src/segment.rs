@@ -31,31 +31,38 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Nothing yet: what a header says is read into it where it lies; not to move it is what half a
+    /// look-up costs.
+    pub const NONE: Self = Self {
+        seq: Seq(0),
+        ack: Seq(0),
+        flags: TcpFlags::NONE,
+        window: 0,
+        len: 0,
+        options: TcpOptionSet::NONE,
+        congestion: false,
+    };
+
     /// What a checked header says, before `len` bytes of payload.
     ///
     /// # Errors
     /// An option's length is a lie.
     #[inline]
     pub fn of(header: &TcpHeader<'_>, len: u32) -> Result<Self, TcpOptionError> {
-        let mut segment = Self::without_options(header, len);
+        let mut segment = Self::NONE;
+        segment.take_fields(header, len);
         segment.options.add(header.options())?;
         Ok(segment)
     }
 
-    /// The same without its options, which are then added where the segment lies: not to move it
-    /// is what half a look-up costs.
+    /// The same without its options, which are then added.
     #[inline]
-    #[must_use]
-    pub fn without_options(header: &TcpHeader<'_>, len: u32) -> Self {
-        Self {
-            seq: Seq(header.seq()),
-            ack: Seq(header.ack()),
-            flags: header.flags(),
-            window: header.window(),
-            len,
-            options: TcpOptionSet::NONE,
-            congestion: false,
-        }
+    pub fn take_fields(&mut self, header: &TcpHeader<'_>, len: u32) {
+        self.seq = Seq(header.seq());
+        self.ack = Seq(header.ack());
+        self.flags = header.flags();
+        self.window = header.window();
+        self.len = len;
     }
 
     /// Whether all of these bits are set.

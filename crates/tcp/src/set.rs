@@ -8,6 +8,7 @@ mod icmp;
 mod info;
 mod intake;
 mod programs;
+pub(crate) mod train;
 mod triage;
 
 pub use calls::Ends;
@@ -15,3 +16,4 @@ pub use half_open::SynSaid;
 pub use icmp::IcmpSays;
 pub use info::Info;
 pub use intake::{Input, Verdict};
+pub use train::TrainEnd;

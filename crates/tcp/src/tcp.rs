@@ -19,7 +19,7 @@ use floodwall_base::{
     Counter, Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, Randomness, Steering,
     TimerWheel, Units, WorkerId,
 };
-use floodwall_packet::{PacketBuf, Pool};
+use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_syncache::{AcceptSlot, CacheSettings, Epoch, HalfOpen, Moment, Secret, SynCache};
 
 use crate::connection::{Connection, Cx};
@@ -32,6 +32,7 @@ use crate::listener::Listeners;
 use crate::memory::Memory;
 use crate::reassembly::Runs;
 use crate::records::Records;
+use crate::set::train::Train;
 use crate::settings::TcpConfig;
 use crate::state::State;
 use crate::time_wait::TimeWaits;
@@ -118,7 +119,7 @@ pub struct Tcp<H = SynCache> {
     /// Under which flows are hashed: the half-open connections' own.
     flow_key: HashKey,
     /// Whose segment arrived last.
-    latest: u32,
+    pub(crate) latest: u32,
     wheel: TimerWheel,
     /// Those that want to send: list 0.
     dirty: IndexLists,
@@ -135,6 +136,8 @@ pub struct Tcp<H = SynCache> {
     memory: Memory,
     /// Some connection holds more than when that was looked at last.
     grew: bool,
+    /// Segments of this burst that wait for those behind them.
+    pub(crate) train: Train,
     pub(crate) clock: HashKey,
     pub(crate) steering: Option<(Steering, WorkerId)>,
 }
@@ -183,6 +186,7 @@ impl<H: HalfOpen> Tcp<H> {
             records: Records::new(TCP_RECORDS),
             memory: Memory::new(config.memory_bytes, max),
             grew: false,
+            train: Train::default(),
             clock: random.secret.hash_key(),
             steering: None,
             config,
@@ -402,14 +406,31 @@ impl<H: HalfOpen> Tcp<H> {
     /// The next segment that is to leave, some of each connection in its turn; `None` where there
     /// is none. To be asked until then after every call that may change a connection.
     pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
+        self.transmit_some(lend, 1, &mut PacketList::new())
+    }
+
+    /// As [`Tcp::transmit`]; segments that leave with it, to the same peer and by the same IP
+    /// header but for their lengths, are put behind `rest`.
+    pub fn transmit_run(&mut self, lend: &mut Lend<'_>, rest: &mut PacketList) -> Option<Transmit> {
+        self.transmit_some(lend, TURN, rest)
+    }
+
+    fn transmit_some(
+        &mut self,
+        lend: &mut Lend<'_>,
+        most: u32,
+        rest: &mut PacketList,
+    ) -> Option<Transmit> {
         self.relieve(lend);
         while let Some(index) = self.next_in_turn() {
-            let has_turn = self.turn.1 > 0;
+            let left = self.turn.1;
             let Some((connection, mut cx)) = self.lent(index, lend) else {
                 self.dirty.unlink(index);
                 continue;
             };
-            let packet = connection.output(&mut cx);
+            let packet = connection.output(&mut cx, most.min(left + 1), rest);
+            let left = left.saturating_sub(rest.len() as u32);
+            let has_turn = left > 0;
             let goes_on = has_turn && packet.is_some() && connection.has_news(cx.records);
             let ecn_capable = connection.take_capable();
             let transmit = packet.map(|packet| Transmit {
@@ -417,6 +438,7 @@ impl<H: HalfOpen> Tcp<H> {
                 ecn_capable,
                 ..Transmit::of(packet, &connection.flow)
             });
+            self.turn.1 = left;
             if goes_on {
                 // It is asked again at once, and its last segment sees to timers and events.
                 return transmit;

@@ -30,7 +30,10 @@ impl Stack {
         // Before the first: whatever ends this loop, all have been taken over.
         self.stats.fates.adopted_in += (spent - out) as u64;
         self.stats.fates.adopted_out += out as u64;
+        let mut behind = spent;
         for Handoff { kind, packet, .. } in handed.drain() {
+            behind -= 1;
+            self.more_arrives = behind > 0;
             match kind {
                 HandoffKind::Frame => self.take_in(cx, packet),
                 HandoffKind::Reassembled => self.adopt_whole(cx, packet),
@@ -39,6 +42,7 @@ impl Stack {
                 HandoffKind::Believed => self.adopt_believed(cx, packet),
             }
         }
+        self.tcp_end_burst(cx);
         self.forward_all(cx);
         Units(u32::try_from(spent).unwrap_or(u32::MAX))
     }

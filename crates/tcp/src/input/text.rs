@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use floodwall_base::{DropReason, Instant};
-use floodwall_packet::{PacketBuf, Pool};
+use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::TcpFlags;
 
 use super::Outcome;
@@ -75,6 +75,24 @@ impl Connection {
         if fin {
             self.on_fin(cx);
         }
+        Outcome::Taken
+    }
+
+    /// As [`Connection::on_text`] of segments in a row that are expected: `len` bytes of text.
+    pub(super) fn on_texts(&mut self, cx: &mut Cx<'_>, len: u32, mut texts: PacketList) -> Outcome {
+        if self.rcv.is_refused(self.ahead.held(), cx.full) {
+            self.due.add(Due::ACK);
+            self.note_pressure();
+            return Outcome::Dropped(DropReason::TcpReceiveFull);
+        }
+        let is_train = texts.len() > 1;
+        while let Some(text) = texts.pop_front() {
+            self.take_in_order(cx.pool, text, cx.now);
+        }
+        if is_train && self.acknowledge == Acknowledge::EverySecond {
+            self.due.add(Due::ACK);
+        }
+        self.owe_ack(cx, len, false);
         Outcome::Taken
     }
 

@@ -14,6 +14,7 @@ use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpHeader, header_len};
 use crate::input::Outcome;
 use crate::output::{PROTOCOL, reset_packet};
 use crate::segment::{Reset, Segment};
+use crate::set::train::TrainEnd;
 use crate::tcp::{Lend, Tcp, Transmit};
 
 /// What the network layer knows of an arrived segment.
@@ -60,32 +61,45 @@ impl<H: HalfOpen> Tcp<H> {
         packet: PacketBuf,
         access: &mut AccessCounters,
     ) -> Verdict {
-        lend.counters.count(Counter::TcpInSegs);
-        let mut scratch = [0; HEADER_LEN_MAX];
-        let Ok(header) = read_header(input, &packet, &mut scratch, access) else {
-            return broken(lend, DropReason::TcpMalformed);
+        let mut segment = Segment::NONE;
+        match read(lend, input, &packet, access, &mut segment) {
+            Ok((flow, text)) => {
+                self.segment(lend, &flow, (input.iface, input.mtu), &segment, (packet, text))
+            }
+            Err(reason) => Verdict::Dropped(reason),
+        }
+    }
+
+    /// Takes one segment of a burst of which more comes: what the segments have in common that a
+    /// connection expects is looked at once, at the end of their train. `None` where it waits for
+    /// those behind it: [`Tcp::end_train`] says what became of it. Of the train before, if it ends
+    /// here, `ended` says so.
+    pub fn input_of_burst(
+        &mut self,
+        lend: &mut Lend<'_>,
+        input: &Input,
+        packet: PacketBuf,
+        access: &mut AccessCounters,
+        ended: &mut Option<TrainEnd>,
+    ) -> Option<Verdict> {
+        let mut segment = Segment::NONE;
+        let (flow, text) = match read(lend, input, &packet, access, &mut segment) {
+            Ok(found) => found,
+            Err(reason) => return Some(Verdict::Dropped(reason)),
         };
-        // To a group, or to nobody who could answer (row 7 of the bar).
-        let nobody = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
-        if input.group || nobody || header.src_port() == 0 || header.dst_port() == 0 {
-            return Verdict::Dropped(DropReason::TcpMalformed);
+        let mut packet = packet;
+        // Behind a train that it does not belong to, it may begin one.
+        for _ in 0..2 {
+            packet = match self.join(&flow, &segment, (packet, text)) {
+                Ok(()) => return None,
+                Err(packet) => packet,
+            };
+            if !self.has_train() {
+                break;
+            }
+            *ended = self.end_train(lend);
         }
-        let flow = flow_of(input, header.src_port(), header.dst_port());
-        if flow.local == flow.remote {
-            return Verdict::Dropped(DropReason::TcpMalformed);
-        }
-        if !verifies(input, &packet) {
-            lend.counters.count(Counter::TcpInCsumErrors);
-            return broken(lend, DropReason::TcpChecksum);
-        }
-        let from = input.l4 + header.header_len();
-        let len = input.len - header.header_len();
-        let mut segment = Segment::without_options(&header, len as u32);
-        segment.congestion = input.congestion;
-        if segment.options.add(header.options()).is_err() {
-            return broken(lend, DropReason::TcpMalformed);
-        }
-        self.segment(lend, &flow, (input.iface, input.mtu), &segment, (packet, from))
+        Some(self.segment(lend, &flow, (input.iface, input.mtu), &segment, (packet, text)))
     }
 
     /// To whom it belongs. Its text begins at a byte of the packet.
@@ -127,11 +141,47 @@ impl<H: HalfOpen> Tcp<H> {
     }
 }
 
+/// Checks a segment and reads it: its flow, and where in the packet its text begins.
+#[inline]
+fn read(
+    lend: &mut Lend<'_>,
+    input: &Input,
+    packet: &PacketBuf,
+    access: &mut AccessCounters,
+    segment: &mut Segment,
+) -> Result<(FlowKey, usize), DropReason> {
+    lend.counters.count(Counter::TcpInSegs);
+    let mut scratch = [0; HEADER_LEN_MAX];
+    let Ok(header) = read_header(input, packet, &mut scratch, access) else {
+        return Err(broken(lend, DropReason::TcpMalformed));
+    };
+    // To a group, or to nobody who could answer (row 7 of the bar).
+    let nobody = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
+    if input.group || nobody || header.src_port() == 0 || header.dst_port() == 0 {
+        return Err(DropReason::TcpMalformed);
+    }
+    let flow = flow_of(input, header.src_port(), header.dst_port());
+    if flow.local == flow.remote {
+        return Err(DropReason::TcpMalformed);
+    }
+    if !verifies(input, packet) {
+        lend.counters.count(Counter::TcpInCsumErrors);
+        return Err(broken(lend, DropReason::TcpChecksum));
+    }
+    let text = input.l4 + header.header_len();
+    segment.take_fields(&header, (input.len - header.header_len()) as u32);
+    segment.congestion = input.congestion;
+    if segment.options.add(header.options()).is_err() {
+        return Err(broken(lend, DropReason::TcpMalformed));
+    }
+    Ok((flow, text))
+}
+
 /// A segment that lies about itself.
 #[cold]
-fn broken(lend: &mut Lend<'_>, reason: DropReason) -> Verdict {
+fn broken(lend: &mut Lend<'_>, reason: DropReason) -> DropReason {
     lend.counters.count(Counter::TcpInErrs);
-    Verdict::Dropped(reason)
+    reason
 }
 
 /// The header, if its lengths are possible.

@@ -5,11 +5,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use floodwall_base::{Counters, IfIndex, Instant, PublicRandom, Randomness, Units};
-use floodwall_packet::{AccessCounters, Pool, PoolConfig, Region};
+use floodwall_packet::{AccessCounters, PacketList, Pool, PoolConfig, Region};
 use floodwall_syncache::Moment;
 
 use crate::{
-    ConnectionId, Ends, Input, Lend, ListenerId, RecvError, Settings, Tcp, TcpConfig, Verdict,
+    ConnectionId, Ends, Input, Lend, ListenerId, RecvError, Settings, Tcp, TcpConfig, Transmit,
+    Verdict,
 };
 
 /// Frames of a host: half of them may be held by its connections.
@@ -208,18 +209,25 @@ impl Cable {
             loop {
                 let now = self.now;
                 let (tcp, mut lend) = self.hosts[host].lend(now);
-                let Some(out) = tcp.transmit(&mut lend) else { break };
+                let mut rest = PacketList::new();
+                let Some(out) = tcp.transmit_run(&mut lend, &mut rest) else { break };
+                let Transmit { src_addr, dst_addr, .. } = out;
                 self.launch(host, out);
+                while let Some(packet) = rest.pop_front() {
+                    let bytes = packet.chunks().flatten().copied().collect();
+                    self.fly(Flying { to: 1 - host, src_addr, dst_addr, bytes });
+                }
             }
         }
     }
 
-    fn launch(&mut self, from: usize, out: crate::Transmit) {
+    fn launch(&mut self, from: usize, out: Transmit) {
         let bytes: Vec<u8> = out.packet.chunks().flatten().copied().collect();
-        let crate::Transmit { src_addr, dst_addr, .. } = out;
+        let Transmit { src_addr, dst_addr, .. } = out;
         self.fly(Flying { to: 1 - from, src_addr, dst_addr, bytes });
     }
 
+    /// One of those that arrive at one moment: its train may wait for the others.
     pub(super) fn deliver(&mut self, flying: &Flying) {
         let now = self.now;
         let (tcp, mut lend) = self.hosts[flying.to].lend(now);
@@ -234,8 +242,9 @@ impl Cable {
             group: false,
             congestion: false,
         };
-        let verdict = tcp.input(&mut lend, &input, packet, &mut AccessCounters::default());
-        match verdict {
+        let access = &mut AccessCounters::default();
+        let verdict = tcp.input_of_burst(&mut lend, &input, packet, access, &mut None);
+        match verdict.unwrap_or(Verdict::Taken) {
             Verdict::Answered(out) => self.launch(flying.to, out),
             Verdict::Refused(reset, _) => {
                 let packet = tcp.reset(&mut lend, &reset).unwrap();
@@ -261,8 +270,13 @@ impl Cable {
         while let Some(entry) = self.flying.first_entry().filter(|e| e.key().0 <= self.now) {
             let flying = entry.remove();
             self.deliver(&flying);
-            self.flush();
         }
+        for host in 0..2 {
+            let now = self.now;
+            let (tcp, mut lend) = self.hosts[host].lend(now);
+            tcp.end_train(&mut lend);
+        }
+        self.flush();
         for host in 0..2 {
             let now = self.now;
             let (tcp, mut lend) = self.hosts[host].lend(now);

@@ -1,0 +1,136 @@
+//! A run: full segments of new data that leave at one moment, with one look at what may leave.
+//!
+//! Called by `output.rs` where more than one full segment may leave. What large-send offload does
+//! in cards is done here, so that every link profits, whatever its device can: the header is
+//! written once and patched for each segment, what is sent is recorded once. Invariants: each
+//! segment is what it would be alone, checksum and PSH included; a FIN, a mark and whatever is less
+//! than a full segment leave the ordinary way.
+
+use floodwall_base::{Counter, FlowKey, Seq};
+use floodwall_checksum::{Sum, sum};
+use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFields, TcpFlags};
+use floodwall_wire::tcp_options::TcpOptionSet;
+
+use super::{NoBuffer, pseudo_header};
+use crate::connection::{Connection, Cx};
+
+/// Where in a header sequence number, flags and checksum lie (RFC 9293 section 3.1).
+const SEQ: core::ops::Range<usize> = 4..8;
+const FLAGS: usize = 13;
+const CHECKSUM: core::ops::Range<usize> = 16..18;
+
+/// The header that the segments of a run have in common.
+struct Heading {
+    bytes: [u8; HEADER_LEN_MAX],
+    len: usize,
+    /// Of the pseudo-header and of these bytes, sequence number and payload apart.
+    sum: Sum,
+}
+
+impl Heading {
+    /// `fields` have no sequence number.
+    fn new(flow: &FlowKey, fields: &TcpFields, options: &TcpOptionSet) -> Option<Self> {
+        let mut bytes = [0; HEADER_LEN_MAX];
+        let options_len = options.emitted_len();
+        let len = HEADER_LEN + options_len;
+        let (fixed, rest) = bytes.split_first_chunk_mut::<HEADER_LEN>()?;
+        fields.emit_fixed((len / 4) as u8, fixed);
+        options.emit_into(rest.get_mut(..options_len)?).ok()?;
+        let pseudo = pseudo_header(flow, len as u32)?;
+        let sum = pseudo.add(sum(bytes.get(..len)?));
+        Some(Self { bytes, len, sum })
+    }
+
+    /// The segment of `payload`, which is borrowed, from `seq` on.
+    #[inline]
+    fn segment(&self, pool: &Pool, seq: Seq, push: bool, payload: PacketBuf) -> Option<PacketBuf> {
+        let mut packet = pool.alloc_laid_out(0, self.len)?;
+        let out = packet.first_mut()?;
+        out.copy_from_slice(self.bytes.get(..self.len)?);
+        out.get_mut(SEQ)?.copy_from_slice(&seq.0.to_be_bytes());
+        let mut sum = self.sum.add(Sum::of_u32(seq.0)).add(Sum::of_u32(payload.len() as u32));
+        if push {
+            *out.get_mut(FLAGS)? |= TcpFlags::PSH.0;
+            sum = sum.add(Sum::of_u16(u16::from(TcpFlags::PSH.0)));
+        }
+        let check = sum.add(payload.sum(0, payload.len())).finish();
+        out.get_mut(CHECKSUM)?.copy_from_slice(&check.to_be_bytes());
+        packet.append(payload).ok()?;
+        packet.set_layers(0, 0, self.len);
+        Some(packet)
+    }
+}
+
+impl Connection {
+    /// How many full segments of new data may leave at once, `most` of them; fewer than two are no
+    /// run.
+    pub(super) fn run_length(&self, most: u32) -> u32 {
+        let (waits, mss) = (self.snd.unsent(), self.mss());
+        let fits = waits.min(self.snd.usable()).min(self.recovery.allowance());
+        if most < 2 || fits < 2 * mss || self.owes_mark() {
+            return 0;
+        }
+        // A FIN goes with the last byte.
+        let whole = if self.snd.fin { fits.min(waits - 1) } else { fits };
+        (whole / mss).min(most)
+    }
+
+    /// Sends `count` full segments: the first is given back, the others are put behind `rest`.
+    pub(super) fn run(
+        &mut self,
+        cx: &mut Cx<'_>,
+        count: u32,
+        rest: &mut PacketList,
+    ) -> Result<Option<PacketBuf>, NoBuffer> {
+        let mss = self.mss();
+        if self.snd.una == self.snd.nxt {
+            self.stalled = cx.now;
+        }
+        let marks = self.marks_of_news(mss);
+        let heading = self.heading(cx, marks).ok_or(NoBuffer)?;
+        let (mut first, mut bytes, mut segments) = (None, 0, 0);
+        for _ in 0..count {
+            let Some(payload) = self.snd.take(mss, cx.pool) else { break };
+            let len = payload.len() as u32;
+            bytes += len;
+            let (seq, push) = (self.snd.nxt - len, self.snd.is_last(self.snd.nxt));
+            // It counts as sent, whether its header finds memory or not: the timer sends it again.
+            if let Some(packet) = heading.segment(cx.pool, seq, push, payload) {
+                segments += 1;
+                match first {
+                    None => first = Some(packet),
+                    Some(_) => rest.push_back(packet),
+                }
+            }
+            if len < mss {
+                break;
+            }
+        }
+        if bytes > 0 {
+            let agreement = self.agreement();
+            let sent = self.recovery.on_sent(cx.records, bytes, &agreement, cx.now);
+            debug_assert!(sent, "there was room for a record");
+        }
+        if first.is_none() {
+            return Err(NoBuffer);
+        }
+        cx.counters.add(Counter::TcpOutSegs, segments);
+        self.acknowledged();
+        Ok(first)
+    }
+
+    fn heading(&mut self, cx: &Cx<'_>, marks: TcpFlags) -> Option<Heading> {
+        let options = self.options(cx);
+        let fields = TcpFields {
+            src_port: self.flow.local.port,
+            dst_port: self.flow.remote.port,
+            seq: 0,
+            ack: self.rcv.nxt.0,
+            flags: TcpFlags::ACK | self.marks_of_ack() | marks,
+            window: self.rcv.offer(self.agreed.scaled, self.ahead.held()),
+            urgent: 0,
+        };
+        Heading::new(&self.flow, &fields, &options)
+    }
+}
