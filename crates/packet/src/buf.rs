@@ -246,6 +246,30 @@ impl PacketBuf {
         }
     }
 
+    /// The packet behind its first `n` bytes, without chunks in front that would be empty: for who
+    /// wants the bytes alone, and not what is known of the packet. One that is charged keeps all of
+    /// its chunks.
+    #[must_use]
+    #[inline]
+    pub fn without_front(mut self, n: usize) -> Self {
+        let mut left = n.min(self.len());
+        loop {
+            let d = self.descriptor();
+            let (here, next) = (d.len.get() as usize, d.chain.get());
+            if left < here || next.is_null() || d.charged.get() != 0 {
+                self.trim_front(left);
+                return self;
+            }
+            left -= here;
+            let behind = d.total.get() - d.len.get();
+            d.chain.set(core::ptr::null());
+            // SAFETY: the chain owned this descriptor, and has let go of it just above.
+            let rest = unsafe { Self::from_descriptor(&*next) };
+            rest.descriptor().total.set(behind);
+            self = rest;
+        }
+    }
+
     /// Cuts the packet to `len` bytes (nothing where it has fewer). Whole chunks behind the cut
     /// go home.
     pub fn truncate(&mut self, len: usize) {

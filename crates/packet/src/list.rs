@@ -175,6 +175,14 @@ impl PacketList {
         list
     }
 
+    /// The newest packet.
+    #[cfg(not(loom))]
+    #[must_use]
+    #[inline]
+    pub fn last(&self) -> Option<&PacketBuf> {
+        Iter { at: &raw const self.last, left: self.len.min(1), _list: self }.next()
+    }
+
     /// The packets in order, without taking them.
     #[cfg(not(loom))]
     pub fn iter(&self) -> impl Iterator<Item = &PacketBuf> {
@@ -197,7 +205,7 @@ impl<'a> Iterator for Iter<'a> {
 
     fn next(&mut self) -> Option<&'a PacketBuf> {
         self.left = self.left.checked_sub(1)?;
-        // SAFETY: `at` points to `first` or to a descriptor's `next`, both one pointer, and `left`
+        // SAFETY: `at` points to `first`, `last` or a descriptor's `next`, all one pointer, and `left`
         // says that it is not null. `PacketBuf` is a transparent non-null pointer, so the place
         // reads as one; the list is borrowed, so nobody moves it.
         unsafe {

@@ -195,6 +195,7 @@ pub(crate) fn stack(
         remote: None,
         restless: false,
         more_arrives: false,
+        follow: crate::tcp::follow::Follow::default(),
         role,
         place: None,
         worker,

@@ -40,7 +40,13 @@ impl Stack {
 
     /// One packet as its device gave it, to this worker or to another.
     #[inline]
-    pub(crate) fn take_in(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    pub(crate) fn take_in(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf) {
+        if self.follow.is_active() {
+            packet = match self.tcp_followed(packet) {
+                Ok(()) => return,
+                Err(packet) => packet,
+            };
+        }
         let Some(interface) = self.interfaces.get(usize::from(packet.iface().0)) else {
             return self.die(packet, DropReason::InterfaceUnknown);
         };

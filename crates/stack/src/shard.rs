@@ -101,6 +101,8 @@ pub struct Stack {
     pub(crate) restless: bool,
     /// Behind the packet that is taken in, others of its burst follow.
     pub(crate) more_arrives: bool,
+    /// The segment before, where others may follow it.
+    pub(crate) follow: crate::tcp::follow::Follow,
 }
 
 impl Stack {

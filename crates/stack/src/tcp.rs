@@ -13,8 +13,8 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
-use floodwall_ip::Upper;
 use floodwall_ip::icmp_limit::{Allow, IcmpLimit};
+use floodwall_ip::{Heading, Upper};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
     ConnectionId, Ends as TcpEnds, Events, Gone, IcmpSays, Input, ListenError, ListenerId, Moment,
@@ -106,14 +106,23 @@ impl Stack {
             group: ascent.to_group || packet.is_link_group(),
             congestion: direct::is_marked::<A>(&packet, ascent.l3, &mut self.stats.access),
         };
+        let of_burst =
+            self.more_arrives || self.tcp.as_ref().is_some_and(|tcp| tcp.set.has_train());
+        if of_burst {
+            let Heading { src_addr, dst_addr, .. } = ascent.heading;
+            self.tcp_follow::<A>(&packet, (src_addr, dst_addr), [ascent.l3, l4]);
+        }
         let Some(tcp) = &mut self.tcp else { return self.die(packet, DropReason::TcpNoConnection) };
         let mut lend = lend!(self, cx);
         let access = &mut self.stats.access;
         let (mut ended, mut answer) = (None, None);
-        let verdict = match self.more_arrives || tcp.set.has_train() {
+        let verdict = match of_burst {
             true => tcp.set.input_of_burst(&mut lend, &input, packet, access, &mut ended),
             false => Some(tcp.set.input(&mut lend, &input, packet, access)),
         };
+        if verdict.is_some() {
+            self.follow.stop();
+        }
         match verdict {
             None if ended.is_none() => return,
             None => {}
@@ -148,6 +157,7 @@ impl Stack {
         if !tcp.set.has_train() {
             return;
         }
+        self.follow.stop();
         if let Some(ended) = tcp.set.end_train(&mut lend!(self, cx)) {
             self.stats.note_train(ended);
         }
@@ -210,8 +220,16 @@ impl Stack {
         // RFC 3168 section 5: ECT(0), and no other class.
         let class = if ecn_capable { Ecn::Capable0 as u8 } else { BEST_EFFORT };
         let protocol = IpProtocol::TCP;
+        let (len, departed) = (packet.len(), cx.departing.len());
         let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
         self.output_on(cx, outgoing, path, None);
+        if rest.is_empty() {
+            return;
+        }
+        let first = cx.departing.last().filter(|_| cx.departing.len() == departed + 1);
+        if let Some(heads) = first.and_then(|first| Heads::of::<A>(first, len)) {
+            self.depart_alike::<A>(cx, &heads, len, rest);
+        }
         while let Some(packet) = rest.pop_front() {
             let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
             self.output_on(cx, outgoing, path, None);
@@ -298,6 +316,8 @@ impl Stack {
 }
 
 pub(crate) use lend;
+
+use self::alike::Heads;
 
 /// TCP, for applications on the same core.
 impl Sockets<'_> {
@@ -511,7 +531,9 @@ impl Sockets<'_> {
     }
 }
 
+mod alike;
 mod direct;
+pub(crate) mod follow;
 
 #[cfg(test)]
 mod tests;

@@ -119,7 +119,7 @@ pub struct Tcp<H = SynCache> {
     /// Under which flows are hashed: the half-open connections' own.
     flow_key: HashKey,
     /// Whose segment arrived last.
-    pub(crate) latest: u32,
+    latest: u32,
     wheel: TimerWheel,
     /// Those that want to send: list 0.
     dirty: IndexLists,

@@ -109,7 +109,7 @@ impl<H: HalfOpen> Tcp<H> {
         flow: &FlowKey,
         link: (IfIndex, u32),
         segment: &Segment,
-        (mut packet, text): (PacketBuf, usize),
+        (packet, text): (PacketBuf, usize),
     ) -> Verdict {
         let index = match self.find_again(flow) {
             Ok(index) => index,
@@ -120,7 +120,7 @@ impl<H: HalfOpen> Tcp<H> {
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             return Verdict::Dropped(DropReason::TcpNoConnection);
         };
-        packet.trim_front(text);
+        let mut packet = packet.without_front(text);
         packet.truncate(segment.len as usize);
         let outcome = connection.input(&mut cx, *segment, packet);
         self.settle(index, lend.now);

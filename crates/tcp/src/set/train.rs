@@ -29,6 +29,8 @@ pub(crate) struct Train {
     /// What the first segment said, with the text of all; nothing where there is none.
     first: Option<(FlowKey, Segment)>,
     texts: PacketList,
+    /// Where the window ended as the train began.
+    edge: Seq,
 }
 
 /// What became of the segments of a train.
@@ -47,15 +49,21 @@ impl Train {
 
     /// Whether a segment says what the ones before it said, and goes on where they end.
     #[inline]
-    fn goes_on_with(&self, flow: &FlowKey, segment: &Segment, edge: Seq) -> bool {
+    fn goes_on_with(&self, flow: &FlowKey, segment: &Segment) -> bool {
         let Some((of, first)) = &self.first else { return false };
-        segment.seq == first.seq + first.len
+        self.goes_on_at(segment.seq, segment.len)
             && is_plain(segment)
             && segment.ack == first.ack
             && segment.window == first.window
             && segment.options.timestamps == first.options.timestamps
-            && (segment.seq + segment.len).is_at_most(edge)
             && of == flow
+    }
+
+    /// Whether `len` bytes of text at `seq` are the next, and in the window.
+    #[inline]
+    fn goes_on_at(&self, seq: Seq, len: u32) -> bool {
+        let next = self.first.as_ref().map(|(_, first)| first.seq + first.len);
+        next == Some(seq) && (seq + len).is_at_most(self.edge)
     }
 
     #[inline]
@@ -94,20 +102,19 @@ impl<H: HalfOpen> Tcp<H> {
         &mut self,
         flow: &FlowKey,
         segment: &Segment,
-        (mut packet, text): (PacketBuf, usize),
+        (packet, text): (PacketBuf, usize),
     ) -> Result<(), PacketBuf> {
         let begins = self.train.is_empty();
-        let joins = if begins {
+        if begins {
             let at = self.find_again(flow).ok().and_then(|index| self.at(index));
-            at.is_some_and(|connection| connection.expects(segment))
-        } else {
-            let edge = self.at(self.latest).map_or(segment.seq, |connection| connection.rcv.edge);
-            self.train.goes_on_with(flow, segment, edge)
-        };
-        if !joins {
+            match at.filter(|connection| connection.expects(segment)) {
+                Some(connection) => self.train.edge = connection.rcv.edge,
+                None => return Err(packet),
+            }
+        } else if !self.train.goes_on_with(flow, segment) {
             return Err(packet);
         }
-        packet.trim_front(text);
+        let mut packet = packet.without_front(text);
         packet.truncate(segment.len as usize);
         if begins {
             self.train.first = Some((*flow, Segment { len: 0, ..*segment }));
@@ -121,6 +128,20 @@ impl<H: HalfOpen> Tcp<H> {
     #[must_use]
     pub fn has_train(&self) -> bool {
         !self.train.is_empty()
+    }
+
+    /// Whether a segment of `len` bytes at `seq` goes on where the train ends. The caller knows that
+    /// its headers say what those of the segment before said.
+    #[inline]
+    #[must_use]
+    pub fn follows(&self, seq: Seq, len: u32) -> bool {
+        self.train.goes_on_at(seq, len)
+    }
+
+    /// Puts the text of a segment that [`Tcp::follows`] behind the train.
+    #[inline]
+    pub fn follow(&mut self, text: PacketBuf) {
+        self.train.add(text);
     }
 
     /// Nothing more belongs to the train: its connection takes it. `None` where there is none.

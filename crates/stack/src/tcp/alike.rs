@@ -1,0 +1,66 @@
+//! `Heads`: the headers that the network layer put before the first segment of a run, for those
+//! behind it that are as long.
+//!
+//! Called by `tcp.rs` for a run (`floodwall-tcp`'s `run.rs`), once its first segment has departed.
+//! Invariant: each packet is what the ordinary way would have made of it. An IPv4 header is the
+//! same for all of them: they are as long, and what must not be fragmented has no identification
+//! (RFC 6864 section 4.1). Whatever has no such headers, or another length, goes the ordinary way.
+
+use floodwall_base::IfIndex;
+use floodwall_packet::{PacketBuf, PacketList};
+use floodwall_wire::ethernet;
+
+use crate::cx::Cx;
+use crate::shard::Stack;
+use crate::tables::Tables;
+
+/// A link header and an IPv6 header.
+const HEADS_MAX: usize = ethernet::HEADER_LEN + 40;
+
+/// See the file's head.
+pub(super) struct Heads {
+    bytes: [u8; HEADS_MAX],
+    len: usize,
+    iface: IfIndex,
+}
+
+impl Heads {
+    /// Those before a segment of `len` bytes, if that is what departed last: no packet of the
+    /// neighbour protocols is as long as a full segment in these headers.
+    pub(super) fn of<A: Tables>(packet: &PacketBuf, len: usize) -> Option<Self> {
+        let heads = packet.len().checked_sub(len)?;
+        if heads != A::HEADER_LEN && heads != A::HEADER_LEN + ethernet::HEADER_LEN {
+            return None;
+        }
+        let mut bytes = [0; HEADS_MAX];
+        bytes.get_mut(..heads)?.copy_from_slice(packet.first().get(..heads)?);
+        Some(Self { bytes, len: heads, iface: packet.iface() })
+    }
+
+    #[inline]
+    fn put_before(&self, packet: &mut PacketBuf) -> Option<()> {
+        let heads = self.bytes.get(..self.len)?;
+        packet.prepend(self.len)?.copy_from_slice(heads);
+        packet.set_iface(self.iface);
+        Some(())
+    }
+}
+
+impl Stack {
+    /// Lets depart what is at the front of `rest` and as long as the first was: `len` bytes.
+    pub(super) fn depart_alike<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        heads: &Heads,
+        len: usize,
+        rest: &mut PacketList,
+    ) {
+        while let Some(mut packet) = rest.pop_front() {
+            if packet.len() != len || heads.put_before(&mut packet).is_none() {
+                return rest.push_front(packet);
+            }
+            self.originate::<A>(len + A::HEADER_LEN);
+            self.depart(cx, packet);
+        }
+    }
+}
