@@ -256,7 +256,12 @@ impl<A: Family> Fib<A> {
     /// Shows readers all that has changed, and takes back the memory that they no longer look at.
     /// To be called after changes, at the end of a round; costs a few loads where nothing is to be
     /// done. False where it must be called again, because too much waits for readers.
+    #[inline]
     pub fn publish(&mut self, now: Instant) -> bool {
+        !self.waits() || self.publish_changes(now)
+    }
+
+    fn publish_changes(&mut self, now: Instant) -> bool {
         self.reclaim(now);
         if self.dirty && !self.is_alone {
             let tables = self.tables.iter().map(|table| table.index.shown()).collect();

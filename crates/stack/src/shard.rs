@@ -392,27 +392,26 @@ impl Engine for Stack {
         if self.restless || !self.loopback.is_empty() {
             return Some(Instant::ORIGIN);
         }
-        let all = [
-            self.neighbors_v4.deadline(),
-            self.neighbors_v6.deadline(),
-            self.dad.deadline(),
-            self.address_deadline,
-            self.routers.deadline(),
-            self.advertisers.deadline(),
-            self.reassembly_v4.deadline(),
-            self.reassembly_v6.deadline(),
-            self.dhcp.deadline(),
-            self.groups.deadline(),
-            self.routes_v4.deadline(),
-            self.routes_v6.deadline(),
-            self.tcp_deadline(),
-            self.remote.as_ref().and_then(|remote| remote.deadline()),
-            match &self.role {
-                Role::Control(control) => control.deadline(self),
-                _ => None,
-            },
-        ];
-        all.into_iter().flatten().min()
+        // One after the other: each turn asks, and an array of all would cost more than they do.
+        let mut first = self.tcp_deadline().unwrap_or(Instant::FAR);
+        let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
+        or(self.neighbors_v4.deadline());
+        or(self.neighbors_v6.deadline());
+        or(self.dad.deadline());
+        or(self.address_deadline);
+        or(self.routers.deadline());
+        or(self.advertisers.deadline());
+        or(self.reassembly_v4.deadline());
+        or(self.reassembly_v6.deadline());
+        or(self.dhcp.deadline());
+        or(self.groups.deadline());
+        or(self.routes_v4.deadline());
+        or(self.routes_v6.deadline());
+        or(self.remote.as_ref().and_then(|remote| remote.deadline()));
+        if let Role::Control(control) = &self.role {
+            or(control.deadline(self));
+        }
+        (first != Instant::FAR).then_some(first)
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {

@@ -168,7 +168,9 @@ impl Stack {
     pub(crate) fn tcp_transmit(&mut self, cx: &mut Cx<'_>) {
         let mut rest = PacketList::new();
         loop {
-            let Some(tcp) = &mut self.tcp else { return };
+            let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.set.wants_transmit()) else {
+                return;
+            };
             let Some(transmit) = tcp.set.transmit_run(&mut lend!(self, cx), &mut rest) else {
                 return;
             };

@@ -122,6 +122,12 @@ impl Memory {
         u32::try_from(usual.max(grown)).unwrap_or(u32::MAX).max(FLOOR)
     }
 
+    /// Whether so little is free that somebody may have to go.
+    #[inline]
+    pub(crate) const fn is_short(&self) -> bool {
+        self.limit.saturating_sub(self.held) < self.limit / SHORT_PART
+    }
+
     /// Whether nothing is free.
     pub(crate) const fn is_full(&self) -> bool {
         self.held >= self.limit

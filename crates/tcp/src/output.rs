@@ -194,7 +194,7 @@ impl Connection {
 
     /// Whether something may leave that is more than an acknowledgment.
     pub(crate) fn has_news(&self, records: &Records) -> bool {
-        let again = || self.recovery.allowance() > 0 && self.recovery.next_lost(records).is_some();
+        let again = || self.recovery.next_lost(records).is_some() && self.recovery.allowance() > 0;
         self.state().is_synchronized()
             && self.state() != State::TimeWait
             && (self.probe.is_some()

@@ -279,6 +279,9 @@ impl Recovery {
         segment: &AckSegment<'_>,
         agreement: &Agreement,
     ) -> Verdict {
+        if self.is_plain(segment) {
+            return self.on_plain_ack(records, segment);
+        }
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
         let change = self.board.on_ack(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
@@ -301,6 +304,32 @@ impl Recovery {
             self.open_window(segment, &change, &verdict, flight);
         }
         self.schedule_probe(agreement, segment.now);
+        verdict
+    }
+
+    /// Whether an acknowledgment is the usual one: nothing was lost, repeated or reported, and now
+    /// all of it has arrived.
+    #[inline]
+    fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
+        self.phase == Phase::Open
+            && self.probe.is_none()
+            && self.reordering.is_none()
+            && !self.undo.is_armed()
+            && segment.sack.iter().all(Option::is_none)
+            && self.board.is_completed_by(segment.ack)
+    }
+
+    /// What is left of [`Recovery::on_ack`] for such a one: there is nothing to be judged.
+    fn on_plain_ack(&mut self, records: &mut Records, segment: &AckSegment<'_>) -> Verdict {
+        let flight = self.board.outstanding();
+        let change = self.board.complete(records, segment, &mut self.rack);
+        self.measure(&change, segment, flight);
+        self.rack.on_ack(self.board.una(), self.board.nxt(), false);
+        self.progress = segment.now;
+        self.duplicates = 0;
+        let verdict = Verdict { change, ..Verdict::default() };
+        self.open_window(segment, &change, &verdict, flight);
+        self.probe_at = None;
         verdict
     }
 

@@ -303,6 +303,43 @@ impl Scoreboard {
         change
     }
 
+    /// Whether an acknowledgment is of all that was sent, of which nothing was lost or reported.
+    #[inline]
+    pub(crate) fn is_completed_by(&self, ack: Seq) -> bool {
+        ack == self.nxt
+            && ack != self.una
+            && self.sacked == 0
+            && self.lost == 0
+            && self.presumed == 0
+    }
+
+    /// Takes such a one.
+    pub(crate) fn complete(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        rack: &mut Rack,
+    ) -> Change {
+        let mut change = Change::default();
+        let first = self.by_seq.first;
+        match records.at(first) {
+            // What one call sent is one record.
+            Some(record) if first == self.by_seq.last && record.start == self.una => {
+                let all = record.len;
+                (change.acked, change.acked_new) = (all, all);
+                let told = (record.sent_at, record.end(), record.retransmits);
+                arrived(rack, &mut change, segment, told);
+                if record.retransmits > 0 {
+                    change.rtt = None;
+                }
+                records.give_back(first);
+                *self = Self::new(segment.ack);
+            }
+            _ => self.advance(records, segment, rack, &mut change),
+        }
+        change
+    }
+
     fn advance(
         &mut self,
         records: &mut Records,

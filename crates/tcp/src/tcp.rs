@@ -22,7 +22,7 @@ use floodwall_base::{
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_syncache::{AcceptSlot, CacheSettings, Epoch, HalfOpen, Moment, Secret, SynCache};
 
-use crate::connection::{Connection, Cx};
+use crate::connection::{Connection, Cx, Due};
 use crate::demux::Demux;
 use crate::error::ConnectionError;
 use crate::events::Events;
@@ -333,13 +333,37 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(index)
     }
 
-    /// Restores the invariants of one place after something happened to its connection.
+    /// Restores the invariants of one place after something happened to its connection. Who wants
+    /// to send is asked for it before time passes, and its timers are seen to then.
     pub(crate) fn settle(&mut self, index: u32, now: Instant) {
+        let Some(connection) = self.at(index) else { return };
+        let wants_output = connection.wants_output(&self.records);
+        self.settle_as(index, now, wants_output, !wants_output);
+    }
+
+    /// The same after the program has read, which changes no more as a rule than what is held.
+    pub(crate) fn settle_read(&mut self, index: u32, now: Instant) {
+        match self.at(index) {
+            Some(connection)
+                if connection.due == Due::default()
+                    && connection.state().is_synchronized()
+                    && connection.state() != State::TimeWait =>
+            {
+                let held = connection.held();
+                self.grew |= self.memory.note(index, held, now) && self.memory.is_short();
+            }
+            _ => self.settle(index, now),
+        }
+    }
+
+    /// As [`Tcp::settle`], where it is known whether it wants to send; and whether its timers are
+    /// to be seen to.
+    fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool, with_timers: bool) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         // Of what has ended only a program's part is left, which lets go of it.
         let held = if connection.state() == State::Closed { 0 } else { connection.held() };
-        self.grew |= self.memory.note(index, held, now);
+        self.grew |= self.memory.note(index, held, now) && self.memory.is_short();
         if connection.state() == State::Closed {
             connection.ahead.clear(&mut self.runs);
             connection.recovery.clear(&mut self.records);
@@ -347,7 +371,6 @@ impl<H: HalfOpen> Tcp<H> {
         if connection.is_over() {
             return self.vacate(index);
         }
-        let wants_output = connection.wants_output(&self.records);
         if connection.state() == State::TimeWait && connection.released && !wants_output {
             return self.shrink(index, now);
         }
@@ -358,14 +381,16 @@ impl<H: HalfOpen> Tcp<H> {
         } else {
             self.dirty.unlink(index);
         }
-        connection.arm_retransmit();
-        if !wants_output {
-            connection.mind_the_window(now);
-        }
-        let next = connection.timers.next();
-        if next < place.armed {
-            place.armed = next;
-            self.wheel.insert(index, next);
+        if with_timers {
+            connection.arm_retransmit();
+            if !wants_output {
+                connection.mind_the_window(now);
+            }
+            let next = connection.timers.next();
+            if next < place.armed {
+                place.armed = next;
+                self.wheel.insert(index, next);
+            }
         }
         if !connection.events.is_empty() && place.slot.is_none() && !connection.released {
             let owner = place.owner;
@@ -431,7 +456,9 @@ impl<H: HalfOpen> Tcp<H> {
             let packet = connection.output(&mut cx, most.min(left + 1), rest);
             let left = left.saturating_sub(rest.len() as u32);
             let has_turn = left > 0;
-            let goes_on = has_turn && packet.is_some() && connection.has_news(cx.records);
+            let has_news = connection.has_news(cx.records);
+            let wants_output = has_news || connection.due != Due::default();
+            let goes_on = has_turn && packet.is_some() && has_news;
             let ecn_capable = connection.take_capable();
             let transmit = packet.map(|packet| Transmit {
                 hop_limit: connection.hop_limit,
@@ -444,7 +471,7 @@ impl<H: HalfOpen> Tcp<H> {
                 return transmit;
             }
             self.dirty.unlink(index);
-            self.settle(index, lend.now);
+            self.settle_as(index, lend.now, wants_output, true);
             if transmit.is_some() {
                 return transmit;
             }
@@ -495,7 +522,7 @@ impl<H: HalfOpen> Tcp<H> {
     /// Whether [`Tcp::transmit`] has something.
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
-        !self.dirty.is_empty(DIRTY)
+        self.grew || !self.dirty.is_empty(DIRTY)
     }
 
     /// Lets timers ring, with at most `units` of work; what was spent. Answers to SYNs that nobody
@@ -527,8 +554,11 @@ impl<H: HalfOpen> Tcp<H> {
     /// When [`Tcp::work`] has something at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let all = [self.wheel.deadline(), self.time_waits.deadline(), self.resend_at()];
-        all.into_iter().flatten().min()
+        let or_far = |at: Option<Instant>| at.unwrap_or(Instant::FAR);
+        let first = or_far(self.wheel.deadline())
+            .min(or_far(self.time_waits.deadline()))
+            .min(self.half_open.deadline());
+        (first != Instant::FAR).then_some(first)
     }
 
     /// A connection of this owner for which something has become possible.

@@ -3,9 +3,9 @@
 //! `cargo bench -p floodwall-stack --bench tcp`. Rounds of all contestants are interleaved; the
 //! table shows medians, ratios and the bars. Both have the same MTU, buffers and policy of
 //! checksums, no Nagle, and a wire that only moves packets; each byte read is compared with what
-//! was sent. A word picks rows (`-- bulk`); `--count N` does N of each and measures nothing: two
-//! such runs under an instruction counter differ by N times what one costs. As a test a small share
-//! runs once.
+//! was sent. A word picks rows (`-- bulk`; a full stop ends each name, so that `-- ping-pong.` is
+//! one of three); `--count N` does N of each and measures nothing: two such runs under an
+//! instruction counter differ by N times what one costs. As a test a small share runs once.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
 #![expect(clippy::indexing_slicing, reason = "two ends, and buffers of their own size")]
 
@@ -91,7 +91,7 @@ fn main() {
     };
     let mut rows = Vec::new();
     for (who, name, bytes, bar, make) in contestants(size) {
-        if format!("{who} {name}").contains(&asked.rows) {
+        if format!("{who} {name}.").contains(&asked.rows) {
             rows.push(Row { who, name, bytes, load: make(), bar, count: 1, nanos: Vec::new() });
         }
     }

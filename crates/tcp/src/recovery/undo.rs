@@ -38,6 +38,12 @@ impl Undo {
         self.is_frto = is_frto;
     }
 
+    /// Whether there is something that may be undone.
+    #[inline]
+    pub(super) const fn is_armed(&self) -> bool {
+        self.is_armed
+    }
+
     /// The reduction is right, whatever arrives.
     pub(super) fn disarm(&mut self) {
         *self = Self::default();

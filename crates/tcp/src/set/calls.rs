@@ -217,7 +217,7 @@ impl<H: HalfOpen> Tcp<H> {
         now: Instant,
     ) -> Result<usize, RecvError> {
         let read = self.named_mut(id)?.recv(out, now);
-        self.settle(id.index, now);
+        self.settle_read(id.index, now);
         read
     }
 
@@ -239,7 +239,7 @@ impl<H: HalfOpen> Tcp<H> {
             }
             None => connection.nothing_to_read().map(|_| None),
         };
-        self.settle(id.index, now);
+        self.settle_read(id.index, now);
         chunk
     }
 

@@ -4,7 +4,7 @@
 //! 3.10.7.1), unless it is one. Invariant: no passive connection is made but out of a
 //! [`Proven`] of `syncache` (decision E22).
 
-use floodwall_base::{Counter, DropReason, FlowKey, IfIndex, Instant, Seq};
+use floodwall_base::{Counter, DropReason, FlowKey, IfIndex, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::{
     Ack, Acked, HalfOpen, Options, Proven, SegmentKind, Syn, SynAck, SynRefusal,
@@ -209,11 +209,6 @@ impl<H: HalfOpen> Tcp<H> {
                 send(transmit);
             }
         })
-    }
-
-    /// When the next SYN-ACK is due again.
-    pub(crate) fn resend_at(&self) -> Option<Instant> {
-        Some(self.half_open.deadline()).filter(|at| *at != Instant::FAR)
     }
 }
 
