@@ -439,6 +439,10 @@ impl Device for AfXdp {
         }
     }
 
+    fn knows_friends(&self) -> bool {
+        self.shared.steering.guard().is_some()
+    }
+
     fn has_overflowed(&mut self) -> bool {
         core::mem::take(&mut self.overflowed) && self.shared.steering.guard().is_some()
     }

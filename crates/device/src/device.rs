@@ -95,6 +95,12 @@ pub trait Device: Send {
         let _ = (now, credit);
     }
 
+    /// Whether it tells friends from strangers before a packet costs anything, by what
+    /// [`Device::befriend`] has told it.
+    fn knows_friends(&self) -> bool {
+        false
+    }
+
     /// Whether there was no room for all that came since the last call, where a device that knows
     /// friends can tell at a glance.
     fn has_overflowed(&mut self) -> bool {
@@ -143,6 +149,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
         (**self).admit(now, credit);
+    }
+
+    fn knows_friends(&self) -> bool {
+        (**self).knows_friends()
     }
 
     fn has_overflowed(&mut self) -> bool {

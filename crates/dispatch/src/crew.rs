@@ -33,6 +33,7 @@ use crate::panics::{self, OnPanic};
 use crate::pin::{PinError, pin_to_core};
 use crate::port::Port;
 use crate::publish::{Publish, Published, PublishedReader};
+use crate::shared_pressure::SharedPressure;
 use crate::stop::Stop;
 use crate::worker::{Ended, Worker, WorkerConfig, WorkerError};
 
@@ -235,6 +236,8 @@ impl<E: Engine + Publish + 'static> Crew<E> {
         let bells = bells.map_err(|source| system("make the workers' bells", source))?;
         let shared = Shared {
             carriers: carriers(&config.berths).into(),
+            common: common(&config.berths).into(),
+            pressure: SharedPressure::default(),
             live: Arc::new(AtomicUsize::new(config.berths.iter().map(|b| b.ports.len()).sum())),
             bells: bells.into(),
             make: Arc::new(make),
@@ -357,6 +360,8 @@ impl<E> fmt::Debug for Crew<E> {
 /// What every worker of a crew is given.
 struct Shared<E> {
     carriers: Arc<[Option<WorkerId>]>,
+    common: Arc<[bool]>,
+    pressure: SharedPressure,
     live: Arc<AtomicUsize>,
     bells: Arc<[Bell]>,
     make: Arc<Make<E>>,
@@ -372,6 +377,8 @@ impl<E> Clone for Shared<E> {
     fn clone(&self) -> Self {
         Self {
             carriers: Arc::clone(&self.carriers),
+            common: Arc::clone(&self.common),
+            pressure: self.pressure.join(),
             live: Arc::clone(&self.live),
             bells: Arc::clone(&self.bells),
             make: Arc::clone(&self.make),
@@ -417,6 +424,13 @@ fn carriers(berths: &[Berth]) -> Vec<Option<WorkerId>> {
         }
     }
     carriers
+}
+
+/// Of each interface, whether every worker has a port of it.
+fn common(berths: &[Berth]) -> Vec<bool> {
+    let has = |berth: &Berth, iface| berth.ports.iter().any(|p| usize::from(p.iface().0) == iface);
+    let is_common = |iface| berths.iter().all(|berth| has(berth, iface));
+    (0..carriers(berths).len()).map(is_common).collect()
 }
 
 /// Triggers the stop when a worker's thread ends, however it ends.
@@ -507,6 +521,8 @@ fn stand<E: Engine + Publish + 'static>(
         steering: shared.steering,
         exchange,
         carriers: shared.carriers,
+        common: shared.common,
+        pressure: shared.pressure,
         live: shared.live,
         bells: shared.bells,
         domain: shared.domain,
@@ -516,5 +532,7 @@ fn stand<E: Engine + Publish + 'static>(
     Ok(worker)
 }
 
+#[cfg(test)]
+mod credit;
 #[cfg(test)]
 mod tests;

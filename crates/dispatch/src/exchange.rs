@@ -28,6 +28,10 @@ use floodwall_sync::spsc::{self, Consumer, Producer};
 use crate::bell::Bell;
 use crate::facts::{Fact, Facts};
 
+/// Packets of strangers that devices may bring in a turn though a ring is full: of a neighbour that
+/// has stopped, others' strangers shall not starve.
+const CREDIT_LEAST: usize = 4;
+
 /// What a packet in a ring is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Errand {
@@ -61,6 +65,8 @@ pub(crate) struct Exchange {
     neighbours: Vec<CachePadded<Neighbour>>,
     /// The neighbour that gets the first word in the next turn.
     first: usize,
+    /// Room in the fullest ring that the last turn gave something to.
+    room: usize,
     /// What the engine has for others, in the call that runs.
     pub(crate) offered: HandoffList,
     /// What the engine is given of others.
@@ -88,6 +94,7 @@ impl Exchange {
             own: WorkerId(own),
             neighbours: Vec::new(),
             first: 0,
+            room: HANDOFF_RING,
             offered: HandoffList::new(HANDOFF_MAX),
             handed: HandoffList::new(BURST_MAX),
         }
@@ -189,6 +196,7 @@ impl Exchange {
 
     /// At the end of the turn: a batch to each neighbour that has mail, and a nudge.
     pub(crate) fn give_out(&mut self, facts: &mut Facts) {
+        self.room = HANDOFF_RING;
         for neighbour in &mut self.neighbours {
             let neighbour = &mut **neighbour;
             if neighbour.outbox.is_empty() {
@@ -203,11 +211,22 @@ impl Exchange {
                 facts.add(lost(*errand), u64::from(!fits));
                 fits
             });
+            self.room = self.room.min(room);
             facts.add(Fact::HandedOver, neighbour.outbox.len() as u64);
             facts.add(Fact::HandedDepartures, departures);
             neighbour.to.push_batch(neighbour.outbox.drain(..));
             neighbour.bell.nudge();
         }
+    }
+
+    /// How many packets of strangers devices may bring, of which some may belong to others: where
+    /// a ring is half full, half of what it still takes, so that friends find room in it.
+    pub(crate) fn credit(&self, own: Option<usize>) -> Option<usize> {
+        if self.room >= HANDOFF_RING / 2 {
+            return own;
+        }
+        let most = (self.room / 2).max(CREDIT_LEAST);
+        Some(own.map_or(most, |own| own.min(most)))
     }
 
     /// Whether something waits here for this worker. A load a neighbour.
@@ -314,6 +333,24 @@ mod tests {
         assert!(facts.are_conserved() && all[1].waiting() == 1, "{facts:?}");
         drop(all);
         assert_eq!(pool.available(), Pool::new(&PoolConfig::default()).unwrap().available());
+    }
+
+    #[test]
+    fn a_ring_that_fills_leaves_room_to_friends_and_one_that_nobody_empties_starves_none() {
+        let (pool, _, mut all) = three();
+        let mut facts = Facts::default();
+        let mut give = |all: &mut Vec<Exchange>, count: usize| {
+            for _ in 0..count {
+                all[0].frame(WorkerId(1), pool.packet_from(&[1]).unwrap(), &mut facts);
+            }
+            all[0].give_out(&mut facts);
+            [None, Some(32), Some(usize::MAX)].map(|own| all[0].credit(own))
+        };
+        let half = HANDOFF_RING / 2;
+        assert_eq!(give(&mut all, half), [None, Some(32), Some(usize::MAX)]);
+        assert_eq!(give(&mut all, half / 2), [Some(half / 4), Some(32), Some(half / 4)]);
+        assert_eq!(give(&mut all, half / 2), [Some(4), Some(4), Some(4)]);
+        assert_eq!(give(&mut all, 0), [None, Some(32), Some(usize::MAX)], "nothing is for it");
     }
 
     #[test]

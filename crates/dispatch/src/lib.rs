@@ -24,6 +24,7 @@ mod panics;
 pub mod pin;
 mod port;
 mod publish;
+mod shared_pressure;
 mod sleep;
 mod standing;
 mod stop;

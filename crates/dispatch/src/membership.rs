@@ -19,6 +19,7 @@ use floodwall_wire::steer;
 use crate::bell::Bell;
 use crate::exchange::Exchange;
 use crate::facts::Facts;
+use crate::shared_pressure::SharedPressure;
 
 /// What the engine of one worker is made with.
 #[derive(Debug)]
@@ -63,6 +64,10 @@ pub(crate) struct Membership<E> {
     pub(crate) exchange: Exchange,
     /// Who transmits for an interface.
     pub(crate) carriers: Arc<[Option<WorkerId>]>,
+    /// Of which interfaces every worker has a queue.
+    pub(crate) common: Arc<[bool]>,
+    /// Whether anybody's devices choose among strangers.
+    pub(crate) pressure: SharedPressure,
     /// Devices of the whole crew that are in service.
     pub(crate) live: Arc<AtomicUsize>,
     pub(crate) bells: Arc<[Bell]>,
@@ -107,6 +112,12 @@ impl<E> Membership<E> {
     /// The other worker that transmits for an interface of which this one has no queue.
     pub(crate) fn carrier(&self, iface: usize) -> Option<WorkerId> {
         self.carriers.get(iface).copied().flatten().filter(|carrier| *carrier != self.id)
+    }
+
+    /// Whether every worker has a queue of an interface, and so can tell its device of friends.
+    #[inline]
+    pub(crate) fn is_common(&self, iface: usize) -> bool {
+        self.workers == 1 || self.common.get(iface).copied().unwrap_or(false)
     }
 
     /// One device less. Off the packets' path.

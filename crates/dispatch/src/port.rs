@@ -125,6 +125,12 @@ impl Port {
         }
     }
 
+    /// Whether its device loses strangers rather than friends.
+    #[inline]
+    pub(crate) fn knows_friends(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.knows_friends())
+    }
+
     /// Whether its device has had no room for all that came.
     #[inline]
     pub(crate) fn has_overflowed(&mut self) -> bool {

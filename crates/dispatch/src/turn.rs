@@ -12,12 +12,13 @@
 
 use floodwall_base::limits::{BURST_MAX, WORK_UNITS};
 use floodwall_base::{Instant, Units};
-use floodwall_packet::{Engine, HandoffList, Round};
+use floodwall_packet::{Engine, HandoffList, PacketBuf, Round};
 use floodwall_sync::qsbr::Moment;
 
 use crate::control::{COMMANDS_MAX, Desk};
 use crate::facts::Fact;
 use crate::membership::Membership;
+use crate::port::Port;
 use crate::publish::Publish;
 use crate::worker::Worker;
 
@@ -103,12 +104,18 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let Some(crew) = &mut self.crew else { return 0 };
         let taken = crew.exchange.collect(asked, &mut self.departing, &mut self.facts);
         self.sent_before = self.departing.len();
+        if crew.pressure.is_elsewhere() {
+            self.gate.others_choose(now);
+        }
         self.gate.admit_handed(now, self.engine.as_ref(), &mut crew.exchange.handed, taken);
         if crew.exchange.handed.is_empty() {
             return taken;
         }
         // Taken out for the call, which has the exchange's other list.
         let mut handed = std::mem::replace(&mut crew.exchange.handed, HandoffList::new(0));
+        for friend in self.gate.handed_friends(&handed) {
+            befriend(&mut self.ports, &self.port_of, now, friend);
+        }
         // What an engine left in the last call is no burden of this one.
         self.burst.drain().for_each(drop);
         self.call(now, ROUND_UNITS, Moment::RoundEnd, |engine, round| {
@@ -141,7 +148,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.burst.set_limit(before + room);
             let port = &mut self.ports[index];
             port.begin_turn();
-            port.admit(now, credit);
+            let iface = usize::from(port.iface().0);
+            let is_known = self.crew.as_ref().is_none_or(|crew| crew.is_common(iface));
+            port.admit(now, if is_known { credit } else { credit.map(|_| usize::MAX) });
             let vanished = port.receive(&self.pool, &mut self.burst, &mut self.facts);
             if port.has_overflowed() {
                 self.gate.overflowed(now);
@@ -164,21 +173,24 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 
     /// How many strangers devices may bring. Where workers pass packets on to each other, who
-    /// receives a flow need not be who knows whether it is a friend's: then devices lose only what
-    /// anybody would refuse.
-    fn credit(&self) -> Option<usize> {
-        let is_alone = self.crew.as_ref().is_none_or(|crew| crew.workers == 1);
-        let credit = self.gate.credit();
-        if is_alone { credit } else { credit.map(|_| usize::MAX) }
+    /// receives a flow need not be who knows whether it is a friend's: so while one worker's
+    /// devices lose strangers, the others look at what they are handed. Of an interface that some
+    /// worker has no queue of, devices lose only what anybody would refuse.
+    fn credit(&mut self) -> Option<usize> {
+        let own = self.gate.credit();
+        let Some(crew) = self.crew.as_mut().filter(|crew| crew.workers > 1) else { return own };
+        let credit = if self.gate.chooses() { crew.exchange.credit(own) } else { own };
+        let is_cut = credit.is_some_and(|credit| credit < usize::MAX);
+        let knows = |p: &Port| p.knows_friends() && crew.is_common(usize::from(p.iface().0));
+        let is_cut = is_cut && self.ports.iter().any(knows);
+        crew.pressure.tell(is_cut);
+        credit
     }
 
     /// Tells devices whose packets triage has just found to be friends'.
     fn befriend(&mut self, now: Instant) {
         for friend in self.burst.iter().take(self.gate.friends()) {
-            let port = self.port_of.get(usize::from(friend.iface().0)).copied().flatten();
-            if let Some(port) = port.and_then(|port| self.ports.get_mut(port)) {
-                port.befriend(now, friend);
-            }
+            befriend(&mut self.ports, &self.port_of, now, friend);
         }
     }
 
@@ -229,5 +241,13 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             }
         }
         self.bell.ring();
+    }
+}
+
+/// Tells the device of a friend's packet, by whichever queue it came.
+fn befriend(ports: &mut [Port], port_of: &[Option<usize>], now: Instant, friend: &PacketBuf) {
+    let port = port_of.get(usize::from(friend.iface().0)).copied().flatten();
+    if let Some(port) = port.and_then(|port| ports.get_mut(port)) {
+        port.befriend(now, friend);
     }
 }

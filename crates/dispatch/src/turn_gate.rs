@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
-use floodwall_packet::{Burst, Engine, HandoffList};
+use floodwall_packet::{Burst, Engine, HandoffList, PacketBuf};
 use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, Next, Poll};
 
 use crate::facts::{Fact, Facts};
@@ -121,6 +121,29 @@ impl TurnGate {
         if let (Some(gate), Some(engine)) = (&mut self.handed_gate, engine) {
             gate.admit(engine, handed, &poll);
         }
+    }
+
+    /// Another worker's devices choose among strangers: what that worker hands over is looked at,
+    /// so that they learn who is a friend.
+    #[inline]
+    pub(crate) const fn others_choose(&mut self, now: Instant) {
+        if let Some(gate) = &mut self.handed_gate {
+            gate.others_choose(now);
+        }
+    }
+
+    /// The friends' packets among `handed`, as it was admitted.
+    pub(crate) fn handed_friends<'a>(
+        &self,
+        handed: &'a HandoffList,
+    ) -> impl Iterator<Item = &'a PacketBuf> + use<'a> {
+        let gate = self.handed_gate.as_ref();
+        gate.map(|gate| gate.friends(handed)).into_iter().flatten()
+    }
+
+    /// Whether anybody chooses here at all.
+    pub(crate) const fn chooses(&self) -> bool {
+        self.gate.is_some()
     }
 
     /// Strangers that wait at both gates.

@@ -15,9 +15,9 @@
 
 use core::time::Duration;
 
-use floodwall_base::WorkerId;
 use floodwall_base::limits::BURST_MAX;
-use floodwall_packet::{Burst, Engine, Handoff, HandoffKind, HandoffList};
+use floodwall_base::{Instant, WorkerId};
+use floodwall_packet::{Burst, Engine, Handoff, HandoffKind, HandoffList, PacketBuf};
 
 use crate::gate::{Gate, GateConfig, GateStats, Poll};
 
@@ -29,6 +29,8 @@ pub struct HandedGate {
     /// Where frames lie while they are judged, and what is no frame.
     frames: Burst,
     others: HandoffList,
+    /// How many of these stood before the frames that were admitted last.
+    first: usize,
 }
 
 impl HandedGate {
@@ -36,7 +38,7 @@ impl HandedGate {
     #[must_use]
     pub fn new(own: WorkerId, config: GateConfig) -> Self {
         let others = HandoffList::new(BURST_MAX);
-        Self { gate: Gate::new(config), own, frames: Burst::new(), others }
+        Self { gate: Gate::new(config), own, frames: Burst::new(), others, first: 0 }
     }
 
     /// What has happened so far.
@@ -54,6 +56,21 @@ impl HandedGate {
     /// As [`Gate::ran`].
     pub fn ran(&mut self, took: Duration) {
         self.gate.ran(took);
+    }
+
+    /// A device of another worker loses strangers, at `now`: frames are looked at for a while, so
+    /// that friends are found ([`HandedGate::friends`]); nobody waits for that.
+    pub const fn others_choose(&mut self, now: Instant) {
+        self.gate.overflowed(now);
+    }
+
+    /// Of what the last [`HandedGate::admit`] left in `handed`, the packets that were found to be
+    /// friends'.
+    pub fn friends<'a>(
+        &self,
+        handed: &'a HandoffList,
+    ) -> impl Iterator<Item = &'a PacketBuf> + use<'a> {
+        handed.iter().skip(self.first).take(self.gate.friends()).map(|handoff| &handoff.packet)
     }
 
     /// As [`Gate::rests`].
@@ -80,6 +97,7 @@ impl HandedGate {
             }
         }
         self.gate.admit(engine, &mut self.frames, poll);
+        self.first = self.others.len();
         if looks {
             let Self { own, frames, others, .. } = self;
             let to = *own;

@@ -13,7 +13,7 @@ use super::*;
 /// Patience of the tests with another thread: none of them asserts how long something took.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn wait_until(mut happened: impl FnMut() -> bool) {
+pub(super) fn wait_until(mut happened: impl FnMut() -> bool) {
     let clock = Clock::new();
     let end = clock.now() + PATIENCE;
     while !happened() {
@@ -292,7 +292,7 @@ fn a_packet_leaves_by_the_worker_that_has_its_device() {
 }
 
 /// A packet to `to` that belongs to `worker`.
-fn owned_by(steering: &Steering, worker: u16, to: u16) -> [u8; 28] {
+pub(super) fn owned_by(steering: &Steering, worker: u16, to: u16) -> [u8; 28] {
     let of = |packet: &[u8; 28]| floodwall_wire::steer::packet(steering, packet).0 == worker;
     (1024..).map(|port| udp_to(to, port)).find(of).unwrap()
 }

@@ -1,0 +1,176 @@
+//! Crews whose devices know friends: who is told of whom, and whose strangers are cut.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use floodwall_base::{IfIndex, Instant, Units};
+use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
+use floodwall_packet::{Burst, HandoffList, PacketBuf, PacketList, Pool, Round, Triage};
+
+use super::tests::{owned_by, wait_until};
+use super::*;
+
+/// Where the mark of a packet is: a friend's or a stranger's.
+const MARK: usize = 27;
+
+/// What a test sees of one queue.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Friends that the device was told of.
+    told: AtomicU64,
+    /// Friends that came to its worker from another one.
+    adopted: AtomicU64,
+    /// Turns in which strangers had a credit, and in which all were let through under pressure.
+    cut: AtomicU64,
+    uncut: AtomicU64,
+}
+
+/// A queue that is never empty, or always: of ten packets one is a friend's.
+struct Queue {
+    info: DeviceInfo,
+    packets: Option<[[u8; 28]; 2]>,
+    given: u64,
+    knows: bool,
+    seen: Arc<Seen>,
+}
+
+impl Device for Queue {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
+        let Some([friend, stranger]) = &self.packets else { return Ok(0) };
+        let before = burst.len();
+        while burst.room() > 0 {
+            let bytes = if self.given.is_multiple_of(10) { friend } else { stranger };
+            let Some(packet) = pool.packet_from(bytes) else { break };
+            assert!(burst.push(packet).is_ok());
+            self.given += 1;
+        }
+        // The other worker may have no core of its own.
+        thread::yield_now();
+        Ok(burst.len() - before)
+    }
+
+    fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        Ok(packets.take().len())
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn pending(&self) -> bool {
+        self.packets.is_some()
+    }
+
+    fn admit(&mut self, _: Instant, credit: Option<usize>) {
+        let count = match credit {
+            Some(usize::MAX) => &self.seen.uncut,
+            Some(_) => &self.seen.cut,
+            None => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn knows_friends(&self) -> bool {
+        self.knows
+    }
+
+    fn befriend(&mut self, _: Instant, friend: &PacketBuf) {
+        assert_eq!(friend.first()[MARK], b'f');
+        self.seen.told.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn stats(&self) -> DeviceStats {
+        DeviceStats::default()
+    }
+}
+
+/// Takes everything, and knows its friends by their mark.
+struct Taker(Arc<Seen>);
+
+impl Engine for Taker {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        round.arrived.drain().for_each(drop);
+        Units(1)
+    }
+
+    fn work(&mut self, _: &mut Round<'_>) -> Units {
+        Units(0)
+    }
+
+    fn adopt(&mut self, _: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        self.0.adopted.fetch_add(handed.drain().count() as u64, Ordering::Relaxed);
+        Units(1)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        for (packet, class) in burst.iter().zip(classes) {
+            let is_friend = packet.first()[MARK] == b'f';
+            *class = if is_friend { Triage::Friend } else { Triage::Stranger };
+        }
+    }
+}
+
+impl Publish for Taker {
+    fn words(&self, _: &mut [u64]) {}
+}
+
+/// A crew of two on queues of these interfaces. The first queue is flooded with strangers of its
+/// own worker; friends are the second one's, which is under no pressure.
+fn flooded(ifaces: [u16; 2], knows: bool) -> (Crew<Taker>, Stop, [Arc<Seen>; 2]) {
+    let seen: [Arc<Seen>; 2] = Default::default();
+    let mut config = CrewConfig::new((0..2).map(|_| Berth::default()).collect()).unwrap();
+    for (at, iface) in ifaces.into_iter().enumerate() {
+        let packets = [(1, b'f'), (0, b's')].map(|(owner, mark)| {
+            let mut bytes = owned_by(&config.steering, owner, 7);
+            bytes[MARK] = mark;
+            bytes
+        });
+        let info = DeviceInfo {
+            name: format!("queue-{at}"),
+            medium: Medium::Ip,
+            mtu: 1500,
+            mac: None,
+            offload: false,
+        };
+        let packets = (at == 0).then_some(packets);
+        let queue = Queue { info, packets, given: 0, knows, seen: Arc::clone(&seen[at]) };
+        config.berths[at].ports.push(Port::new(IfIndex(iface), Box::new(queue)));
+    }
+    let stop = Stop::new().unwrap();
+    let all = seen.clone();
+    let make =
+        move |setting: &mut Setting<'_>| Ok(Taker(Arc::clone(&all[usize::from(setting.worker.0)])));
+    let crew = Crew::start(config, &stop, make).unwrap();
+    (crew, stop, seen)
+}
+
+#[test]
+fn the_owner_of_a_flow_tells_the_interface_of_it_whichever_queue_it_came_by() {
+    let (crew, stop, [first, second]) = flooded([1, 1], true);
+    wait_until(|| second.adopted.load(Ordering::Relaxed) > 20_000);
+    let told = second.told.load(Ordering::Relaxed);
+    assert!(told > 10_000, "{told}: of nearly each, though nobody presses the second worker");
+    assert!(first.cut.load(Ordering::Relaxed) > 0, "strangers have a credit");
+    assert_eq!(first.told.load(Ordering::Relaxed), 0, "its worker knows none of them");
+    stop.trigger();
+    assert!(crew.join().unwrap().is_conserved());
+}
+
+#[test]
+fn where_a_worker_could_tell_of_nobody_no_strangers_are_cut() {
+    let (crew, stop, [first, second]) = flooded([1, 2], true);
+    wait_until(|| first.uncut.load(Ordering::Relaxed) > 1000);
+    assert_eq!(first.cut.load(Ordering::Relaxed), 0);
+    assert_eq!(second.told.load(Ordering::Relaxed), 0);
+    stop.trigger();
+    assert!(crew.join().unwrap().is_conserved());
+}
