@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use floodwall_base::{DropReason, Family, PublicRandom};
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_tcp::Settings;
 use floodwall_tests::craft::{self, HOST, PEER, addr, from_peer};
 use floodwall_tests::tcp_peer::{Put, TcpPeer, put};
-use floodwall_tests::{Deaths, deaths};
+use floodwall_tests::{Deaths, deaths, ethernet_config};
 use floodwall_wire::IpProtocol;
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
@@ -192,5 +192,31 @@ fn full_segments_leave_as_they_would_one_by_one() {
         assert_eq!(seqs, [1, 1389, 2777, 4165, 5553, 6941, 8329, 9717], "{family:?}");
         let pushed: Vec<_> = left.iter().map(|s| s.flags.contains(TcpFlags::PSH)).collect();
         assert_eq!(pushed, [false, false, false, false, false, false, false, true], "{family:?}");
+    }
+}
+
+#[test]
+fn a_device_that_finishes_checksums_is_left_them() {
+    for family in [Family::V4, Family::V6] {
+        let mut config = ethernet_config(HOST);
+        config.interfaces[0].checksum_offload = true;
+        let settings = Settings { nodelay: true, ..Settings::default() };
+        let mut peer = TcpPeer::on(&config, family, &settings, ((HOST, PEER), (80, 40_000)));
+        let id = peer.open(options(99));
+        let (taken, departed) = peer.rig.sockets(|s| s.tcp_send(id, &[7; 4000]).unwrap());
+        assert_eq!((taken, departed.len()), (4000, 3), "two full segments and the rest");
+        let l4 = if family == Family::V4 { 34 } else { 54 };
+        for mut packet in departed {
+            assert_eq!(packet.checksum_state(), ChecksumState::Partial, "{family:?}");
+            let offload = packet.offload().expect("where the sum belongs");
+            let at = (usize::from(offload.checksum_start), offload.checksum_offset);
+            assert_eq!((at, offload.flags, offload.gso_type), ((l4, 16), 1, 0), "{family:?}");
+            // What the device does.
+            let check = packet.sum(l4, packet.len() - l4).finish();
+            let field = packet.first_mut().expect("headers of our own").get_mut(l4 + 16..l4 + 18);
+            field.expect("a header").copy_from_slice(&check.to_be_bytes());
+            let read = peer.read(&[packet]);
+            assert!(matches!(read.as_slice(), [segment] if segment.len > 0), "{family:?}");
+        }
     }
 }

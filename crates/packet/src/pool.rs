@@ -513,6 +513,14 @@ impl Pool {
         &self.region
     }
 
+    /// Bytes that a fresh [`Class::Super`] holds behind its headroom; 0 where this pool was made
+    /// without any.
+    #[must_use]
+    pub fn super_capacity(&self) -> usize {
+        let has = self.region.parts.iter().any(|part| part.class == Class::Super && part.count > 0);
+        if has { SUPER_BYTES - HEADROOM } else { 0 }
+    }
+
     /// Bytes that a fresh [`Class::Frame`] holds behind its headroom.
     #[must_use]
     pub fn frame_capacity(&self) -> usize {

@@ -289,6 +289,9 @@ fn tcp(
     let settings = TcpConfig { connections_max, ..TcpConfig::default() };
     let mut set = Tcp::new(settings, Moment::simulated(now), random);
     set.steer(steering, worker);
+    if !config.interfaces.is_empty() && config.interfaces.iter().all(|i| i.checksum_offload) {
+        set.leave_checksums();
+    }
     let limits = icmp_limits(config, steering.workers());
     let resets = IcmpLimit::new(&limits, random.secret.hash_key());
     Some(Box::new(TcpShard::new(set, resets)))

@@ -36,6 +36,9 @@ pub struct InterfaceConfig {
     /// are routed here need not be ours (VPNs, sandboxes). Who connects to such an address is
     /// answered from it. Nothing that arrives there is passed on then.
     pub any_destination: bool,
+    /// Whether its device finishes checksums of what leaves (virtio's header; cards). Where all
+    /// interfaces' devices do, TCP leaves them the sum of each segment.
+    pub checksum_offload: bool,
     /// Whether packets for others that arrive there are passed on, and others' packets leave
     /// there, where the host does that (RFC 1812 section 5.3.11).
     pub forwarding: bool,
@@ -63,6 +66,7 @@ impl Default for InterfaceConfig {
             autoconf: false,
             dhcp: false,
             any_destination: false,
+            checksum_offload: false,
             forwarding: true,
             reverse_path: ReversePath::Off,
             send_redirects: true,

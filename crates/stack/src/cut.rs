@@ -8,9 +8,10 @@
 
 use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::fragment;
-use floodwall_packet::{PacketBuf, PacketList};
+use floodwall_packet::{ChecksumState, PacketBuf, PacketList};
 
 use crate::cx::Cx;
+use crate::partial;
 use crate::shard::Stack;
 use crate::tables::Tables;
 
@@ -63,6 +64,10 @@ impl Stack {
         packet: PacketBuf,
         mtu: u32,
     ) -> Option<PacketList> {
+        let mut packet = packet;
+        if packet.checksum_state() == ChecksumState::Partial {
+            partial::finish(&mut packet);
+        }
         let id = cx.random.secret.next_u32();
         let counters = &mut self.stats.counters;
         let fragments = match fragment::cut::<A>(cx.pool, packet, mtu as usize, id) {

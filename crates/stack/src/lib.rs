@@ -29,6 +29,7 @@ mod http_service;
 mod link;
 mod multicast;
 mod neighbors;
+mod partial;
 mod paths;
 mod ping;
 mod raw;

@@ -10,11 +10,12 @@ use floodwall_fib::RouteKind;
 use floodwall_fib::exceptions::FirstHop;
 use floodwall_ip::output::HeaderError;
 use floodwall_ip::{LinkMedium, Resolution, source_address};
-use floodwall_packet::{PacketBuf, PacketList};
+use floodwall_packet::{ChecksumState, PacketBuf, PacketList};
 use floodwall_wire::{EtherType, EthernetFields, IpProtocol};
 
 use crate::cut;
 use crate::cx::Cx;
+use crate::partial;
 use crate::paths::{Learnt, Query, Sending};
 use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
@@ -381,6 +382,9 @@ impl Stack {
     #[inline]
     pub(crate) fn depart(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf) {
         packet.uncharge();
+        if packet.checksum_state() == ChecksumState::Partial {
+            partial::describe(&mut packet);
+        }
         self.stats.fates.transmitted += 1;
         cx.departing.push_back(packet);
     }

@@ -40,6 +40,8 @@ pub(crate) struct Cx<'a> {
     pub(crate) records: &'a mut Records,
     /// All connections together hold what they may (`memory.rs`).
     pub(crate) full: bool,
+    /// Devices finish checksums.
+    pub(crate) partial: bool,
 }
 
 /// Bounds of the retransmission timeout.

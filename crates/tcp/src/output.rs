@@ -10,7 +10,7 @@ mod run;
 
 use floodwall_base::{Counter, Instant, Seq};
 use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
-use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_packet::{ChecksumState, PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
@@ -25,6 +25,8 @@ use crate::segment::Reset;
 use crate::state::{State, Step};
 use crate::timer::Timer;
 
+/// Where in a header the checksum lies (RFC 9293 section 3.1).
+const CHECKSUM: core::ops::Range<usize> = 16..18;
 /// TCP's protocol number.
 pub(crate) const PROTOCOL: u8 = 6;
 /// How long to wait where the pool has nothing for a header.
@@ -361,33 +363,48 @@ impl Connection {
             window,
             urgent: 0,
         };
-        let packet = assemble(cx.pool, &self.flow, &fields, options, payload).ok_or(NoBuffer)?;
+        let made = assemble(cx.pool, &self.flow, &fields, options, payload, cx.partial);
+        let packet = made.ok_or(NoBuffer)?;
         cx.counters.count(Counter::TcpOutSegs);
         Ok(packet)
     }
 }
 
-/// A packet that begins with this header, before a borrowed payload.
+/// A packet that begins with this header, before a borrowed payload. Where the device finishes the
+/// checksum (`partial`), it is the pseudo-header's.
 pub(crate) fn assemble(
     pool: &Pool,
     flow: &FlowKey,
     fields: &TcpFields,
     options: &TcpOptionSet,
     payload: Option<PacketBuf>,
+    partial: bool,
 ) -> Option<PacketBuf> {
     let header_len = HEADER_LEN + options.emitted_len();
     let (payload_len, sum) = match &payload {
+        Some(payload) if partial => (payload.len(), Sum::ZERO),
         Some(payload) => (payload.len(), payload.sum(0, payload.len())),
         None => (0, Sum::ZERO),
     };
     let pseudo = pseudo_header(flow, (header_len + payload_len) as u32)?;
     let mut packet = pool.alloc_laid_out(0, header_len)?;
     fields.emit(options, pseudo, sum, packet.first_mut()?).ok()?;
+    if partial {
+        leave_partial(&mut packet, pseudo)?;
+    }
     if let Some(payload) = payload {
         packet.append(payload).ok()?;
     }
     packet.set_layers(0, 0, header_len);
     Some(packet)
+}
+
+/// Leaves the checksum of a segment to its device.
+#[inline]
+fn leave_partial(packet: &mut PacketBuf, pseudo: Sum) -> Option<()> {
+    packet.first_mut()?.get_mut(CHECKSUM)?.copy_from_slice(&pseudo.fold().to_be_bytes());
+    packet.set_checksum_state(ChecksumState::Partial);
+    Some(())
 }
 
 /// The packet of a reset that no connection sends (RFC 9293 section 3.10.7.1). `None` where the
@@ -406,7 +423,7 @@ pub(crate) fn reset_packet(pool: &Pool, reset: &Reset) -> Option<PacketBuf> {
         window: 0,
         urgent: 0,
     };
-    assemble(pool, &reset.flow, &fields, &TcpOptionSet::NONE, None)
+    assemble(pool, &reset.flow, &fields, &TcpOptionSet::NONE, None, false)
 }
 
 /// The sum of the pseudo-header of what we send.

@@ -12,14 +12,18 @@
 //! is the owner's, which asks [`ByteQueue::held`].
 
 use floodwall_base::limits::CHUNKS_MAX;
-use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
 
 /// Chunks that one segment borrows: headers go before them in a chunk of their own, or two.
 pub(crate) const BORROWED_MAX: usize = CHUNKS_MAX - 2;
 
 /// Whether a packet fills a quarter of its memory at most.
 pub(crate) fn is_sparse(packet: &PacketBuf) -> bool {
-    packet.len() as u32 <= packet.held_size() / 4
+    is_sparse_in(packet.len(), packet.held_size())
+}
+
+const fn is_sparse_in(len: usize, held: u32) -> bool {
+    len as u32 <= held / 4
 }
 
 /// See the file's head. Into one of `OWN` memory nobody else's comes: a reference in it is the
@@ -59,11 +63,16 @@ impl<const OWN: bool> ByteQueue<OWN> {
 
     /// Appends a chunk; nothing where it has no bytes.
     pub(crate) fn push(&mut self, chunk: PacketBuf) {
-        if chunk.is_empty() {
-            return;
+        if !chunk.is_empty() {
+            let held = Self::held_by(&chunk);
+            self.push_holding(chunk, held);
         }
+    }
+
+    /// Appends a chunk that has bytes, and holds so many.
+    fn push_holding(&mut self, chunk: PacketBuf, held: u32) {
         self.bytes += chunk.len() as u32;
-        self.held += Self::held_by(&chunk);
+        self.held += held;
         if let Some(before) = self.newest.replace(chunk) {
             self.list.push_back(before);
         }
@@ -72,8 +81,8 @@ impl<const OWN: bool> ByteQueue<OWN> {
     /// As [`ByteQueue::push`]; a chunk whose memory is mostly empty is copied behind the newest
     /// one's last byte where that has room. True says that it was.
     pub(crate) fn push_compact(&mut self, chunk: PacketBuf) -> bool {
-        let len = chunk.len();
-        if is_sparse(&chunk)
+        let (len, held) = (chunk.len(), chunk.held_size());
+        if is_sparse_in(len, held)
             && let Some(newest) = &mut self.newest
             && let Some(room) = newest.extend(len)
         {
@@ -81,7 +90,11 @@ impl<const OWN: bool> ByteQueue<OWN> {
             self.bytes += len as u32;
             return true;
         }
-        self.push(chunk);
+        if OWN {
+            self.push(chunk);
+        } else if len > 0 {
+            self.push_holding(chunk, held);
+        }
         false
     }
 
@@ -113,8 +126,10 @@ impl<const OWN: bool> ByteQueue<OWN> {
         room: u32,
         pool: &Pool,
     ) -> usize {
-        let chunk_len = chunk_len.clamp(1, pool.frame_capacity().max(1));
-        self.fill(bytes, Some(chunk_len), room, pool)
+        let most = pool.frame_capacity().max(1);
+        // Where segments are larger than frames, pieces lie in super-frames, if there are any.
+        let most = if chunk_len > most { most.max(pool.super_capacity()) } else { most };
+        self.fill(bytes, Some(chunk_len.clamp(1, most)), room, pool)
     }
 
     /// The same; without a length of pieces, frames are filled up.
@@ -132,10 +147,8 @@ impl<const OWN: bool> ByteQueue<OWN> {
                 break;
             }
             let whole = chunk_len.unwrap_or(pool.frame_capacity()) - begun(self);
-            let len = left.len().min(whole);
-            // Little that is written alone takes little; what comes behind others is filled up.
-            let room = if self.is_empty() { len } else { whole };
-            let Some(mut chunk) = pool.alloc_for(room) else { break };
+            let Some((mut chunk, room)) = self.room_for(left.len(), whole, pool) else { break };
+            let len = left.len().min(room);
             if !left.get(..len).is_some_and(|piece| chunk.extend_from_slice(piece)) {
                 break;
             }
@@ -143,6 +156,23 @@ impl<const OWN: bool> ByteQueue<OWN> {
             taken += len;
         }
         taken
+    }
+
+    /// Memory for what comes next of `len` bytes, up to the end of a piece that has `whole` bytes
+    /// left; and how many of them fit.
+    fn room_for(&self, len: usize, whole: usize, pool: &Pool) -> Option<(PacketBuf, usize)> {
+        let frame = pool.frame_capacity();
+        if whole > frame {
+            // A super-frame for what fills most of it.
+            let chunk = if len >= whole / 2 { pool.alloc(Class::Super) } else { None };
+            return match chunk {
+                Some(chunk) => Some((chunk, whole)),
+                None => Some((pool.alloc_for(frame)?, frame)),
+            };
+        }
+        // Little that is written alone takes little; what comes behind others is filled up.
+        let room = if self.is_empty() { len.min(whole) } else { whole };
+        Some((pool.alloc_for(room)?, room))
     }
 
     /// Puts up to `most` bytes behind those of the newest chunk, if nobody borrows it.
@@ -192,10 +222,16 @@ impl<const OWN: bool> ByteQueue<OWN> {
 
     /// Takes the oldest chunk.
     pub(crate) fn pop(&mut self) -> Option<PacketBuf> {
+        self.pop_holding().map(|(chunk, _)| chunk)
+    }
+
+    /// The same, and what it holds.
+    fn pop_holding(&mut self) -> Option<(PacketBuf, u32)> {
         let chunk = self.list.pop_front().or_else(|| self.newest.take())?;
+        let held = Self::held_by(&chunk);
         self.bytes -= chunk.len() as u32;
-        self.held -= Self::held_by(&chunk);
-        Some(chunk)
+        self.held -= held;
+        Some((chunk, held))
     }
 
     /// Puts a chunk before all others.
@@ -260,13 +296,13 @@ impl<const OWN: bool> ByteQueue<OWN> {
     /// bytes to `kept`: two owners of one memory. `None` where nothing waits or no reference is
     /// free.
     pub(crate) fn lend(&mut self, len: u32, kept: &mut Self, pool: &Pool) -> Option<PacketBuf> {
-        let mut chunk = self.pop()?;
+        let (mut chunk, held) = self.pop_holding()?;
         let here = (len as usize).min(chunk.len());
         let lent = chunk.share(pool, 0, here);
         let whole = here == chunk.len();
         match (lent, whole) {
             (Some(lent), true) => {
-                kept.push(chunk);
+                kept.push_holding(chunk, held);
                 Some(lent)
             }
             (Some(lent), false) => match chunk.share(pool, 0, here) {

@@ -13,7 +13,7 @@
 //! (`timer.rs`). An ACK costs a look at each chunk that it frees.
 
 use floodwall_base::Seq;
-use floodwall_packet::{PacketBuf, Pool};
+use floodwall_packet::{PacketBuf, PacketList, Pool};
 
 use crate::queue::{BORROWED_MAX, ByteQueue};
 
@@ -110,21 +110,33 @@ impl Snd {
     /// them as sent.
     pub(crate) fn take(&mut self, len: u32, pool: &Pool) -> Option<PacketBuf> {
         let mut packet = self.unsent.lend(len, &mut self.sent, pool)?;
-        while (packet.len() as u32) < len
-            && !self.unsent.is_empty()
-            && packet.chunk_count() < BORROWED_MAX
-        {
-            let left = len - packet.len() as u32;
-            // What could not be joined stays sent all the same: it is taken back by its number.
-            let Some(more) = self.unsent.lend(left, &mut self.sent, pool) else { break };
-            let more_len = more.len() as u32;
-            if packet.append(more).is_err() {
-                self.sent.give_back(more_len, &mut self.unsent);
-                break;
-            }
+        if (packet.len() as u32) < len && !self.unsent.is_empty() {
+            self.take_more(len, &mut packet, pool);
         }
         self.nxt += packet.len() as u32;
         Some(packet)
+    }
+
+    /// Borrows what is missing for `len` bytes, as far as one packet has places for its chunks,
+    /// which are walked along once.
+    fn take_more(&mut self, len: u32, packet: &mut PacketBuf, pool: &Pool) {
+        let (mut taken, mut chunks) = (packet.len() as u32, packet.chunk_count());
+        let mut pieces = PacketList::new();
+        while taken < len
+            && !self.unsent.is_empty()
+            && let Some(piece) = self.unsent.lend(len - taken, &mut self.sent, pool)
+        {
+            let piece_len = piece.len() as u32;
+            chunks += piece.chunk_count();
+            if chunks > BORROWED_MAX {
+                self.sent.give_back(piece_len, &mut self.unsent);
+                break;
+            }
+            taken += piece_len;
+            pieces.push_back(piece);
+        }
+        let fits = packet.append_all(pieces).is_ok();
+        debug_assert!(fits, "its chunks were counted");
     }
 
     /// Borrows bytes that were sent before, from `seq` on.

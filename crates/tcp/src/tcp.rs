@@ -63,10 +63,10 @@ impl Lend<'_> {
         &'b mut self,
         runs: &'b mut Runs,
         records: &'b mut Records,
-        full: bool,
+        (full, partial): (bool, bool),
     ) -> Cx<'b> {
         let Self { now, pool, random, counters, .. } = self;
-        Cx { now: *now, pool, random, counters, runs, records, full }
+        Cx { now: *now, pool, random, counters, runs, records, full, partial }
     }
 }
 
@@ -136,6 +136,8 @@ pub struct Tcp<H = SynCache> {
     memory: Memory,
     /// Some connection holds more than when that was looked at last.
     grew: bool,
+    /// Devices finish checksums.
+    partial: bool,
     /// Segments of this burst that wait for those behind them.
     pub(crate) train: Train,
     pub(crate) clock: HashKey,
@@ -186,6 +188,7 @@ impl<H: HalfOpen> Tcp<H> {
             records: Records::new(TCP_RECORDS),
             memory: Memory::new(config.memory_bytes, max),
             grew: false,
+            partial: false,
             train: Train::default(),
             clock: random.secret.hash_key(),
             steering: None,
@@ -196,6 +199,12 @@ impl<H: HalfOpen> Tcp<H> {
     /// Names the shard: active opens choose ports whose answers come home to it.
     pub fn steer(&mut self, steering: Steering, worker: WorkerId) {
         self.steering = Some((steering, worker));
+    }
+
+    /// Leaves the checksums of connections' segments to their devices: a packet's state is
+    /// [`ChecksumState::Partial`](floodwall_packet::ChecksumState) then.
+    pub const fn leave_checksums(&mut self) {
+        self.partial = true;
     }
 
     /// How many connections there are, TIME-WAIT included.
@@ -280,7 +289,7 @@ impl<H: HalfOpen> Tcp<H> {
         self.memory.fit(lend.pool);
         connection.rcv.allowed = self.memory.allowance();
         let full = self.memory.is_full();
-        Some((connection, lend.cx(&mut self.runs, &mut self.records, full)))
+        Some((connection, lend.cx(&mut self.runs, &mut self.records, (full, self.partial))))
     }
 
     /// A connection and the records of what it sent.

@@ -69,6 +69,7 @@ impl Wanted {
             info.medium == Medium::Ethernet && self.learns.unwrap_or(self.addresses.is_empty());
         InterfaceConfig {
             mtu: self.mtu.unwrap_or(info.mtu),
+            checksum_offload: info.offload,
             name: info.name,
             medium,
             accept_ra: learns,

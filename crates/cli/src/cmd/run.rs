@@ -241,6 +241,7 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
         name: opened.info.name.clone(),
         medium: opened.mac.map_or(LinkMedium::Ip, LinkMedium::Ethernet),
         mtu: wanted.mtu.as_ref().map_or(opened.info.mtu, |mtu| mtu.value),
+        checksum_offload: opened.info.offload,
         addresses: wanted.addresses.iter().map(|address| address.value).collect(),
         gateways: wanted.gateways.iter().map(|gateway| gateway.value).collect(),
         dhcp: wanted.wants_dhcp(),

@@ -44,6 +44,7 @@ fn config(shape: Shape, host: u8) -> StackConfig {
             name: format!("wire{host}"),
             medium: LinkMedium::Ip,
             mtu: shape.mtu as u32,
+            checksum_offload: !shape.sums,
             addresses: vec![format!("{}/{prefix}", address(shape.v6, host)).parse().unwrap()],
             ..InterfaceConfig::default()
         }],
@@ -115,6 +116,7 @@ impl Net for FloodwallNet {
             small: 16_384,
             frames: 16_384,
             references: 32_768,
+            supers: 64,
             ..PoolConfig::default()
         };
         let pool = Pool::new(&memory).unwrap();

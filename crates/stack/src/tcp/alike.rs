@@ -55,12 +55,17 @@ impl Stack {
         len: usize,
         rest: &mut PacketList,
     ) {
+        let mut departed = 0;
         while let Some(mut packet) = rest.pop_front() {
             if packet.len() != len || heads.put_before(&mut packet).is_none() {
-                return rest.push_front(packet);
+                rest.push_front(packet);
+                break;
             }
-            self.originate::<A>(len + A::HEADER_LEN);
+            departed += 1;
             self.depart(cx, packet);
         }
+        self.stats.fates.originated += departed;
+        self.stats.counters.add(A::OUT_REQUESTS, departed);
+        self.stats.counters.add(A::OUT_OCTETS, departed * (len + A::HEADER_LEN) as u64);
     }
 }

@@ -31,9 +31,10 @@ pub(crate) struct Follow {
     l4: usize,
     is_v4: bool,
     iface: IfIndex,
-    /// The headers, and which of their bits count; the last word is the last eight bytes.
+    /// The headers, and which of their bits count: whole words, and the last eight bytes.
     want: [u64; WORDS],
     mask: [u64; WORDS],
+    last: [u64; 2],
     /// Of the pseudo-header without the length.
     pseudo: Sum,
 }
@@ -73,12 +74,11 @@ impl Follow {
         }
         mask.get_mut(l4 + 13).into_iter().for_each(|byte| *byte = !PSH);
         let Some(mask) = mask.get(..len) else { return };
-        for (to, word) in self.want.iter_mut().zip(words(heads)) {
-            *to = word;
+        for (to, from) in [(&mut self.want, heads), (&mut self.mask, mask)] {
+            let words = from.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+            to.iter_mut().zip(words).for_each(|(to, word)| *to = word);
         }
-        for (to, word) in self.mask.iter_mut().zip(words(mask)) {
-            *to = word;
-        }
+        self.last = [heads, mask].map(last_word);
         (self.len, self.l3, self.l4, self.is_v4) = (len, l3, l4, is_v4);
         self.iface = packet.iface();
     }
@@ -87,8 +87,12 @@ impl Follow {
     #[inline]
     fn matches(&self, packet: &PacketBuf) -> bool {
         let Some(heads) = packet.first().get(..self.len) else { return false };
-        let count = self.want.iter().zip(&self.mask);
-        let differs = words(heads).zip(count).fold(0, |d, (word, (w, m))| d | (word ^ w) & m);
+        let mut differs = (last_word(heads) ^ self.last[0]) & self.last[1];
+        for (word, (want, mask)) in
+            heads.as_chunks::<8>().0.iter().zip(self.want.iter().zip(&self.mask))
+        {
+            differs |= (u64::from_ne_bytes(*word) ^ want) & mask;
+        }
         differs == 0 && packet.iface() == self.iface
     }
 
@@ -116,12 +120,10 @@ impl Follow {
     }
 }
 
-/// Bytes as words, the last of which overlaps the one before; nothing of fewer than eight.
+/// The last eight bytes as a word; no headers are shorter.
 #[inline]
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    let (whole, rest) = bytes.as_chunks::<8>();
-    let last = if rest.is_empty() { None } else { bytes.last_chunk::<8>() };
-    whole.iter().chain(last).map(|word| u64::from_ne_bytes(*word))
+fn last_word(bytes: &[u8]) -> u64 {
+    bytes.last_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
 }
 
 impl Stack {

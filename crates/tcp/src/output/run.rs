@@ -12,25 +12,33 @@ use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::TcpOptionSet;
 
-use super::{NoBuffer, pseudo_header};
+use super::{CHECKSUM, NoBuffer, leave_partial, pseudo_header};
 use crate::connection::{Connection, Cx};
 
-/// Where in a header sequence number, flags and checksum lie (RFC 9293 section 3.1).
+/// Where in a header sequence number and flags lie (RFC 9293 section 3.1).
 const SEQ: core::ops::Range<usize> = 4..8;
 const FLAGS: usize = 13;
-const CHECKSUM: core::ops::Range<usize> = 16..18;
 
 /// The header that the segments of a run have in common.
 struct Heading {
     bytes: [u8; HEADER_LEN_MAX],
     len: usize,
-    /// Of the pseudo-header and of these bytes, sequence number and payload apart.
+    /// Of the pseudo-header, payload apart.
+    pseudo: Sum,
+    /// The same with these bytes, sequence number apart.
     sum: Sum,
+    /// The device finishes the checksum.
+    partial: bool,
 }
 
 impl Heading {
     /// `fields` have no sequence number.
-    fn new(flow: &FlowKey, fields: &TcpFields, options: &TcpOptionSet) -> Option<Self> {
+    fn new(
+        flow: &FlowKey,
+        fields: &TcpFields,
+        options: &TcpOptionSet,
+        partial: bool,
+    ) -> Option<Self> {
         let mut bytes = [0; HEADER_LEN_MAX];
         let options_len = options.emitted_len();
         let len = HEADER_LEN + options_len;
@@ -39,7 +47,7 @@ impl Heading {
         options.emit_into(rest.get_mut(..options_len)?).ok()?;
         let pseudo = pseudo_header(flow, len as u32)?;
         let sum = pseudo.add(sum(bytes.get(..len)?));
-        Some(Self { bytes, len, sum })
+        Some(Self { bytes, len, pseudo, sum, partial })
     }
 
     /// The segment of `payload`, which is borrowed, from `seq` on.
@@ -49,13 +57,18 @@ impl Heading {
         let out = packet.first_mut()?;
         out.copy_from_slice(self.bytes.get(..self.len)?);
         out.get_mut(SEQ)?.copy_from_slice(&seq.0.to_be_bytes());
-        let mut sum = self.sum.add(Sum::of_u32(seq.0)).add(Sum::of_u32(payload.len() as u32));
         if push {
             *out.get_mut(FLAGS)? |= TcpFlags::PSH.0;
-            sum = sum.add(Sum::of_u16(u16::from(TcpFlags::PSH.0)));
         }
-        let check = sum.add(payload.sum(0, payload.len())).finish();
-        out.get_mut(CHECKSUM)?.copy_from_slice(&check.to_be_bytes());
+        let len = Sum::of_u32(payload.len() as u32);
+        if self.partial {
+            leave_partial(&mut packet, self.pseudo.add(len))?;
+        } else {
+            let pushed = if push { Sum::of_u16(u16::from(TcpFlags::PSH.0)) } else { Sum::ZERO };
+            let heads = self.sum.add(Sum::of_u32(seq.0)).add(len).add(pushed);
+            let check = heads.add(payload.sum(0, payload.len())).finish();
+            out.get_mut(CHECKSUM)?.copy_from_slice(&check.to_be_bytes());
+        }
         packet.append(payload).ok()?;
         packet.set_layers(0, 0, self.len);
         Some(packet)
@@ -131,6 +144,6 @@ impl Connection {
             window: self.rcv.offer(self.agreed.scaled, self.ahead.held()),
             urgent: 0,
         };
-        Heading::new(&self.flow, &fields, &options)
+        Heading::new(&self.flow, &fields, &options, cx.partial)
     }
 }

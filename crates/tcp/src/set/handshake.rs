@@ -261,7 +261,7 @@ fn plain(
         window,
         urgent: 0,
     };
-    let packet = assemble(lend.pool, flow, &fields, options, None)?;
+    let packet = assemble(lend.pool, flow, &fields, options, None, false)?;
     lend.counters.count(Counter::TcpOutSegs);
     Some(Transmit::of(packet, flow))
 }
