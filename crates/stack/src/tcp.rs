@@ -274,6 +274,17 @@ impl Stack {
 
     /// Timers of connections, and answers to SYNs that are due again.
     pub(crate) fn tcp_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        let Some(tcp) = &mut self.tcp else { return Units(0) };
+        if tcp.set.has_to_resend(cx.now) {
+            return self.tcp_resend(cx, budget);
+        }
+        let spent = tcp.set.work(&mut lend!(self, cx), budget, &mut |_| {});
+        self.tcp_transmit(cx);
+        spent
+    }
+
+    /// The same where answers to SYNs are due.
+    fn tcp_resend(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
         let Some(mut tcp) = self.tcp.take() else { return Units(0) };
         // Few leave in one turn: what is beyond comes in the next.
         let mut again: [Option<Transmit>; 16] = [const { None }; 16];

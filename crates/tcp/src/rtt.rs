@@ -194,8 +194,14 @@ impl Rtt {
     /// The smallest sample of the last minutes.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
+        known(self.min_nanos())
+    }
+
+    /// The same in nanoseconds; [`u64::MAX`] where nothing was measured.
+    #[inline]
+    pub(crate) fn min_nanos(&self) -> u64 {
         let [current, before] = self.min;
-        known(current.min(before))
+        current.min(before)
     }
 }
 

@@ -31,7 +31,7 @@ impl Sender {
     fn new(algorithm: Algorithm) -> Self {
         let mut recovery = Recovery::new(Seq(0), MSS, algorithm, ms(0));
         recovery.rtt_mut().sample(Duration::from_millis(100), 1, ms(0));
-        recovery.rack.set_min_rtt(recovery.rtt.min());
+        recovery.rack.set_min_rtt(recovery.rtt.min_nanos());
         Self { records: Records::new(10_000), recovery }
     }
 
@@ -237,7 +237,7 @@ fn a_timeout_that_answered_a_delay_is_undone_by_the_echo() {
     let mut s = Sender::new(Algorithm::Cubic);
     s.send(10, ms(0));
     let window = s.recovery.controller().window();
-    s.recovery.probe_at = None;
+    s.recovery.probe_at = At::NONE;
     assert_eq!(s.expire(ms(300)), Expired::Timeout);
     s.repair(ms(300));
     assert!(s.ack_echo(1, &[], Some(ms(0)), ms(310)).is_undone);
