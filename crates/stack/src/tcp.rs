@@ -165,12 +165,16 @@ impl Stack {
     }
 
     /// Lets everything leave that connections want to send.
+    #[inline]
     pub(crate) fn tcp_transmit(&mut self, cx: &mut Cx<'_>) {
+        if self.tcp.as_ref().is_some_and(|tcp| tcp.set.wants_transmit()) {
+            self.tcp_transmit_all(cx);
+        }
+    }
+
+    fn tcp_transmit_all(&mut self, cx: &mut Cx<'_>) {
         let mut rest = PacketList::new();
-        loop {
-            let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.set.wants_transmit()) else {
-                return;
-            };
+        while let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.set.wants_transmit()) {
             let Some(transmit) = tcp.set.transmit_run(&mut lend!(self, cx), &mut rest) else {
                 return;
             };

@@ -293,7 +293,7 @@ impl Connection {
     pub(crate) fn expect(&self) {
         prefetch(&self.flow);
         prefetch(&self.send_bytes);
-        prefetch(&self.snd.wnd);
+        self.snd.expect();
         prefetch(&self.rcv);
         prefetch(&self.rcv.queue);
         prefetch(&self.timers);

@@ -223,9 +223,11 @@ impl Recovery {
         if self.board.outstanding() > 0 {
             return;
         }
-        let idle = now.saturating_since(self.sent_at.max(self.progress));
-        let rto = self.rtt.base_rto(&agreement.rtt);
-        if idle > rto {
+        let since = self.sent_at.max(self.progress);
+        let idle = now.as_nanos().saturating_sub(since.as_nanos());
+        if idle > self.rtt.base_nanos(&agreement.rtt) {
+            let rto = self.rtt.base_rto(&agreement.rtt);
+            let idle = Duration::from_nanos(idle);
             self.controller.after_idle(idle, rto, self.mss);
             self.sent_at = now;
         }
@@ -299,6 +301,16 @@ impl Recovery {
         if self.is_plain(segment) {
             return self.on_plain_ack(records, segment);
         }
+        self.on_any_ack(records, segment, agreement)
+    }
+
+    /// The same, whatever it says.
+    fn on_any_ack(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        agreement: &Agreement,
+    ) -> Verdict {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
         let change = self.board.on_ack(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
@@ -331,7 +343,7 @@ impl Recovery {
         self.phase == Phase::Open
             && self.probe.is_none()
             && self.reordering.is_none()
-            && !self.undo.is_armed()
+            && !self.undo.awaits_ack()
             && segment.sack.iter().all(Option::is_none)
             && self.board.is_completed_by(segment.ack)
     }

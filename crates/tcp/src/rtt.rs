@@ -155,8 +155,9 @@ impl Rtt {
         Duration::from_nanos(self.base_nanos(config))
     }
 
+    /// The same in nanoseconds.
     #[inline]
-    fn base_nanos(&self, config: &RttConfig) -> u64 {
+    pub(crate) fn base_nanos(&self, config: &RttConfig) -> u64 {
         let (least, most) = (nanos(config.min), nanos(config.max));
         let base = match self.srtt {
             NONE if self.syn_was_late => nanos(AFTER_LATE_SYN.max(config.initial)),

@@ -540,6 +540,7 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Whether [`Tcp::transmit`] has something.
+    #[inline]
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         self.grew || !self.dirty.is_empty(DIRTY)

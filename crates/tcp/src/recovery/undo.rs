@@ -39,10 +39,10 @@ impl Undo {
         self.is_frto = is_frto;
     }
 
-    /// Whether there is something that may be undone.
+    /// Whether an acknowledgment that reports nothing may still decide.
     #[inline]
-    pub(super) const fn is_armed(&self) -> bool {
-        self.is_armed
+    pub(super) fn awaits_ack(&self) -> bool {
+        self.is_armed && (self.is_frto || !self.first_at.is_none())
     }
 
     /// The reduction is right, whatever arrives.
