@@ -37,7 +37,7 @@ const HOUSE: &[Rule] = &[
     rule("ip", 3, &["base", "packet", "wire", "checksum", "fib"]),
     rule("udp", 3, &["base", "packet", "wire", "checksum", "sync"]),
     rule("dhcp", 3, &["base", "wire"]),
-    rule("tcp", 3, &["base", "packet", "wire", "checksum", "syncache"]),
+    rule("tcp", 3, &["base", "sync", "packet", "wire", "checksum", "syncache"]),
     rule(
         "stack",
         4,

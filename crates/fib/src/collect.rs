@@ -60,6 +60,7 @@ impl<A: Family> Fib<A> {
     }
 
     /// When [`Fib::collect`] or [`Fib::sweep`] has something to do.
+    #[inline]
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match (self.sweep, self.owing) {

@@ -163,6 +163,7 @@ impl Expiry {
     }
 
     /// When [`Expiry::pop_due`] has something at the earliest.
+    #[inline]
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let (tick, _) = self.next()?;

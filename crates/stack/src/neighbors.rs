@@ -280,7 +280,7 @@ impl Stack {
 
     /// All timed work, up to `budget` units, each kind in its turn.
     pub(crate) fn timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        const KINDS: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 13] = [
+        const BESIDE_TCP: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 12] = [
             Stack::address_timers,
             Stack::address_lifetimes,
             Stack::dhcp_timers,
@@ -293,14 +293,16 @@ impl Stack {
             Stack::group_timers,
             Stack::route_timers::<Ipv4Addr>,
             Stack::route_timers::<Ipv6Addr>,
-            Stack::tcp_timers,
         ];
         let mut left = budget;
+        // Mostly connections alone have something to do.
+        let only_tcp = self.deadline_beside_tcp() > cx.now;
         loop {
             let before = left;
-            for kind in KINDS {
+            for kind in BESIDE_TCP.iter().filter(|_| !only_tcp) {
                 left = left.minus(kind(self, cx, Units(left.0.min(TURN))));
             }
+            left = left.minus(self.tcp_timers(cx, Units(left.0.min(TURN))));
             if left == before || left.is_zero() {
                 return budget.minus(left);
             }

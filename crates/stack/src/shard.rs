@@ -261,6 +261,29 @@ impl Stack {
         self.effort_since(&before)
     }
 
+    /// When there is work beside that of connections; [`Instant::FAR`] where there is none. One
+    /// after the other: each turn asks, and an array of all would cost more than they do.
+    pub(crate) fn deadline_beside_tcp(&self) -> Instant {
+        let mut first = self.address_deadline.unwrap_or(Instant::FAR);
+        let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
+        or(self.neighbors_v4.deadline());
+        or(self.neighbors_v6.deadline());
+        or(self.dad.deadline());
+        or(self.routers.deadline());
+        or(self.advertisers.deadline());
+        or(self.reassembly_v4.deadline());
+        or(self.reassembly_v6.deadline());
+        or(self.dhcp.deadline());
+        or(self.groups.deadline());
+        or(self.routes_v4.deadline());
+        or(self.routes_v6.deadline());
+        or(self.remote.as_ref().and_then(|remote| remote.deadline()));
+        if let Role::Control(control) = &self.role {
+            or(control.deadline(self));
+        }
+        first
+    }
+
     /// The sockets, for the length of one slice: what an application on this core works with.
     /// What it sends is appended to the round's departing packets.
     pub fn sockets<'a>(&'a mut self, round: &'a mut Round<'_>) -> Sockets<'a> {
@@ -392,25 +415,7 @@ impl Engine for Stack {
         if self.restless || !self.loopback.is_empty() {
             return Some(Instant::ORIGIN);
         }
-        // One after the other: each turn asks, and an array of all would cost more than they do.
-        let mut first = self.tcp_deadline().unwrap_or(Instant::FAR);
-        let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
-        or(self.neighbors_v4.deadline());
-        or(self.neighbors_v6.deadline());
-        or(self.dad.deadline());
-        or(self.address_deadline);
-        or(self.routers.deadline());
-        or(self.advertisers.deadline());
-        or(self.reassembly_v4.deadline());
-        or(self.reassembly_v6.deadline());
-        or(self.dhcp.deadline());
-        or(self.groups.deadline());
-        or(self.routes_v4.deadline());
-        or(self.routes_v6.deadline());
-        or(self.remote.as_ref().and_then(|remote| remote.deadline()));
-        if let Role::Control(control) = &self.role {
-            or(control.deadline(self));
-        }
+        let first = self.deadline_beside_tcp().min(self.tcp_deadline().unwrap_or(Instant::FAR));
         (first != Instant::FAR).then_some(first)
     }
 

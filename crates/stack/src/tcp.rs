@@ -165,12 +165,16 @@ impl Stack {
     }
 
     /// Lets everything leave that connections want to send.
+    #[inline]
     pub(crate) fn tcp_transmit(&mut self, cx: &mut Cx<'_>) {
+        if self.tcp.as_ref().is_some_and(|tcp| tcp.set.wants_transmit()) {
+            self.tcp_transmit_all(cx);
+        }
+    }
+
+    fn tcp_transmit_all(&mut self, cx: &mut Cx<'_>) {
         let mut rest = PacketList::new();
-        loop {
-            let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.set.wants_transmit()) else {
-                return;
-            };
+        while let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.set.wants_transmit()) {
             let Some(transmit) = tcp.set.transmit_run(&mut lend!(self, cx), &mut rest) else {
                 return;
             };
@@ -274,6 +278,17 @@ impl Stack {
 
     /// Timers of connections, and answers to SYNs that are due again.
     pub(crate) fn tcp_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+        let Some(tcp) = &mut self.tcp else { return Units(0) };
+        if tcp.set.has_to_resend(cx.now) {
+            return self.tcp_resend(cx, budget);
+        }
+        let spent = tcp.set.work(&mut lend!(self, cx), budget, &mut |_| {});
+        self.tcp_transmit(cx);
+        spent
+    }
+
+    /// The same where answers to SYNs are due.
+    fn tcp_resend(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
         let Some(mut tcp) = self.tcp.take() else { return Units(0) };
         // Few leave in one turn: what is beyond comes in the next.
         let mut again: [Option<Transmit>; 16] = [const { None }; 16];

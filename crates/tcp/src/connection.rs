@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use floodwall_base::{Counters, Family, FlowKey, Instant, Randomness, Seq};
 use floodwall_packet::Pool;
+use floodwall_sync::prefetch;
 use floodwall_syncache::Proven;
 
 use crate::challenge::ChallengeLimit;
@@ -118,7 +119,9 @@ impl Offers {
     }
 }
 
-/// See the file's head.
+/// See the file's head. In this order, so that what each segment asks for lies together: of many
+/// connections none lies in the caches, and what a segment costs is the lines that it touches.
+#[repr(C)]
 pub(crate) struct Connection {
     pub(crate) flow: FlowKey,
     state: State,
@@ -128,43 +131,43 @@ pub(crate) struct Connection {
     pub(crate) released: bool,
     pub(crate) nodelay: bool,
     pub(crate) acknowledge: Acknowledge,
-    pub(crate) agreed: Agreed,
-    pub(crate) offers: Offers,
-    /// What was seen and said of congestion marks (`marks.rs`).
-    pub(crate) marks: Marks,
-    /// The largest payload that we take: announced in the SYN.
-    pub(crate) our_mss: u16,
-    pub(crate) hop_limit: Option<u8>,
-    pub(crate) error: Option<ConnectionError>,
-    pub(crate) snd: Snd,
-    pub(crate) rcv: Rcv,
-    pub(crate) recovery: Recovery,
-    /// A tail loss probe is to leave: what to repeat where there is nothing new (RFC 8985).
-    pub(crate) probe: Option<(Seq, u32)>,
-    pub(crate) timers: Timers,
-    /// True bytes that may wait to be acknowledged at most, and whether fewer may while the
-    /// congestion window is small.
-    pub(crate) send_bytes: u32,
-    pub(crate) send_tuned: bool,
     /// Its program has written until there was no room: it waits to be told of some.
     pub(crate) crowded: bool,
+    /// Whether fewer than `send_bytes` may wait while the congestion window is small.
+    pub(crate) send_tuned: bool,
+    /// What was seen and said of congestion marks (`marks.rs`).
+    pub(crate) marks: Marks,
+    pub(crate) probes: u8,
+    pub(crate) hop_limit: Option<u8>,
+    /// The largest payload that we take: announced in the SYN.
+    pub(crate) our_mss: u16,
+    pub(crate) agreed: Agreed,
+    /// True bytes that may wait to be acknowledged at most.
+    pub(crate) send_bytes: u32,
     /// Our clock as this peer sees it (RFC 7323 section 5.4: no uptime is told).
     pub(crate) clock: TimestampClock,
+    pub(crate) snd: Snd,
+    pub(crate) rcv: Rcv,
+    pub(crate) timers: Timers,
     /// The newest timestamp of the peer (TS.Recent).
     pub(crate) recent: Recent,
-    /// What arrived before its turn.
-    pub(crate) ahead: Reassembly,
-    /// The peer's FIN, where it arrived before its turn.
-    pub(crate) fin_ahead: Option<Seq>,
-    /// How often what changes nothing may still be answered.
-    pub(crate) challenges: ChallengeLimit,
     /// When the peer was heard last; before that, when our SYN left first.
     pub(crate) heard: Instant,
     /// Since when nothing that was sent was acknowledged, nor the window opened.
     pub(crate) stalled: Instant,
-    pub(crate) probes: u8,
+    /// A tail loss probe is to leave: what to repeat where there is nothing new (RFC 8985).
+    pub(crate) probe: Option<(Seq, u32)>,
+    /// What arrived before its turn.
+    pub(crate) ahead: Reassembly,
+    /// The peer's FIN, where it arrived before its turn.
+    pub(crate) fin_ahead: Option<Seq>,
     pub(crate) keepalive: Option<Keepalive>,
+    pub(crate) recovery: Recovery,
+    /// How often what changes nothing may still be answered.
+    pub(crate) challenges: ChallengeLimit,
     pub(crate) user_timeout: Option<Duration>,
+    pub(crate) error: Option<ConnectionError>,
+    pub(crate) offers: Offers,
 }
 
 /// What a connection begins with.
@@ -285,6 +288,20 @@ impl Connection {
         connection.restart_recovery(start.now);
         connection.arm_keepalive();
         connection
+    }
+
+    /// Asks for what a segment or a write will read and write: all at once, where each field would
+    /// wait for the one before.
+    pub(crate) fn expect(&self) {
+        prefetch(&self.flow);
+        prefetch(&self.send_bytes);
+        self.snd.expect();
+        prefetch(&self.rcv);
+        prefetch(&self.rcv.queue);
+        prefetch(&self.timers);
+        prefetch(&self.heard);
+        prefetch(&self.ahead);
+        self.recovery.expect();
     }
 
     pub(crate) const fn state(&self) -> State {

@@ -9,7 +9,9 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod alarm;
+mod at;
 mod connection;
+mod delayed;
 mod demux;
 mod error;
 mod events;

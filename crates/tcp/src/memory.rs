@@ -28,6 +28,7 @@ use core::time::Duration;
 use floodwall_base::limits::{TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_PART};
 use floodwall_base::{IndexLists, Instant};
 use floodwall_packet::Pool;
+use floodwall_sync::prefetch;
 
 /// True bytes of a frame: what a full segment of an Ethernet holds.
 pub(crate) const FRAME: u32 = 2048 + 128;
@@ -92,6 +93,14 @@ impl Memory {
     /// True bytes that all connections hold.
     pub(crate) const fn held(&self) -> u64 {
         self.held
+    }
+
+    /// The connection at `index` will hold more or less soon.
+    #[inline]
+    pub(crate) fn expect(&self, index: u32) {
+        if let Some(holder) = self.holders.get(index as usize) {
+            prefetch(holder);
+        }
     }
 
     /// The connection at `index` holds so much now; whether that is more than before.

@@ -22,7 +22,8 @@ const DUP_THRESH: u32 = 3;
 pub struct Rack {
     sent_at: Instant,
     end: Seq,
-    rtt: Duration,
+    /// In nanoseconds, as the next.
+    rtt: u64,
     /// The last byte known to have arrived.
     forward: Seq,
     /// The round in which a duplicate was reported ends here.
@@ -31,7 +32,8 @@ pub struct Rack {
     persist: u8,
     has_sample: bool,
     is_reordering: bool,
-    min_rtt: Option<Duration>,
+    /// [`u64::MAX`] before anything was measured.
+    min_rtt: u64,
 }
 
 impl Rack {
@@ -41,14 +43,14 @@ impl Rack {
         Self {
             sent_at: Instant::ORIGIN,
             end: una,
-            rtt: Duration::ZERO,
+            rtt: 0,
             forward: una,
             dsack_round: None,
             window_mult: 1,
             persist: PERSIST,
             has_sample: false,
             is_reordering: false,
-            min_rtt: None,
+            min_rtt: u64::MAX,
         }
     }
 
@@ -61,18 +63,18 @@ impl Rack {
     /// The time that the latest segment took.
     #[must_use]
     pub const fn rtt(&self) -> Duration {
-        self.rtt
+        Duration::from_nanos(self.rtt)
     }
 
     /// The same, once something has arrived.
     #[must_use]
     pub fn sample(&self) -> Option<Duration> {
-        self.has_sample.then_some(self.rtt)
+        self.has_sample.then(|| self.rtt())
     }
 
     /// The smallest time of the path, which judges whether a retransmission or its original came.
-    pub const fn set_min_rtt(&mut self, min: Option<Duration>) {
-        self.min_rtt = min;
+    pub(crate) const fn set_min_rtt(&mut self, nanos: u64) {
+        self.min_rtt = nanos;
     }
 
     /// A segment is newly at the peer (steps 2 and 3).
@@ -88,10 +90,10 @@ impl Rack {
         } else if end.is_before(self.forward) && !is_retransmission {
             self.is_reordering = true;
         }
-        let rtt = segment.now.saturating_since(sent_at);
+        let rtt = segment.now.as_nanos().saturating_sub(sent_at.as_nanos());
         if is_retransmission {
             let of_original = segment.echoed_at.is_some_and(|echo| echo < tick_of(sent_at));
-            if of_original || self.min_rtt.is_some_and(|min| rtt < min) {
+            if of_original || self.min_rtt != u64::MAX && rtt < self.min_rtt {
                 return;
             }
         }

@@ -14,9 +14,11 @@ mod undo;
 use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
+use floodwall_sync::prefetch;
 
 pub use crate::scoreboard::{AckSegment, Change};
 
+use crate::at::At;
 use crate::congestion::{Algorithm, Congestion, CongestionControl, Controller, Delivery, Flight};
 use crate::prr::Prr;
 use crate::rack::Rack;
@@ -95,33 +97,35 @@ pub struct Agreement {
     pub rtt: RttConfig,
 }
 
-/// See the file's head.
+/// See the file's head. In this order, so that what each segment asks for lies together, and what
+/// only losses ask for behind it.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Recovery {
-    board: Scoreboard,
-    rack: Rack,
-    rtt: Rtt,
-    controller: Controller,
-    prr: Prr,
-    undo: Undo,
     phase: Phase,
     duplicates: u8,
+    /// Segments that were in flight when new data had left last, as far as this can count.
+    burst: u16,
     /// Segment size in force.
     mss: u32,
-    /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
-    point: Seq,
-    /// Reduced because of a mark, up to here (RFC 3168 section 6.1.2).
-    marked: Option<Seq>,
-    /// Where the tail loss probe ended, and whether it repeated something.
-    probe: Option<(Seq, bool)>,
+    board: Scoreboard,
     /// When the retransmission timer began to run.
     progress: Instant,
     /// When new data left last.
     sent_at: Instant,
-    reordering: Option<Instant>,
-    probe_at: Option<Instant>,
-    /// Segments that were in flight when new data had left last, as far as this can count.
-    burst: u16,
+    reordering: At,
+    probe_at: At,
+    /// Where the tail loss probe ended, and whether it repeated something.
+    probe: Option<(Seq, bool)>,
+    rtt: Rtt,
+    rack: Rack,
+    controller: Controller,
+    undo: Undo,
+    prr: Prr,
+    /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
+    point: Seq,
+    /// Reduced because of a mark, up to here (RFC 3168 section 6.1.2).
+    marked: Option<Seq>,
 }
 
 impl Recovery {
@@ -145,9 +149,20 @@ impl Recovery {
             probe: None,
             progress: now,
             sent_at: now,
-            reordering: None,
-            probe_at: None,
+            reordering: At::NONE,
+            probe_at: At::NONE,
         }
+    }
+
+    /// Asks for what an acknowledgment and new data will read and write.
+    #[inline]
+    pub(crate) fn expect(&self) {
+        prefetch(&self.phase);
+        prefetch(&self.progress);
+        prefetch(&self.rtt);
+        prefetch(&self.rack);
+        prefetch(&self.controller);
+        prefetch(&self.undo);
     }
 
     /// The records of what is outstanding.
@@ -208,9 +223,11 @@ impl Recovery {
         if self.board.outstanding() > 0 {
             return;
         }
-        let idle = now.saturating_since(self.sent_at.max(self.progress));
-        let rto = self.rtt.base_rto(&agreement.rtt);
-        if idle > rto {
+        let since = self.sent_at.max(self.progress);
+        let idle = now.as_nanos().saturating_sub(since.as_nanos());
+        if idle > self.rtt.base_nanos(&agreement.rtt) {
+            let rto = self.rtt.base_rto(&agreement.rtt);
+            let idle = Duration::from_nanos(idle);
             self.controller.after_idle(idle, rto, self.mss);
             self.sent_at = now;
         }
@@ -234,7 +251,9 @@ impl Recovery {
             self.progress = now;
         }
         self.sent_at = now;
-        self.prr.on_sent(len);
+        if self.phase == Phase::Fast {
+            self.prr.on_sent(len);
+        }
         let burst = self.board.outstanding().div_ceil(self.mss);
         self.burst = u16::try_from(burst).unwrap_or(u16::MAX);
         self.schedule_probe(agreement, now);
@@ -255,7 +274,7 @@ impl Recovery {
     /// [`Recovery::on_sent`] and a repetition by [`Recovery::on_retransmitted`] as well, before.
     pub fn on_probe_sent(&mut self, is_repeat: bool, now: Instant) {
         self.probe = Some((self.board.nxt(), is_repeat));
-        self.probe_at = None;
+        self.probe_at = At::NONE;
         self.progress = now;
     }
 
@@ -282,6 +301,16 @@ impl Recovery {
         if self.is_plain(segment) {
             return self.on_plain_ack(records, segment);
         }
+        self.on_any_ack(records, segment, agreement)
+    }
+
+    /// The same, whatever it says.
+    fn on_any_ack(
+        &mut self,
+        records: &mut Records,
+        segment: &AckSegment<'_>,
+        agreement: &Agreement,
+    ) -> Verdict {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
         let change = self.board.on_ack(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
@@ -314,7 +343,7 @@ impl Recovery {
         self.phase == Phase::Open
             && self.probe.is_none()
             && self.reordering.is_none()
-            && !self.undo.is_armed()
+            && !self.undo.awaits_ack()
             && segment.sack.iter().all(Option::is_none)
             && self.board.is_completed_by(segment.ack)
     }
@@ -329,7 +358,7 @@ impl Recovery {
         self.duplicates = 0;
         let verdict = Verdict { change, ..Verdict::default() };
         self.open_window(segment, &change, &verdict, flight);
-        self.probe_at = None;
+        self.probe_at = At::NONE;
         verdict
     }
 
@@ -356,7 +385,7 @@ impl Recovery {
         }
         let rto = self.rtt.rto_nanos(&agreement.rtt);
         let rto = Instant::from_nanos(self.progress.as_nanos().saturating_add(rto));
-        Some(match (self.reordering, self.probe_at) {
+        Some(match (self.reordering.get(), self.probe_at.get()) {
             (Some(at), _) if at < rto => (Timer::Reordering, at),
             (None, Some(at)) if at < rto => (Timer::Probe, at),
             _ => (Timer::Retransmission, rto),
@@ -409,7 +438,7 @@ impl Recovery {
         };
         if let Some(time) = change.rtt.or_else(echoed) {
             self.rtt.sample(time, per_round, segment.now);
-            self.rack.set_min_rtt(self.rtt.min());
+            self.rack.set_min_rtt(self.rtt.min_nanos());
         }
     }
 
@@ -435,7 +464,7 @@ impl Recovery {
         let window =
             self.rack.reordering_window(&self.rtt, is_recovering, self.board.sacked_segments());
         let (lost, again) = self.board.detect_lost(records, &self.rack, window, now);
-        self.reordering = again;
+        self.reordering = again.into();
         lost
     }
 
@@ -474,7 +503,7 @@ impl Recovery {
         let size = Flight { size: flight, mss: self.mss, now };
         self.controller.on_congestion(Congestion::Loss, &size);
         self.prr = Prr::begin(pipe.max(self.mss), self.controller.ssthresh());
-        self.probe_at = None;
+        self.probe_at = At::NONE;
     }
 
     /// A recovery ends once what was outstanding at its beginning is acknowledged; true where that
@@ -567,7 +596,7 @@ impl Recovery {
             && self.board.sacked() == 0
             && self.board.lost() == 0
             && self.board.outstanding() > 0;
-        self.probe_at = may.then(|| {
+        let at = may.then(|| {
             let twice = self.rtt.twice_smoothed_nanos();
             let one_is_out = self.board.outstanding() <= self.mss;
             let wait = match twice {
@@ -577,10 +606,11 @@ impl Recovery {
             };
             Instant::from_nanos(now.as_nanos().saturating_add(wait))
         });
+        self.probe_at = at.into();
     }
 
     fn probe_now(&mut self, records: &Records, now: Instant) -> Expired {
-        self.probe_at = None;
+        self.probe_at = At::NONE;
         let Some((start, len)) = self.board.last_segment(records, self.mss) else {
             return Expired::Nothing;
         };
@@ -618,7 +648,7 @@ impl Recovery {
         self.phase = Phase::Timeout;
         self.point = self.board.nxt();
         self.duplicates = 0;
-        (self.reordering, self.probe, self.probe_at) = (None, None, None);
+        (self.reordering, self.probe, self.probe_at) = (At::NONE, None, At::NONE);
         self.progress = now;
         Expired::Timeout
     }

@@ -155,8 +155,9 @@ impl Rtt {
         Duration::from_nanos(self.base_nanos(config))
     }
 
+    /// The same in nanoseconds.
     #[inline]
-    fn base_nanos(&self, config: &RttConfig) -> u64 {
+    pub(crate) fn base_nanos(&self, config: &RttConfig) -> u64 {
         let (least, most) = (nanos(config.min), nanos(config.max));
         let base = match self.srtt {
             NONE if self.syn_was_late => nanos(AFTER_LATE_SYN.max(config.initial)),
@@ -194,8 +195,14 @@ impl Rtt {
     /// The smallest sample of the last minutes.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
+        known(self.min_nanos())
+    }
+
+    /// The same in nanoseconds; [`u64::MAX`] where nothing was measured.
+    #[inline]
+    pub(crate) fn min_nanos(&self) -> u64 {
         let [current, before] = self.min;
-        known(current.min(before))
+        current.min(before)
     }
 }
 

@@ -14,6 +14,7 @@
 
 use floodwall_base::Seq;
 use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_sync::prefetch;
 
 use crate::queue::{BORROWED_MAX, ByteQueue};
 
@@ -61,6 +62,14 @@ impl Snd {
             sent: ByteQueue::new(),
             unsent: ByteQueue::new(),
         }
+    }
+
+    /// Asks for what a segment and a write will read and write (`connection.rs`).
+    #[inline]
+    pub(crate) fn expect(&self) {
+        prefetch(&self.wnd);
+        prefetch(&self.sent);
+        prefetch(&self.unsent);
     }
 
     /// Whether our SYN is still unacknowledged.

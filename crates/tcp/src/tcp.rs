@@ -23,6 +23,7 @@ use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_syncache::{AcceptSlot, CacheSettings, Epoch, HalfOpen, Moment, Secret, SynCache};
 
 use crate::connection::{Connection, Cx, Due};
+use crate::delayed::DelayedAcks;
 use crate::demux::Demux;
 use crate::error::ConnectionError;
 use crate::events::Events;
@@ -36,6 +37,7 @@ use crate::set::train::Train;
 use crate::settings::TcpConfig;
 use crate::state::State;
 use crate::time_wait::TimeWaits;
+use crate::timer::Timer;
 
 /// Owners of connections that can be told apart: applications of one shard.
 pub const OWNERS_MAX: usize = 64;
@@ -97,17 +99,18 @@ impl Transmit {
 }
 
 /// A place for one connection.
+#[repr(C)]
 pub(crate) struct Place {
     pub(crate) generation: u32,
     /// Who is told of events.
     pub(crate) owner: u32,
-    /// Which listener it came from, while nobody has accepted it.
-    pub(crate) slot: Option<(u32, AcceptSlot)>,
-    /// What its client's SYN said, if it had one.
-    pub(crate) said: Option<crate::set::SynSaid>,
     /// What the wheel knows.
     armed: Instant,
+    /// Which listener it came from, while nobody has accepted it.
+    pub(crate) slot: Option<(u32, AcceptSlot)>,
     pub(crate) connection: Option<Connection>,
+    /// What its client's SYN said, if it had one.
+    pub(crate) said: Option<crate::set::SynSaid>,
 }
 
 /// See the file's head.
@@ -121,6 +124,7 @@ pub struct Tcp<H = SynCache> {
     /// Whose segment arrived last.
     latest: u32,
     wheel: TimerWheel,
+    delayed: DelayedAcks,
     /// Those that want to send: list 0.
     dirty: IndexLists,
     /// Whose turn it is, and how many more segments it has.
@@ -173,6 +177,7 @@ impl<H: HalfOpen> Tcp<H> {
             flow_key: half_open.flow_key(),
             latest: 0,
             wheel: TimerWheel::new(max, now),
+            delayed: DelayedAcks::new(max),
             dirty: IndexLists::new(max, 1),
             turn: (0, 0),
             ready: IndexLists::new(max, OWNERS_MAX),
@@ -247,8 +252,21 @@ impl<H: HalfOpen> Tcp<H> {
         let hash = self.hash(flow);
         self.half_open.expect(hash);
         let found = self.find_hashed(flow, hash).ok_or(hash)?;
-        self.latest = found;
+        self.expect(found);
         Ok(found)
+    }
+
+    /// This connection will be worked with: what that touches is asked for, all at once.
+    #[inline]
+    pub(crate) fn expect(&mut self, index: u32) {
+        if index == self.latest {
+            return;
+        }
+        self.latest = index;
+        if let Some(connection) = self.at(index) {
+            connection.expect();
+        }
+        self.memory.expect(index);
     }
 
     pub(crate) fn find(&self, flow: &FlowKey) -> Option<u32> {
@@ -387,7 +405,7 @@ impl<H: HalfOpen> Tcp<H> {
             if !self.dirty.is_linked(index) {
                 self.dirty.push_back(DIRTY, index);
             }
-        } else {
+        } else if self.dirty.is_linked(index) {
             self.dirty.unlink(index);
         }
         if with_timers {
@@ -395,6 +413,7 @@ impl<H: HalfOpen> Tcp<H> {
             if !wants_output {
                 connection.mind_the_window(now);
             }
+            self.delayed.set(index, connection.timers.at(Timer::DelayedAck));
             let next = connection.timers.next();
             if next < place.armed {
                 place.armed = next;
@@ -422,6 +441,7 @@ impl<H: HalfOpen> Tcp<H> {
     fn vacate(&mut self, index: u32) {
         self.demux.leave(index);
         self.wheel.cancel(index);
+        self.delayed.set(index, Instant::FAR);
         self.dirty.unlink(index);
         self.ready.unlink(index);
         // No time is asked where nothing is held any more.
@@ -529,6 +549,7 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Whether [`Tcp::transmit`] has something.
+    #[inline]
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         self.grew || !self.dirty.is_empty(DIRTY)
@@ -544,20 +565,37 @@ impl<H: HalfOpen> Tcp<H> {
     ) -> Units {
         let mut left = Units(units.0.min(WORK_UNITS));
         let granted = left;
+        while !left.is_zero()
+            && let Some(index) = self.delayed.pop_due(lend.now)
+        {
+            left = left.minus(Units(1));
+            self.ring(index, lend);
+        }
         while let Some(index) = self.wheel.pop_due(lend.now, &mut left) {
             if let Some(place) = self.places.get_mut(index as usize) {
                 place.armed = Instant::FAR;
             }
-            if let Some((connection, mut cx)) = self.lent(index, lend) {
-                connection.ring(&mut cx);
-            }
-            self.settle(index, lend.now);
+            self.ring(index, lend);
         }
         left = left.minus(Units(self.time_waits.expire(lend.now, left.0)));
-        if self.half_open.deadline() <= lend.now {
+        if self.has_to_resend(lend.now) {
             left = left.minus(self.resend(lend, left, send));
         }
         granted.minus(left)
+    }
+
+    /// Lets the timers of a connection ring that are due.
+    fn ring(&mut self, index: u32, lend: &mut Lend<'_>) {
+        if let Some((connection, mut cx)) = self.lent(index, lend) {
+            connection.ring(&mut cx);
+        }
+        self.settle(index, lend.now);
+    }
+
+    /// Whether SYN-ACKs are due again, which [`Tcp::work`] sends.
+    #[must_use]
+    pub fn has_to_resend(&self, now: Instant) -> bool {
+        self.half_open.deadline() <= now
     }
 
     /// When [`Tcp::work`] has something at the latest.
@@ -566,7 +604,8 @@ impl<H: HalfOpen> Tcp<H> {
         let or_far = |at: Option<Instant>| at.unwrap_or(Instant::FAR);
         let first = or_far(self.wheel.deadline())
             .min(or_far(self.time_waits.deadline()))
-            .min(self.half_open.deadline());
+            .min(self.half_open.deadline())
+            .min(self.delayed.first_at());
         (first != Instant::FAR).then_some(first)
     }
 

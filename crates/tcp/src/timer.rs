@@ -1,7 +1,8 @@
 //! One deadline per connection, out of all that may have to happen.
 //!
-//! Called by the connection's handlers; the set's wheel knows only the earliest. Invariant: a timer
-//! that is not set is at [`Instant::FAR`]. Timers reclaim memory and repair losses; whether a
+//! Called by the connection's handlers; the set's wheel knows only the earliest, and delayed
+//! acknowledgments have a list of their own (`delayed.rs`). Invariant: a timer that is not set is
+//! at [`Instant::FAR`]. Timers reclaim memory and repair losses; whether a
 //! segment is right is never decided here.
 
 use floodwall_base::Instant;
@@ -64,10 +65,11 @@ impl Timers {
         self.at(timer) != Instant::FAR
     }
 
-    /// The earliest.
+    /// The earliest of those that the wheel rings: all but the delayed acknowledgment.
     #[inline]
     pub(crate) fn next(&self) -> Instant {
-        self.0.iter().copied().fold(Instant::FAR, Instant::min)
+        let [retransmit, _, others @ ..] = self.0;
+        others.into_iter().fold(retransmit, Instant::min)
     }
 
     /// Takes one that is due.

@@ -15,6 +15,7 @@ use super::{
     Congestion, CongestionControl, Delivery, Flight, UNLIMITED, WINDOW_MAX, decayed,
     initial_window, rescaled, slow_start,
 };
+use crate::at::At;
 
 /// C = 0.4 segments per second cubed, in 1/65536 (RFC 9438 section 5.1).
 const C_Q16: u64 = 26_214;
@@ -66,7 +67,7 @@ pub struct Cubic {
     /// Remainders of the window's and of the estimate's growth: bytes times window.
     carry: (u64, u64),
     /// Since when the window has not limited the flow.
-    unlimited_since: Option<Instant>,
+    unlimited_since: At,
     /// In the first slow start.
     hystart: Option<Hystart>,
     before: Option<Before>,
@@ -83,7 +84,7 @@ impl Cubic {
             prior: 0,
             curve: None,
             carry: (0, 0),
-            unlimited_since: None,
+            unlimited_since: At::NONE,
             hystart: Some(Hystart::new()),
             before: None,
         }
@@ -121,7 +122,7 @@ impl Cubic {
         self.curve = None;
         self.carry = (0, 0);
         self.hystart = None;
-        self.unlimited_since = None;
+        self.unlimited_since = At::NONE;
     }
 
     fn grow_in_slow_start(&mut self, delivery: &Delivery) -> u32 {
@@ -148,7 +149,7 @@ impl Cubic {
             Some(curve) => curve,
             None => self.begin(delivery),
         };
-        if let Some(since) = self.unlimited_since.take() {
+        if let Some(since) = core::mem::take(&mut self.unlimited_since).get() {
             curve.epoch += delivery.now.saturating_since(since);
         }
         self.estimate(&mut curve, acked, delivery.mss);
@@ -219,7 +220,9 @@ impl CongestionControl for Cubic {
 
     fn on_ack(&mut self, delivery: &Delivery) {
         if !delivery.is_window_limited {
-            self.unlimited_since.get_or_insert(delivery.now);
+            if self.unlimited_since.is_none() {
+                self.unlimited_since = delivery.now.into();
+            }
             return;
         }
         let acked = if self.window < self.ssthresh {

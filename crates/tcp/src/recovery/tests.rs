@@ -31,7 +31,7 @@ impl Sender {
     fn new(algorithm: Algorithm) -> Self {
         let mut recovery = Recovery::new(Seq(0), MSS, algorithm, ms(0));
         recovery.rtt_mut().sample(Duration::from_millis(100), 1, ms(0));
-        recovery.rack.set_min_rtt(recovery.rtt.min());
+        recovery.rack.set_min_rtt(recovery.rtt.min_nanos());
         Self { records: Records::new(10_000), recovery }
     }
 
@@ -88,7 +88,55 @@ impl Sender {
 
 #[test]
 fn a_connections_sender_stays_within_its_share_of_memory() {
-    assert!(size_of::<Recovery>() <= 464, "{}", size_of::<Recovery>());
+    assert!(size_of::<Recovery>() <= 416, "{}", size_of::<Recovery>());
+}
+
+#[test]
+fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
+    for seed in 0..200 {
+        let mut chance = PublicRandom::new(seed);
+        let algorithm = [Algorithm::Reno, Algorithm::Cubic][seed as usize % 2];
+        let [mut quick, mut slow] = [Sender::new(algorithm), Sender::new(algorithm)];
+        let agreement = Agreement { sack: seed % 3 != 0, ..ALL };
+        let (mut now, mut sent, mut plain) = (ms(0), 0, 0);
+        for _ in 0..300 {
+            now += Duration::from_micros(chance.below(90_000));
+            let una = quick.recovery.board.una();
+            if chance.below(2) == 0 {
+                let segments = 1 + chance.below(3) as u32;
+                if quick.recovery.allowance() >= segments * MSS {
+                    [&mut quick, &mut slow].map(|sender| sender.send(segments, now));
+                    sent += segments;
+                }
+            } else if sent * MSS != una.0 {
+                let mut all = AckSegment {
+                    ack: Seq(sent * MSS),
+                    sack: &[],
+                    echoed_at: (chance.below(2) == 0).then_some(now),
+                    is_duplicate: false,
+                    now,
+                };
+                // Now and then a block first, or only a part.
+                let block = SackBlock { left: (sent - 1) * MSS, right: sent * MSS };
+                let blocks = [Some(block)];
+                match chance.below(16) {
+                    0 if agreement.sack => (all.ack, all.sack) = (una, &blocks),
+                    0 => (all.ack, all.is_duplicate) = (una, true),
+                    1 => all.ack = una + MSS,
+                    _ => {}
+                }
+                plain += u32::from(quick.recovery.is_plain(&all));
+                let said = quick.recovery.on_ack(&mut quick.records, &all, &agreement);
+                let other = slow.recovery.on_any_ack(&mut slow.records, &all, &agreement);
+                assert_eq!(said, other);
+            }
+            [&mut quick, &mut slow].map(|sender| sender.repair(now));
+            let states = [&quick, &slow].map(|sender| format!("{:?}", sender.recovery));
+            assert_eq!(states[0], states[1], "seed {seed}");
+            assert_eq!(quick.records.available(), slow.records.available());
+        }
+        assert!(plain > 10, "seed {seed}: {plain}");
+    }
 }
 
 #[test]
@@ -237,7 +285,7 @@ fn a_timeout_that_answered_a_delay_is_undone_by_the_echo() {
     let mut s = Sender::new(Algorithm::Cubic);
     s.send(10, ms(0));
     let window = s.recovery.controller().window();
-    s.recovery.probe_at = None;
+    s.recovery.probe_at = At::NONE;
     assert_eq!(s.expire(ms(300)), Expired::Timeout);
     s.repair(ms(300));
     assert!(s.ack_echo(1, &[], Some(ms(0)), ms(310)).is_undone);

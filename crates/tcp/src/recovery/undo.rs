@@ -8,6 +8,7 @@
 use floodwall_base::{Instant, Seq};
 
 use super::{AckSegment, Change};
+use crate::at::At;
 use crate::timestamps::tick_of;
 
 /// See the file's head.
@@ -18,7 +19,7 @@ pub(super) struct Undo {
     /// Its timeout was the first of its kind: F-RTO may judge.
     is_frto: bool,
     /// When something was sent again first in it.
-    first_at: Option<Instant>,
+    first_at: At,
     /// Bytes sent again in it, and those of them reported as duplicates.
     repeated: u32,
     reported: u32,
@@ -38,10 +39,10 @@ impl Undo {
         self.is_frto = is_frto;
     }
 
-    /// Whether there is something that may be undone.
+    /// Whether an acknowledgment that reports nothing may still decide.
     #[inline]
-    pub(super) const fn is_armed(&self) -> bool {
-        self.is_armed
+    pub(super) fn awaits_ack(&self) -> bool {
+        self.is_armed && (self.is_frto || !self.first_at.is_none())
     }
 
     /// The reduction is right, whatever arrives.
@@ -52,7 +53,9 @@ impl Undo {
     /// Something has left again.
     pub(super) fn on_retransmitted(&mut self, len: u32, now: Instant) {
         if self.is_armed {
-            self.first_at.get_or_insert(now);
+            if self.first_at.is_none() {
+                self.first_at = now.into();
+            }
             self.repeated = self.repeated.saturating_add(len);
         }
     }
@@ -74,13 +77,16 @@ impl Undo {
         }
         let is_all_reported = self.repeated > 0 && self.reported >= self.repeated;
         let is_early = change.acked > 0
-            && segment.echoed_at.zip(self.first_at).is_some_and(|(echo, at)| echo < tick_of(at));
+            && segment
+                .echoed_at
+                .zip(self.first_at.get())
+                .is_some_and(|(echo, at)| echo < tick_of(at));
         let is_original = is_timeout && self.is_frto && change.is_original;
         // The first ACK that moves on decides about the timestamp; duplicates may come later.
         if change.acked > 0 {
             self.is_frto = false;
-            if self.first_at.is_some() && segment.echoed_at.is_some() && !is_early {
-                self.first_at = None;
+            if !self.first_at.is_none() && segment.echoed_at.is_some() && !is_early {
+                self.first_at = At::NONE;
             }
         }
         let is_spurious = is_all_reported || is_early || is_original;

@@ -199,6 +199,7 @@ impl<H: HalfOpen> Tcp<H> {
         id: ConnectionId,
         bytes: &[u8],
     ) -> Result<usize, SendError> {
+        self.expect(id.index);
         self.named(id)?;
         let (connection, cx) = self.lent(id.index, lend).ok_or(Gone)?;
         let sent = connection.send(&cx, bytes);
@@ -216,6 +217,7 @@ impl<H: HalfOpen> Tcp<H> {
         out: &mut [u8],
         now: Instant,
     ) -> Result<usize, RecvError> {
+        self.expect(id.index);
         let read = self.named_mut(id)?.recv(out, now);
         self.settle_read(id.index, now);
         read

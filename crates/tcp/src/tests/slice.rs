@@ -19,6 +19,33 @@ fn drain(cable: &mut Cable, host: usize, id: crate::ConnectionId, into: &mut Vec
 }
 
 #[test]
+fn an_acknowledgment_that_left_with_data_is_no_reason_to_wake() {
+    for v6 in [false, true] {
+        let mut cable = Cable::new(1);
+        let settings = Settings::default();
+        let listener = cable.listen(1, 80, &settings);
+        let client = cable.connect(v6, 80, &settings);
+        cable.run(Duration::from_millis(100));
+        let server = cable.accept(1, listener).unwrap();
+        // What came of the handshake has rung.
+        cable.run(Duration::from_secs(10));
+        let wakes = |cable: &Cable| cable.hosts[1].tcp.deadline().map(|at| at - cable.now);
+        cable.write(0, client, b"question");
+        let mut heard = vec![];
+        while heard.is_empty() {
+            let until = cable.now + Duration::from_millis(50);
+            assert!(cable.step(until));
+            drain(&mut cable, 1, server, &mut heard);
+        }
+        assert!(wakes(&cable).is_some_and(|wait| wait <= Duration::from_millis(40)));
+        cable.write(1, server, b"answer");
+        cable.flush();
+        // What is left is the answer's own timer.
+        assert!(wakes(&cable).is_some_and(|wait| wait >= Duration::from_millis(150)));
+    }
+}
+
+#[test]
 fn streams_cross_both_ways_and_connections_close_in_order_in_both_families() {
     for v6 in [false, true] {
         let mut cable = Cable::new(1);

@@ -1,0 +1,41 @@
+//! `At`: a moment or none, in the bytes of a moment, of which a connection keeps many.
+
+use floodwall_base::Instant;
+
+/// See the file's head: [`Instant::FAR`] is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct At(Instant);
+
+impl At {
+    pub(crate) const NONE: Self = Self(Instant::FAR);
+
+    #[inline]
+    pub(crate) fn get(self) -> Option<Instant> {
+        (self.0 != Instant::FAR).then_some(self.0)
+    }
+
+    #[inline]
+    pub(crate) fn is_none(self) -> bool {
+        self.0 == Instant::FAR
+    }
+}
+
+impl Default for At {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl From<Instant> for At {
+    #[inline]
+    fn from(at: Instant) -> Self {
+        Self(at)
+    }
+}
+
+impl From<Option<Instant>> for At {
+    #[inline]
+    fn from(at: Option<Instant>) -> Self {
+        at.map_or(Self::NONE, Self)
+    }
+}
