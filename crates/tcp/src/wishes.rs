@@ -1,5 +1,5 @@
-//! What a program wants of a connection beyond the usual: how long to try, what to hold back, how to
-//! go on after a pause.
+//! What a program wants of a connection beyond the usual: how long to try, what to hold back, how
+//! to go on after a pause.
 //!
 //! Part of `connection.rs`; asked by `output.rs` before data leaves, by `alarm.rs` while a SYN is
 //! unanswered. Sixteen bytes: most connections have the usual ones. Reading: RFC 1122 section
