@@ -13,6 +13,7 @@
 mod addresses;
 mod calls;
 mod code;
+mod differs;
 mod expand;
 mod fields;
 mod icmp;
@@ -29,6 +30,7 @@ mod script;
 mod segment;
 mod watch;
 
+pub use differs::{KERNEL_DIFFERS, is_of_other_family, kernel_differs};
 pub use kernel::Kernel;
 pub use memory::Memory;
 pub use parser::{SyntaxError, parse, parse_with};

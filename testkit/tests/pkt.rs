@@ -1,6 +1,6 @@
 //! The runner of scripts: what it refuses, and what Floodwall and the kernel say of our own ones.
 //!
-//! In memory every script passes. Where the kernel differs, [`KERNEL_DIFFERS`] says why.
+//! In memory every script passes. Where the kernel differs, `KERNEL_DIFFERS` says why.
 
 #![expect(clippy::unwrap_used, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
@@ -8,21 +8,10 @@
 use std::path::PathBuf;
 use std::thread;
 
-use floodwall_testkit::pkt::{Failure, Kernel, Memory, Profile, Script, parse, parse_with, play};
-
-/// Scripts of ours that the kernel does not pass, each with its reason.
-const KERNEL_DIFFERS: &[(&str, &str)] = &[
-    ("an-answer-to-another-syn-is-reset", "it sends its SYN again at once, beside the reset"),
-    ("an-mss-below-the-floor-is-raised", "its floor is 48 bytes (CVE-2019-11479)"),
-    ("an-urgent-pointer-changes-nothing", "it takes the urgent byte out of the stream"),
-    ("data-for-a-closed-socket-is-answered-by-a-reset", "its reset acknowledges nothing there"),
-    ("the-peers-window-is-kept-to", "it sets PSH at the end of each burst"),
-    (
-        "unacknowledged-data-ends-a-connection-after-the-user-timeout",
-        "it looks at the timeout when its timer rings the next time",
-    ),
-    ("window-scale-is-agreed-in-the-handshake", "it fills a window up with a short segment"),
-];
+use floodwall_testkit::pkt::{
+    Failure, KERNEL_DIFFERS, Kernel, Memory, Profile, Script, is_of_other_family, kernel_differs,
+    parse, parse_with, play,
+};
 
 fn in_memory(script: &Script) -> Result<(), Failure> {
     play(script, &mut Memory::new(script).unwrap())
@@ -72,7 +61,7 @@ fn floodwall_passes_every_script_over_both_families() {
     for (path, script) in scripts() {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         for is_ipv6 in [false, true] {
-            if is_ipv6 && name.ends_with("-v4") || !is_ipv6 && name.ends_with("-v6") {
+            if is_of_other_family(&name, is_ipv6) {
                 continue;
             }
             let script = if is_ipv6 { script.clone().over_ipv6() } else { script.clone() };
@@ -93,15 +82,14 @@ fn passes_on_kernel(script: &Script) -> Result<(), Failure> {
 
 #[test]
 fn the_kernel_passes_our_scripts_over_both_families_but_for_the_differences() {
-    let known = |name: &String| KERNEL_DIFFERS.iter().find(|(of, _)| of == name);
     let mut failures = Vec::new();
     for is_ipv6 in [false, true] {
-        let other = if is_ipv6 { "-v4" } else { "-v6" };
         let named = |(path, script): (PathBuf, Script)| {
             (path.file_stem().unwrap().to_string_lossy().into_owned(), script)
         };
         let suits = |(name, script): &(String, Script)| {
-            !script.has_code() && !name.ends_with(other) && known(name).is_none()
+            let differs = kernel_differs(name).is_some();
+            !script.has_code() && !is_of_other_family(name, is_ipv6) && !differs
         };
         let all: Vec<_> = scripts().into_iter().map(named).filter(suits).collect();
         // Each in a namespace of its own, some at once: most of their time they wait.

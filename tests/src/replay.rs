@@ -211,7 +211,7 @@ impl Replay {
         for &id in sockets.iter() {
             rig.sockets(|s| {
                 while let Ok(received) = s.udp_recv(id, buffer) {
-                    all.push((received.from, received.to, buffer[..received.len].to_vec()));
+                    all.push((received.from, received.to.ip(), buffer[..received.len].to_vec()));
                 }
             });
         }

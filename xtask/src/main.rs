@@ -30,6 +30,8 @@ usage: cargo run -p xtask -- <command>
                   play scripts in packetdrill's dialect against Floodwall in memory; --kernel:
                   against this system's TCP (root); packetdrill's own options override the
                   scripts' (--mtu=1520, --local_ip=..., -D NAME=VALUE)
+  pkt             play our own scripts in memory and (as root) against this system's TCP, over
+                  both families; list the differences with their reasons
   rfc             list what the standards ask for, clause by clause, and the test that shows it
 ";
 
@@ -47,7 +49,7 @@ fn main() -> ExitCode {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),
         },
-        Some((command, words)) if command == "pkt" => match pkt::run(words) {
+        Some((command, words)) if command == "pkt" => match pkt::run(&root, words) {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),
         },

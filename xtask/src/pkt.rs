@@ -2,16 +2,24 @@
 //!
 //! Against Floodwall in memory, or with `--kernel` against the kernel: then each script gets a
 //! network namespace of its own, on a thread of its own. Other options are packetdrill's own, and
-//! override those of the scripts. Invariant: true only if every script passed.
+//! override those of the scripts. Without a file: our own scripts against both, over both families,
+//! and a summary (`pkt/compare.rs`). Invariant: true only if every script passed; without a file,
+//! where the kernel may differ as it is known to.
 
 #![expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
 
+mod compare;
+
+use std::path::Path;
 use std::thread;
 
 use floodwall_testkit::pkt::{Kernel, Memory, Script, parse_with, play};
 
-/// Plays the scripts that the words name.
-pub(crate) fn run(words: &[String]) -> Result<bool, String> {
+/// Plays the scripts that the words name, or our own ones.
+pub(crate) fn run(root: &Path, words: &[String]) -> Result<bool, String> {
+    if words.is_empty() {
+        return compare::run(&root.join("tests/conformance/tcp"));
+    }
     let (mut is_kernel, mut is_ipv6) = (false, false);
     let (mut options, mut files) = (Vec::new(), Vec::new());
     let mut words = words.iter();

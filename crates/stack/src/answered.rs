@@ -27,7 +27,7 @@
 //! their entries as long as they go on talking. Honest peers behind the same prefix, or in a full
 //! set, lose the preference and nothing else. No packet dies of it, so there is no counter.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use floodwall_base::limits::{ANSWERED_PEERS, ANSWERED_PREFIX_MAX, BURST_MAX};
@@ -384,7 +384,7 @@ impl Stack {
     pub(crate) fn note_answered<A: Tables>(
         &mut self,
         id: SocketId,
-        (to, from): (&SocketAddr, IpAddr),
+        (to, from): (&SocketAddr, SocketAddr),
         path: Path<A>,
         now: Instant,
     ) -> bool {
@@ -392,13 +392,11 @@ impl Stack {
         if !matches!(self.udp.peer_addr(id), Ok(None)) {
             return true;
         }
-        let Ok(Some(local)) = self.udp.local_addr(id) else { return true };
         // As their next datagram will be seen.
-        let whose = Whose::new((to.ip(), to.port()), (local.ip(), local.port()), iface);
+        let whose = Whose::new((to.ip(), to.port()), (from.ip(), from.port()), iface);
         let peer = peer_of(&whose, iface);
         let noted = self.answered.note(&peer, now);
         if noted.is_untold && self.steering.workers() > 1 {
-            let from = SocketAddr::new(from, local.port());
             let owner = self.steering.flow(from, *to, IpProtocol::UDP.0);
             if owner != self.worker {
                 self.tell_friend(owner, &peer, now);

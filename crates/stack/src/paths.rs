@@ -11,7 +11,7 @@
 //! A socket that answers many peers uses its entry up at each answer and pays for the look-ups
 //! again; so does TCP that answers many destinations in turn.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant};
@@ -31,7 +31,7 @@ const LIFETIME: Duration = Duration::from_millis(100);
 pub(crate) struct Query {
     pub(crate) id: SocketId,
     pub(crate) to: SocketAddr,
-    pub(crate) from: Option<IpAddr>,
+    pub(crate) from: Option<SocketAddr>,
     pub(crate) zone: Option<IfIndex>,
 }
 
@@ -179,7 +179,7 @@ impl Paths {
         &self,
         id: SocketId,
         to: &SocketAddr,
-        from: &Option<IpAddr>,
+        from: &Option<SocketAddr>,
         zone: Option<IfIndex>,
         now: Instant,
     ) -> Option<&CachedPath> {

@@ -361,7 +361,24 @@ impl<'a> Sockets<'a> {
         self.send(id, to, None, zone, payload)
     }
 
-    /// Answers a datagram from the address that it was sent to.
+    /// Sends one datagram from an end of the caller's choice: an address of ours, or one of which
+    /// all that is routed to it comes here
+    /// ([`InterfaceConfig::any_destination`](crate::InterfaceConfig::any_destination)); the port is
+    /// the socket's own (0 says so too), or any where it was bound at every port.
+    ///
+    /// # Errors
+    /// As [`Sockets::udp_send`]; `AddressGone` for another address, `SourcePort` for another port.
+    pub fn udp_send_from(
+        &mut self,
+        id: SocketId,
+        from: SocketAddr,
+        to: SocketAddr,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        self.send(id, to, Some(from), scope_of(to), payload)
+    }
+
+    /// Answers a datagram from the address and port that it was sent to.
     ///
     /// # Errors
     /// As [`Sockets::udp_send`].
@@ -372,8 +389,7 @@ impl<'a> Sockets<'a> {
         received: &Received,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let unicast = !received.to.is_multicast() && self.stack.has(received.to);
-        let from = unicast.then_some(received.to);
+        let from = Some(received.to).filter(|from| self.stack.may_send_from(from.ip()));
         self.send(id, received.from, from, Some(received.iface), payload)
     }
 
@@ -388,7 +404,7 @@ impl<'a> Sockets<'a> {
         &mut self,
         id: SocketId,
         to: SocketAddr,
-        from: Option<IpAddr>,
+        from: Option<SocketAddr>,
         zone: Option<IfIndex>,
         payload: &[u8],
     ) -> Result<(), SendError> {
@@ -415,8 +431,8 @@ impl<'a> Sockets<'a> {
     #[cold]
     fn send_by_tables(&mut self, query: Query, payload: Payload<'_>) -> Result<(), SendError> {
         let bound = self.bound_source(query.id).map_err(|e| SendError::Socket(e.into()))?;
-        let from = query.from.or(bound);
-        if let Some(gone) = from.filter(|from| !self.stack.has(*from)) {
+        let from = query.from.map(|from| from.ip().to_canonical()).or(bound);
+        if let Some(gone) = from.filter(|from| !self.stack.may_send_from(*from)) {
             return Err(SendError::AddressGone(gone));
         }
         match query.to.ip().to_canonical() {
@@ -430,11 +446,11 @@ impl<'a> Sockets<'a> {
     }
 
     /// Sends a payload that lies in a packet of its own, with its sum: to `to` or to the connected
-    /// peer, from an address and by an interface of the caller's choice, where it has one.
+    /// peer, from an end and by an interface of the caller's choice, where it has one.
     pub(crate) fn udp_send_packet(
         &mut self,
         id: SocketId,
-        (to, from, iface): (Option<SocketAddr>, Option<IpAddr>, Option<IfIndex>),
+        (to, from, iface): (Option<SocketAddr>, Option<SocketAddr>, Option<IfIndex>),
         packet: PacketBuf,
         sum: Sum,
     ) -> Result<(), SendError> {
@@ -443,7 +459,6 @@ impl<'a> Sockets<'a> {
             None => self.peer(id)?.ok_or(SendError::NotConnected)?,
         };
         let zone = iface.or_else(|| scope_of(to));
-        let from = from.filter(|from| self.stack.has(*from));
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let path = stack.paths.find(id, &to, &from, zone, cx.now).filter(|path| {
             let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + packet.len();
@@ -498,13 +513,13 @@ impl<'a> Sockets<'a> {
                 return Err(SendError::Socket(UdpSendError::MessageTooLong { max }));
             }
         }
-        let flow = stack.udp.prepare(id, to, src_addr.to_ip())?;
+        let port = query.from.map_or(0, |from| from.port());
+        let from = SocketAddr::new(src_addr.to_ip(), port);
+        let flow = stack.udp.prepare(id, to, from)?;
         let counters = &mut stack.stats.counters;
         // It may have to wait for a link address: charged until it departs.
         let packet = match payload {
-            Payload::Bytes(bytes) => {
-                stack.udp.output(cx.pool, id, to, src_addr.to_ip(), bytes, counters)?
-            }
+            Payload::Bytes(bytes) => stack.udp.output(cx.pool, id, to, from, bytes, counters)?,
             Payload::Packet(packet, sum) => {
                 stack.udp.output_in_place(cx.pool, id, &flow, &(), packet, sum, counters)?
             }
@@ -520,7 +535,8 @@ impl<'a> Sockets<'a> {
         match dst_addr.is_group() {
             true => stack.output_to_group(cx, id, outgoing, path),
             false => {
-                let is_settled = stack.note_answered(id, (&to, src_addr.to_ip()), path, cx.now);
+                let from = SocketAddr::new(src_addr.to_ip(), flow.src_port());
+                let is_settled = stack.note_answered(id, (&to, from), path, cx.now);
                 let learn = Sending { query, flow, is_settled };
                 stack.output_on(cx, outgoing, path, Some(learn));
             }
@@ -533,6 +549,16 @@ impl Stack {
     /// Whether `addr` is one of ours, or loopback.
     pub(crate) fn has(&self, addr: IpAddr) -> bool {
         addr.is_loopback() || self.owns_addr(addr)
+    }
+
+    /// Whether a datagram may say that it comes from `addr`: it is ours, or all that is routed to
+    /// it comes here.
+    pub(crate) fn may_send_from(&self, addr: IpAddr) -> bool {
+        self.has(addr)
+            || match addr {
+                IpAddr::V4(addr) => self.speaks_as(addr),
+                IpAddr::V6(addr) => self.speaks_as(addr),
+            }
     }
 }
 

@@ -477,6 +477,19 @@ impl Sockets<'_> {
         sent
     }
 
+    /// As [`Sockets::tcp_send`], and more comes at once: what fills no segment waits for it
+    /// (`MSG_MORE`).
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn tcp_send_more(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
+        let (stack, cx) = (&mut *self.stack, &mut self.cx);
+        let tcp = stack.tcp.as_mut().ok_or(Gone)?;
+        let sent = tcp.set.send_more(&mut lend!(stack, cx), id, bytes);
+        self.tcp_leave();
+        sent
+    }
+
     /// Copies what was received into `out`; 0 where the peer has no more.
     ///
     /// # Errors

@@ -426,8 +426,10 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
             return Some(transit(stack, src_addr, dst_addr));
         }
         // Whoever asks for an address is answered at one that is not ours yet.
-        let open = many || stack.dhcp.asks() || taken || interface.medium == LinkMedium::Loopback;
-        return open.then_some(Look::Is(Triage::Stranger));
+        let open = many || stack.dhcp.asks() || interface.medium == LinkMedium::Loopback;
+        if !taken || open {
+            return open.then_some(Look::Is(Triage::Stranger));
+        }
     }
     if u16::from_be_bytes([frag0, frag1]) & 0x3fff != 0 {
         return Some(Look::Is(Triage::Stranger));
@@ -471,8 +473,10 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         if !many && !taken && stack.forwards::<Ipv6Addr>(interface.index) {
             return Some(transit(stack, src_addr, dst_addr));
         }
-        let open = many || taken || interface.medium == LinkMedium::Loopback;
-        return open.then_some(Look::Is(Triage::Stranger));
+        let open = many || interface.medium == LinkMedium::Loopback;
+        if !taken || open {
+            return open.then_some(Look::Is(Triage::Stranger));
+        }
     }
     match next {
         IpProtocol::UDP => datagram(interface, src_addr.into(), dst_addr.into(), body),

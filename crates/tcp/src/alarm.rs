@@ -12,7 +12,7 @@
 use core::time::Duration;
 
 use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_STALL_PATIENCE};
-use floodwall_base::{Counter, Family};
+use floodwall_base::{Counter, Family, Instant};
 
 use crate::connection::{Connection, Cx, Due, family};
 use crate::error::ConnectionError;
@@ -47,11 +47,11 @@ impl Connection {
     /// How long nothing may move before the connection is given up.
     fn patience(&self) -> Duration {
         let usual = match self.state() {
-            State::SynSent | State::SynReceived => TCP_OPEN_PATIENCE,
+            State::SynSent | State::SynReceived => self.wishes.opening(TCP_OPEN_PATIENCE),
             _ if self.released => TCP_ORPHAN_PATIENCE,
             _ => TCP_STALL_PATIENCE,
         };
-        self.user_timeout.map_or(usual, |timeout| timeout.min(usual))
+        self.wishes.stalling(usual)
     }
 
     /// Whether it was given up.
@@ -101,13 +101,22 @@ impl Connection {
 
     /// Nobody answers our SYN, or our answer to one.
     fn on_syn_timeout(&mut self, cx: &mut Cx<'_>) {
+        let retries = self.recovery.rtt().backoff();
         if self.is_hopeless(cx) {
             return;
+        }
+        if !self.wishes.tries_again(retries) {
+            return self.abort(ConnectionError::TimedOut);
         }
         cx.counters.count(Counter::TcpExtTCPTimeouts);
         self.recovery.rtt_mut().back_off();
         self.due.add(Due::SYN);
-        self.timers.set(Timer::Retransmit, cx.now + self.rto());
+        self.timers.set(Timer::Retransmit, self.open_until(cx.now));
+    }
+
+    /// When a SYN is sent again that leaves now, or is given up.
+    pub(crate) fn open_until(&self, now: Instant) -> Instant {
+        (now + self.rto()).min(self.stalled + self.patience())
     }
 
     /// After how long the peer is asked for its window (RFC 9293 section 3.8.6.1).

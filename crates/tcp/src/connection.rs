@@ -30,6 +30,7 @@ use crate::state::{State, Step};
 use crate::time_wait::TimeWait;
 use crate::timer::{Timer, Timers};
 use crate::timestamps::{Recent, TimestampClock};
+use crate::wishes::Wishes;
 
 /// What one call lends to a connection.
 pub(crate) struct Cx<'a> {
@@ -165,9 +166,9 @@ pub(crate) struct Connection {
     pub(crate) recovery: Recovery,
     /// How often what changes nothing may still be answered.
     pub(crate) challenges: ChallengeLimit,
-    pub(crate) user_timeout: Option<Duration>,
     pub(crate) error: Option<ConnectionError>,
     pub(crate) offers: Offers,
+    pub(crate) wishes: Wishes,
 }
 
 /// What a connection begins with.
@@ -250,7 +251,7 @@ impl Connection {
             stalled: *now,
             probes: 0,
             keepalive: settings.keepalive,
-            user_timeout: settings.user_timeout,
+            wishes: Wishes::of(settings),
         }
     }
 
@@ -387,7 +388,8 @@ impl Connection {
     /// Whether less than a third of that is free.
     fn is_crowded(&self) -> bool {
         let limit = self.send_limit();
-        self.snd.held() >= limit - limit / 3
+        let full = self.wishes.room(self.snd.unsent(), self.mss()) == 0;
+        full || self.snd.held() >= limit - limit / 3
     }
 
     /// Something was written: whoever filled the room is told when there is some again.
@@ -400,6 +402,13 @@ impl Connection {
         if self.snd.held() == 0 || self.crowded && !self.is_crowded() {
             self.crowded = false;
             self.events.add(Events::WRITABLE);
+        }
+    }
+
+    /// Something left that was written: where that counts, there is room.
+    pub(crate) fn note_sent(&mut self) {
+        if self.crowded && !self.is_crowded() {
+            self.note_room();
         }
     }
 
@@ -449,8 +458,13 @@ impl Connection {
 
 /// What the application does.
 impl Connection {
-    /// Takes what fits of `bytes`.
-    pub(crate) fn send(&mut self, cx: &Cx<'_>, bytes: &[u8]) -> Result<usize, SendError> {
+    /// Takes what fits of `bytes`; `more` is to come, and a last short segment waits for it.
+    pub(crate) fn send(
+        &mut self,
+        cx: &Cx<'_>,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<usize, SendError> {
         if let Some(error) = self.error.take() {
             return Err(error.into());
         }
@@ -459,8 +473,12 @@ impl Connection {
         }
         let chunk = self.mss() as usize;
         let limit = self.send_limit();
-        let taken = self.snd.write(bytes, chunk.max(128), limit, cx.pool);
+        let room = self.wishes.room(self.snd.unsent(), self.mss());
+        let fits = bytes.get(..room).unwrap_or(bytes);
+        let taken = self.snd.write(fits, chunk.max(128), limit, cx.pool);
+        self.wishes.writes(more);
         self.note_written();
+        self.crowded |= taken < bytes.len();
         if taken == 0 && !bytes.is_empty() {
             return Err(SendError::WouldBlock);
         }

@@ -32,6 +32,7 @@ mod state;
 mod tcp;
 mod timer;
 mod tuning;
+mod wishes;
 
 pub mod challenge;
 pub mod congestion;

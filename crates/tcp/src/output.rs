@@ -123,7 +123,7 @@ impl Connection {
             self.snd.nxt = self.snd.iss + 1;
             self.heard = cx.now;
         }
-        self.timers.set(Timer::Retransmit, cx.now + self.rto());
+        self.timers.set(Timer::Retransmit, self.open_until(cx.now));
         Ok(Some(packet))
     }
 
@@ -220,7 +220,8 @@ impl Connection {
         let mss = self.mss();
         let quiet = self.snd.una == self.snd.nxt;
         let worth = fits >= mss
-            || fits == waits && (self.nodelay || self.snd.fin || quiet)
+            || fits == waits
+                && (self.snd.fin || (self.nodelay || quiet) && !self.wishes.holds_back())
             || fits == usable && fits > 0 && fits >= self.snd.wnd_max / 2
             || self.due.has(Due::FORCE);
         if worth { fits.min(mss) } else { 0 }
@@ -242,7 +243,7 @@ impl Connection {
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
         let agreement = self.agreement();
-        if self.snd.unsent() > 0 {
+        if self.snd.unsent() > 0 && self.wishes.restarts_slowly {
             self.recovery.before_sending(&agreement, cx.now);
         }
         let len = self.may_send(cx.records);
@@ -266,6 +267,7 @@ impl Connection {
             len => Some(self.snd.take(len, cx.pool).ok_or(NoBuffer)?),
         };
         self.due.remove(Due::FORCE);
+        self.note_sent();
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
         let seq = self.snd.nxt - len;
         let fin = self.may_finish(cx.records);
@@ -292,6 +294,10 @@ impl Connection {
         if !stuck {
             self.timers.clear(Timer::Persist);
         } else if !self.timers.is_set(Timer::Persist) {
+            if self.probes == 0 {
+                // From now on, however long nobody had anything to say.
+                self.stalled = self.stalled.max(now);
+            }
             self.timers.set(Timer::Persist, now + self.persist_delay());
         }
     }

@@ -25,12 +25,29 @@ pub struct Settings {
     pub send_tuned: bool,
     /// Small segments leave at once although others are not acknowledged (Nagle's algorithm off).
     pub nodelay: bool,
+    /// Less than a full segment waits for more to be written (`TCP_CORK`), or for the end; where
+    /// nothing is in flight, for a retransmission timeout at most (200 ms on short paths). It goes
+    /// before `nodelay`.
+    pub cork: bool,
+    /// How many bytes may be written and not yet sent (`TCP_NOTSENT_LOWAT`): beyond, writes wait.
+    /// For programs on the same core; others have `send_bytes` of credit.
+    pub unsent_bytes: Option<u32>,
     /// How soon data is acknowledged.
     pub acknowledge: Acknowledge,
     /// After so long a silence the peer is asked whether it lives (RFC 9293 section 3.8.4).
     pub keepalive: Option<Keepalive>,
     /// How long data may stay unacknowledged (RFC 5482); `None` leaves it to the retransmissions.
     pub user_timeout: Option<Duration>,
+    /// How long a connection may take to be opened, three minutes at most (RFC 9293 section 3.8.3;
+    /// FreeBSD's `TCP_KEEPINIT`).
+    pub open_timeout: Option<Duration>,
+    /// How often an unanswered SYN is sent again (`TCP_SYNCNT`); without, as often as time allows.
+    pub syn_retries: Option<u8>,
+    /// The largest payload of a segment, announced and sent, where the path's is not wanted
+    /// (`TCP_MAXSEG`). Fixed when opened; never below `TCP_MSS_FLOOR`.
+    pub mss: Option<u16>,
+    /// A congestion window that nobody used for a timeout shrinks (RFC 5681 section 4.1).
+    pub slow_start_after_idle: bool,
     /// The hop limit or time to live of what is sent, where the interface's is not wanted.
     pub hop_limit: Option<u8>,
     /// A listener lets others listen at the same address and port, that say so too: each connection
@@ -49,6 +66,13 @@ pub struct Settings {
     pub sack: bool,
     /// Offer scaled windows and agree to them (RFC 7323 section 2).
     pub window_scale: bool,
+}
+
+impl Settings {
+    /// The segment size that is wanted, of what the path carries.
+    pub(crate) fn wanted_mss(&self, path: u16) -> u16 {
+        self.mss.map_or(path, |mss| mss.max(limits::TCP_MSS_FLOOR).min(path))
+    }
 }
 
 /// How soon data that came in order is acknowledged; never later than 40 ms (RFC 9293 section
@@ -91,9 +115,15 @@ impl Default for Settings {
             send_bytes: limits::TCP_SEND_BYTES as u32,
             send_tuned: true,
             nodelay: false,
+            cork: false,
+            unsent_bytes: None,
             acknowledge: Acknowledge::default(),
             keepalive: None,
             user_timeout: None,
+            open_timeout: None,
+            syn_retries: None,
+            mss: None,
+            slow_start_after_idle: true,
             hop_limit: None,
             share_port: false,
             every_port: false,

@@ -122,6 +122,24 @@ impl UdpSocket {
         Err(last)
     }
 
+    /// Opens a socket that takes what comes to every port, of every address that leads here, where
+    /// no other socket takes it, both families; groups and broadcasts excepted. What
+    /// [`UdpSocket::receive`] returns says where a datagram wanted to go; [`UdpSocket::reply`]
+    /// answers it from there, [`UdpSocket::send_from`] from wherever is said. The other calls that
+    /// send fail (`InvalidInput`), for it has no port of its own. Addresses that are not the host's
+    /// lead here where [`any_destination`](crate::NetworkBuilder::any_destination) says so.
+    ///
+    /// A flood at any port is a flood of this socket: it is bounded as any other's
+    /// (`receive_bytes`, fair shares of its senders), and whom its program has answered comes
+    /// first.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::bind`].
+    pub async fn bind_every(network: &Network) -> io::Result<Self> {
+        let all = SocketAddr::from(([0_u16; 8], 0));
+        Self::bind_with(network, all, |settings| settings.every_port = true).await
+    }
+
     /// The network that it belongs to.
     #[must_use]
     pub const fn network(&self) -> &Network {
@@ -213,8 +231,25 @@ impl UdpSocket {
         self.writing(|handle| handle.try_send_to(buf, to)).await
     }
 
-    /// Answers a datagram from the address, and by the interface, that it came to: what a service
-    /// on an unspecified address should do where the host has several. Otherwise as
+    /// Sends one datagram from an end of the program's choice: an address of the host's (or, with
+    /// [`any_destination`](crate::NetworkBuilder::any_destination), any that is routed to it), and
+    /// the socket's own port, or any port where it was bound by [`UdpSocket::bind_every`].
+    /// Otherwise as [`UdpSocket::send_to`].
+    ///
+    /// # Errors
+    /// As there; `InvalidInput` for another port. For another address the next call fails
+    /// (`AddrNotAvailable`).
+    pub async fn send_from(
+        &self,
+        buf: &[u8],
+        source: SocketAddr,
+        target: SocketAddr,
+    ) -> io::Result<usize> {
+        self.writing(|handle| handle.try_send_from(buf, source, target)).await
+    }
+
+    /// Answers a datagram from the address and port, and by the interface, that it came to: what a
+    /// service on an unspecified address should do where the host has several. Otherwise as
     /// [`UdpSocket::send_to`].
     ///
     /// # Errors
@@ -242,8 +277,8 @@ impl UdpSocket {
         Ok((received.len, self.sender(&received)))
     }
 
-    /// As [`UdpSocket::recv`], with all that is known: sender, our address that it was sent to, the
-    /// interface, and whether it was cut.
+    /// As [`UdpSocket::recv`], with all that is known: sender, our address and port that it was
+    /// sent to, the interface, and whether it was cut.
     ///
     /// # Errors
     /// As there.

@@ -96,7 +96,7 @@ impl Path {
     fn send(&mut self, at: usize) -> PacketBuf {
         let (from, to) = self.ends[at];
         let (pool, counters) = (&self.pool, &mut self.counters);
-        let sent = self.udp.output(pool, self.sender, to, from.ip(), black_box(&PAYLOAD), counters);
+        let sent = self.udp.output(pool, self.sender, to, from, black_box(&PAYLOAD), counters);
         let mut packet = sent.expect("room to send");
         // A connected receiver hears another port than the sender's; the sum stays right.
         if from.port() != 1000 {

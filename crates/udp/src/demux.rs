@@ -1,16 +1,20 @@
-//! Which socket a datagram is for: connected first, then its address and port, then its port.
+//! Which socket a datagram is for: connected first, then its address and port, then its port, then
+//! every port.
 //!
 //! A port with one socket, the usual case, is one load from an array and one compare with the
 //! socket's key. A port with several has its keys in a hash table with a secret key
 //! (`key_table.rs`): one probe per kind of socket that the port has at all, at most two, and the
-//! newest of equal sockets wins, as in Linux. So the cost of a look-up does not depend on how many
-//! sockets there are. Called by `sockets.rs` (changes) and `input.rs` (look-ups).
+//! newest of equal sockets wins, as in Linux. Sockets at every port are those of port 0, which is
+//! nobody else's: they are asked where the datagram's own port has none for it. So the cost of a
+//! look-up does not depend on how many sockets there are. Called by `sockets.rs` (changes) and
+//! `input.rs` (look-ups).
 //!
 //! Invariants: `keys` and `holds` of a socket that is entered never change; the hash tables hold
 //! the sockets of shared ports only.
 //!
 //! # Under flood
-//! Strangers only look up: two cache lines, at most two probes of a table. Only applications
+//! Strangers only look up: two cache lines, at most two probes of a table, and as many again where
+//! a socket takes every port. Only applications
 //! make it grow, up to `sockets_max`, allocated at construction. A datagram to a group visits
 //! `UDP_GROUP_SOCKETS_MAX` sockets at most; honest groups with more sockets on one port lose the
 //! rest.
@@ -42,6 +46,9 @@ use port::Port;
 
 /// In `Demux::ports`: the rest of the number is a place in `shared`, not a socket's.
 const SHARED: u32 = 1 << 31;
+
+/// Where sockets at every port are kept.
+const EVERY_PORT: u16 = 0;
 
 /// All port numbers, 0 included.
 const PORTS: usize = 1 << 16;
@@ -78,6 +85,8 @@ pub(crate) struct Demux {
     spread_hash: TupleHash,
     /// Sockets that are connected.
     connected: u32,
+    /// Some socket takes every port.
+    every: bool,
 }
 
 /// What a port's number means.
@@ -103,6 +112,7 @@ impl Demux {
             hash: TupleHash::new(random),
             spread_hash: TupleHash::new(random),
             connected: 0,
+            every: false,
         }
     }
 
@@ -143,6 +153,21 @@ impl Demux {
     /// The socket for a datagram to one host. About 3 ns for a port with one socket, 8 for others.
     #[inline(always)]
     pub(crate) fn lookup(&self, probe: &Probe) -> Option<u32> {
+        match self.lookup_port(probe) {
+            None if self.every => self.lookup_every(*probe),
+            found => found,
+        }
+    }
+
+    /// The socket at every port that takes what is sent to this address.
+    #[inline(never)]
+    fn lookup_every(&self, probe: Probe) -> Option<u32> {
+        self.lookup_port(&Probe { local_port: EVERY_PORT, ..probe })
+    }
+
+    /// The socket of the datagram's own port.
+    #[inline(always)]
+    fn lookup_port(&self, probe: &Probe) -> Option<u32> {
         match self.at(probe.local_port) {
             At::Nobody => None,
             At::Sole(index) => self.keys.get(index as usize)?.accepts(probe).then_some(index),
@@ -198,7 +223,7 @@ impl Demux {
         let place = match self.at(probe.local_port) {
             At::Nobody => return 0,
             At::Sole(_) => {
-                let found = self.lookup(probe);
+                let found = self.lookup_port(probe);
                 return out.iter_mut().zip(found).map(|(slot, index)| *slot = index).count();
             }
             At::Shared(place) => place,
@@ -282,8 +307,11 @@ impl Demux {
         entered
     }
 
-    /// Takes an entered socket out. Its port is free for others at once.
+    /// Takes a socket out, where it is entered. Its port is free for others at once.
     pub(crate) fn leave(&mut self, index: u32) {
+        if self.kind(index) == Kind::Unbound {
+            return;
+        }
         let port = self.hold(index).port;
         match self.at(port) {
             At::Nobody => return,
@@ -323,12 +351,15 @@ impl Demux {
             *slot = to;
         }
         self.heard.set(port, to != 0);
+        if port == EVERY_PORT {
+            self.every = to != 0;
+        }
     }
 
-    /// Whether any socket has this port. One load from 8 KiB.
+    /// Whether any socket has this port, or every port. One load from 8 KiB.
     #[inline(always)]
     pub(crate) fn is_heard(&self, port: u16) -> bool {
-        self.heard.has(port)
+        self.every || self.heard.has(port)
     }
 
     /// Gives the sole socket of a port company: a record for the port.

@@ -54,6 +54,10 @@ pub enum SendError {
     /// The packet pool is empty.
     #[error("the packet pool is empty")]
     NoBuffer,
+    /// A socket at every port has to be told which one its datagrams leave from; any other sends
+    /// from its own.
+    #[error("the source port is not the socket's, or a socket at every port was told none")]
+    SourcePort,
     /// The socket has no port: bind it first.
     #[error("the socket has no port yet")]
     NotBound,
@@ -73,6 +77,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// The port that the datagrams leave from.
+    #[must_use]
+    pub const fn src_port(&self) -> u16 {
+        self.src_port
+    }
+
     /// Whether one datagram carries so many bytes.
     #[inline]
     const fn check(&self, len: usize) -> Result<(), SendError> {
@@ -108,9 +118,9 @@ impl Front for () {
 }
 
 impl<I: Intake> Udp<I> {
-    /// Makes one datagram: the packet begins with its UDP header. `src_addr` is the address that
-    /// it will leave from. Routing, hop limit and the like are the caller's, by
-    /// [`Udp::settings`]; whether `to` is a subnet's broadcast address too.
+    /// Makes one datagram: the packet begins with its UDP header. `from` is the address that it
+    /// will leave from, and the port, as for [`Udp::prepare`]. Routing, hop limit and the like are
+    /// the caller's, by [`Udp::settings`]; whether `to` is a subnet's broadcast address too.
     ///
     /// # Errors
     /// See [`SendError`]; nothing is sent then.
@@ -120,11 +130,11 @@ impl<I: Intake> Udp<I> {
         pool: &Pool,
         id: SocketId,
         to: SocketAddr,
-        src_addr: IpAddr,
+        from: SocketAddr,
         payload: &[u8],
         counters: &mut Counters,
     ) -> Result<PacketBuf, SendError> {
-        self.output_gather(pool, id, to, src_addr, &[payload], counters)
+        self.output_gather(pool, id, to, from, &[payload], counters)
     }
 
     /// As [`Udp::output`] for a payload in several pieces.
@@ -137,11 +147,11 @@ impl<I: Intake> Udp<I> {
         pool: &Pool,
         id: SocketId,
         to: SocketAddr,
-        src_addr: IpAddr,
+        from: SocketAddr,
         payload: &[&[u8]],
         counters: &mut Counters,
     ) -> Result<PacketBuf, SendError> {
-        let prepared = self.prepare(id, to, src_addr)?;
+        let prepared = self.prepare(id, to, from)?;
         // One byte more must fit, or nothing was charged: a cheap refusal before any copy.
         if !self.body(id)?.send.admits(1) {
             return Err(SendError::WouldBlock);
@@ -153,7 +163,8 @@ impl<I: Intake> Udp<I> {
         }
     }
 
-    /// Checks what does not change between the datagrams of one flow.
+    /// Checks what does not change between the datagrams of one flow. They leave from the socket's
+    /// own port, which `from` says as 0 or by its number; a socket at every port is told which one.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -161,11 +172,11 @@ impl<I: Intake> Udp<I> {
         &self,
         id: SocketId,
         to: SocketAddr,
-        src_addr: IpAddr,
+        from: SocketAddr,
     ) -> Result<Prepared, SendError> {
-        let (to, src_addr) = (canonical(to), src_addr.to_canonical());
-        let src_port = self.may_send(id, to, src_addr)?;
-        let pseudo = pseudo_header(src_addr, to.ip(), 0)?;
+        let (to, from) = (canonical(to), canonical(from));
+        let src_port = self.may_send(id, to, from)?;
+        let pseudo = pseudo_header(from.ip(), to.ip(), 0)?;
         Ok(Prepared { v4: to.is_ipv4(), src_port, dst_port: to.port(), pseudo })
     }
 
@@ -262,13 +273,13 @@ impl<I: Intake> Udp<I> {
         &mut self,
         pool: &Pool,
         id: SocketId,
-        datagrams: impl IntoIterator<Item = (SocketAddr, IpAddr, &'a [u8])>,
+        datagrams: impl IntoIterator<Item = (SocketAddr, SocketAddr, &'a [u8])>,
         out: &mut PacketList,
         counters: &mut Counters,
     ) -> (usize, Option<SendError>) {
         let mut count = 0;
-        for (to, src_addr, payload) in datagrams {
-            match self.output(pool, id, to, src_addr, payload, counters) {
+        for (to, from, payload) in datagrams {
+            match self.output(pool, id, to, from, payload, counters) {
                 Ok(packet) => out.push_back(packet),
                 Err(error) => return (count, Some(error)),
             }
@@ -277,9 +288,9 @@ impl<I: Intake> Udp<I> {
         (count, None)
     }
 
-    /// The socket's port, if it may send from and to these addresses.
+    /// The port to send from, if the socket may send from and to these ends.
     #[inline]
-    fn may_send(&self, id: SocketId, to: SocketAddr, src_addr: IpAddr) -> Result<u16, SendError> {
+    fn may_send(&self, id: SocketId, to: SocketAddr, from: SocketAddr) -> Result<u16, SendError> {
         let settings = &self.body(id)?.settings;
         let key = self.demux.key(id.index);
         if key.kind == Kind::Unbound {
@@ -289,14 +300,19 @@ impl<I: Intake> Udp<I> {
             return Err(SendError::InvalidDestination);
         }
         let family = if to.is_ipv4() { V4 } else { V6 };
-        if key.families & family == 0 || src_addr.is_ipv4() != to.is_ipv4() {
+        if key.families & family == 0 || from.is_ipv4() != to.is_ipv4() {
             return Err(SendError::AddressFamily);
         }
         let everybody = matches!(to.ip(), IpAddr::V4(addr) if addr.is_broadcast());
         if everybody && !settings.broadcast {
             return Err(SendError::BroadcastRefused);
         }
-        Ok(key.local_port)
+        match (key.local_port, from.port()) {
+            (0, 0) => Err(SendError::SourcePort),
+            (0, port) => Ok(port),
+            (own, port) if port == 0 || port == own => Ok(own),
+            _ => Err(SendError::SourcePort),
+        }
     }
 }
 

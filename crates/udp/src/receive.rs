@@ -42,8 +42,8 @@ pub struct Received {
     pub len: usize,
     /// The sender. A link-local one is to be understood on `iface`.
     pub from: SocketAddr,
-    /// The address that it was sent to.
-    pub to: IpAddr,
+    /// The address and port that it was sent to.
+    pub to: SocketAddr,
     /// Where it arrived.
     pub iface: IfIndex,
     /// The datagram had more bytes than the buffer; they are lost.
@@ -63,8 +63,8 @@ pub struct ReceivedPacket {
     pub payload: Range<usize>,
     /// The sender.
     pub from: SocketAddr,
-    /// The address that it was sent to.
-    pub to: IpAddr,
+    /// The address and port that it was sent to.
+    pub to: SocketAddr,
     /// Where it arrived.
     pub iface: IfIndex,
 }
@@ -81,7 +81,7 @@ pub struct ReceiveSlot<'a> {
 /// What a queued packet's headers say.
 struct Datagram {
     from: SocketAddr,
-    to: IpAddr,
+    to: SocketAddr,
     payload: Range<usize>,
 }
 
@@ -243,7 +243,7 @@ fn next<I: Intake>(
 
 #[inline(always)]
 fn count(datagram: &Datagram, counters: &mut Counters) {
-    counters.count(match datagram.to {
+    counters.count(match datagram.to.ip() {
         IpAddr::V4(_) => Counter::UdpInDatagrams,
         IpAddr::V6(_) => Counter::Udp6InDatagrams,
     });
@@ -274,10 +274,10 @@ impl Datagram {
     /// Reads a network header's front and, behind all of it, the UDP header.
     #[inline(always)]
     fn parse(headers: &[u8], l4: usize, packet_len: usize) -> Option<Self> {
-        let (ip, [p0, p1, _, _, n0, n1, ..]) = headers.split_last_chunk::<HEADER_LEN>()?;
+        let (ip, [p0, p1, q0, q1, n0, n1, ..]) = headers.split_last_chunk::<HEADER_LEN>()?;
         let front = ip.first_chunk::<20>()?;
         let [version, .., a, b, c, d, e, f, g, h] = *front;
-        let (src_addr, to) = if version >> 4 == 4 {
+        let (src_addr, dst_addr) = if version >> 4 == 4 {
             (IpAddr::V4(Ipv4Addr::new(a, b, c, d)), IpAddr::V4(Ipv4Addr::new(e, f, g, h)))
         } else {
             let (_, addrs) = ip.first_chunk::<FRONT_LEN>()?.split_last_chunk::<32>()?;
@@ -285,6 +285,7 @@ impl Datagram {
             (IpAddr::V6(Ipv6Addr::from_octets(*from)), IpAddr::V6(Ipv6Addr::from_octets(*to)))
         };
         let from = SocketAddr::new(src_addr, u16::from_be_bytes([*p0, *p1]));
+        let to = SocketAddr::new(dst_addr, u16::from_be_bytes([*q0, *q1]));
         let end = l4 + usize::from(u16::from_be_bytes([*n0, *n1]));
         let start = l4 + HEADER_LEN;
         (start <= end && end <= packet_len).then_some(Self { from, to, payload: start..end })

@@ -58,6 +58,10 @@ pub struct SocketSettings {
     /// Shares address and port as `reuse_address` does, and the flows that come there too: each is
     /// one socket's, by a keyed hash (Linux's `SO_REUSEPORT`). Fixed when bound.
     pub spread_flows: bool,
+    /// Bound to port 0 it takes every port of its addresses that no other socket takes, and the
+    /// application says from which port it sends ([`crate::Udp::prepare`]). Groups and broadcasts
+    /// it does not hear. Fixed when bound.
+    pub every_port: bool,
     /// May send to a broadcast address.
     pub broadcast: bool,
     /// TTL or hop limit of what is sent to one host; `None` is the stack's default.
@@ -103,6 +107,7 @@ impl SocketSettings {
             v6_only: false,
             reuse_address: false,
             spread_flows: false,
+            every_port: false,
             broadcast: false,
             hop_limit: None,
             group_hop_limit: 1,

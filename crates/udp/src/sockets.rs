@@ -144,6 +144,9 @@ pub enum BindError {
     /// The socket is closed.
     #[error(transparent)]
     Closed(#[from] SocketClosed),
+    /// A socket at every port has none of its own.
+    #[error("a socket at every port has none of its own: bind it to port 0, do not connect it")]
+    EveryPort,
     /// Every ephemeral port is taken.
     #[error("every ephemeral port is in use")]
     PortsExhausted,
@@ -315,8 +318,8 @@ impl<I: Intake> Udp<I> {
     }
 
     /// Binds a socket to an address of ours (the caller has checked that it is) or to all of
-    /// them, and to a port, or to an ephemeral one for port 0. `zone` is the interface of a
-    /// link-local address. Returns what it is bound to.
+    /// them, and to a port, or to an ephemeral one for port 0 (to every port, where its settings
+    /// say so). `zone` is the interface of a link-local address. Returns what it is bound to.
     ///
     /// # Errors
     /// See [`BindError`]. Without `reuse_address` on both, sockets may not overlap: neither equal
@@ -332,7 +335,10 @@ impl<I: Intake> Udp<I> {
         if self.demux.key(id.index).kind != Kind::Unbound {
             return Err(BindError::AlreadyBound);
         }
-        let hold = self.with_port(hold, random, |_| true)?;
+        let hold = match self.body(id)?.settings.every_port {
+            true => self.at_every_port(hold)?,
+            false => self.with_port(hold, random, |_| true)?,
+        };
         self.demux.enter(id.index, Key::bound(&hold), hold)?;
         Ok(SocketAddr::new(canonical(local).ip(), hold.port))
     }
@@ -361,6 +367,15 @@ impl<I: Intake> Udp<I> {
         let spread = settings.spread_flows;
         let reuse = settings.reuse_address || spread;
         Ok(Hold { local: address, zone, port: local.port(), families, reuse, spread })
+    }
+
+    /// The hold of a socket at every port, where it may have that: it is kept under port 0.
+    fn at_every_port(&self, hold: Hold) -> Result<Hold, BindError> {
+        match hold.port {
+            0 if self.demux.refuses(&hold) => Err(BindError::AddrInUse),
+            0 => Ok(hold),
+            _ => Err(BindError::EveryPort),
+        }
     }
 
     /// The hold with a port that it may have.
@@ -430,6 +445,9 @@ impl<I: Intake> Udp<I> {
         let iface = zone.map_or(hold.zone, zone_of);
         if addr(local).is_unspecified() {
             return Err(ConnectError::Unspecified);
+        }
+        if hold.port == 0 {
+            return Err(BindError::EveryPort.into());
         }
         let key = Key::connected(local, hold.port, remote_bits, remote.port(), iface);
         if hold.families & key.families == 0 || addr(local).is_ipv4() != remote.is_ipv4() {
@@ -512,8 +530,8 @@ impl<I: Intake> Udp<I> {
         Ok(&self.body(id)?.settings)
     }
 
-    /// Tells the socket something else. `family` never changes, and `v6_only` and
-    /// `reuse_address` do not once it is bound: those are left as they are.
+    /// Tells the socket something else. `family` never changes, and `v6_only`,
+    /// `reuse_address` and the like do not once it is bound: those are left as they are.
     ///
     /// # Errors
     /// It is closed.
@@ -523,6 +541,7 @@ impl<I: Intake> Udp<I> {
         let body = self.body_mut(id)?;
         let old = &body.settings;
         let fixed = (old.family, old.v6_only, old.reuse_address, old.spread_flows);
+        let every_port = old.every_port;
         body.intake.set_limit(new.receive_bytes);
         body.send.set_limit(new.send_bytes);
         body.settings = new;
@@ -530,7 +549,7 @@ impl<I: Intake> Udp<I> {
         if bound {
             let settings = &mut body.settings;
             (settings.v6_only, settings.reuse_address) = (fixed.1, fixed.2);
-            settings.spread_flows = fixed.3;
+            (settings.spread_flows, settings.every_port) = (fixed.3, every_port);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod adversarial;
 mod bind;
 mod delivery;
+mod every_port;
 mod group;
 mod output;
 mod refusal;
@@ -195,7 +196,7 @@ fn a_stale_id_never_names_anothers_socket() {
         assert_eq!(bench.bind(old, ours, 9), Err(BindError::Closed(SocketClosed)));
         assert!(bench.connect(old, end(peer, 1), ours).is_err());
         let (pool, counters) = (&bench.pool, &mut bench.counters);
-        let sent = bench.udp.output(pool, old, end(peer, 1), ip(ours), b"x", counters);
+        let sent = bench.udp.output(pool, old, end(peer, 1), end(ours, 0), b"x", counters);
         assert_eq!(sent.unwrap_err(), SendError::Closed(SocketClosed));
         assert_eq!(bench.recv(new).unwrap().0, b"x");
         assert_eq!(SocketId::from_u64(new.to_u64()), new);

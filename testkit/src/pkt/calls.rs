@@ -179,6 +179,10 @@ impl<'a> Player<'a> {
             "bind" => Call::Bind(socket, self.script.ports.0),
             "listen" => Call::Listen(socket, number(1)?),
             "accept" => Call::Accept(socket),
+            "connect" if names_nobody(call) => {
+                self.connecting = self.connecting.filter(|it| *it != socket);
+                Call::Disconnect(socket)
+            }
             "connect" if self.connecting == Some(socket) => Call::Connected(socket),
             "connect" => Call::Connect(socket, self.script.ports.1),
             "write" | "send" | "sendto" | "writev" | "sendmsg" | "read" | "recv" | "recvfrom"
@@ -259,6 +263,11 @@ impl<'a> Player<'a> {
             _ => Err(format!("fcntl {what} is not supported")),
         }
     }
+}
+
+/// `connect(fd, AF_UNSPEC, ...)`.
+fn names_nobody(call: &SocketCall) -> bool {
+    matches!(call.args.get(1), Some(Arg::Word(word)) if word == "AF_UNSPEC")
 }
 
 fn after(when: When) -> Duration {

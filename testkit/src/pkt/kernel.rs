@@ -19,6 +19,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
+use socket2::SockRef;
+
 use super::runner::{Backend, Call, Errno};
 use super::script::Script;
 
@@ -139,9 +141,14 @@ impl Kernel {
             Call::Connect(s, port) => {
                 net::connect(self.socket(*s)?, &SocketAddr::new(remote, *port)).map(done)?
             }
+            Call::Disconnect(s) => net::connect_unspec(self.socket(*s)?).map(done)?,
             Call::Connected(s) => self.connected(*s)?,
             Call::Write(s, n) => {
                 length(net::send(self.socket(*s)?, &vec![0; *n], SendFlags::NOSIGNAL)?)
+            }
+            Call::WriteMore(s, n) => {
+                let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
+                length(net::send(self.socket(*s)?, &vec![0; *n], flags)?)
             }
             Call::Read(s, n) => self.receive(*s, *n, RecvFlags::empty())?,
             Call::Peek(s, n) => self.receive(*s, *n, RecvFlags::PEEK)?,
@@ -210,8 +217,11 @@ impl Kernel {
             "SO_KEEPALIVE" => sockopt::set_socket_keepalive(socket, is_on),
             "SO_RCVBUF" => sockopt::set_socket_recv_buffer_size(socket, number as usize),
             "SO_SNDBUF" => sockopt::set_socket_send_buffer_size(socket, number as usize),
+            "IPV6_UNICAST_HOPS" => sockopt::set_ipv6_unicast_hops(socket, u8::try_from(value).ok()),
             "IP_TTL" => sockopt::set_ip_ttl(socket, number),
             "TCP_NODELAY" => sockopt::set_tcp_nodelay(socket, is_on),
+            "TCP_MAXSEG" => also(SockRef::from(&socket).set_tcp_mss(number)),
+            "TCP_NOTSENT_LOWAT" => also(SockRef::from(&socket).set_tcp_notsent_lowat(number)),
             "TCP_CORK" => sockopt::set_tcp_cork(socket, is_on),
             "TCP_QUICKACK" => sockopt::set_tcp_quickack(socket, is_on),
             "TCP_KEEPIDLE" => sockopt::set_tcp_keepidle(socket, seconds),
@@ -284,6 +294,11 @@ impl Backend for Kernel {
             Err(error) => Err(format!("`{command}`: {error}")),
         }
     }
+}
+
+/// An error of another crate's call, as this file's calls say theirs.
+fn also(done: std::io::Result<()>) -> Result<(), Os> {
+    done.map_err(|error| Os::from_raw_os_error(error.raw_os_error().unwrap_or(0)))
 }
 
 /// Runs one `ip` command in the calling thread's namespace.

@@ -5,6 +5,8 @@
 //! granted; one that asks for what Floodwall refuses, or for nothing that is known, fails the
 //! script, and says so.
 
+use std::time::Duration;
+
 use floodwall_tcp::{Acknowledge, Algorithm, Settings};
 
 use super::profile::Profile;
@@ -28,7 +30,6 @@ const GRANTED: &[&str] = &[
     "net.ipv4.tcp_pacing_ss_ratio",
     "net.ipv4.tcp_recovery",
     "net.ipv4.tcp_reordering",
-    "net.ipv4.tcp_syn_retries",
     "net.ipv4.tcp_synack_retries",
     "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_tso_win_divisor",
@@ -47,12 +48,9 @@ const GRANTED: &[&str] = &[
 ];
 /// Settings that need nothing at the value that Floodwall has anyway, and are refused at another.
 const ONLY: &[(&str, &str)] = &[
-    ("net.ipv4.tcp_slow_start_after_idle", "1"),
-    ("net.ipv4.tcp_notsent_lowat", "4294967295"),
     ("net.ipv4.tcp_mtu_probing", "0"),
     ("net.inet.tcp.blackhole", "0"),
     ("net.inet.tcp.drop_synfin", "0"),
-    ("net.inet.tcp.keepinit", "75000"),
     ("net.inet.tcp.rexmit_drop_options", "0"),
     ("net.inet.tcp.rexmit_initial", "1000"),
     ("net.inet.tcp.pmtud_blackhole_detection", "0"),
@@ -73,6 +71,11 @@ pub(super) struct Knobs {
     /// Bytes that buffers may grow to; what says how windows are scaled.
     receive_most: u32,
     send_most: u32,
+    /// A congestion window that nobody used shrinks.
+    restarts_slowly: bool,
+    unsent_bytes: Option<u32>,
+    syn_retries: Option<u8>,
+    open_timeout: Option<Duration>,
     /// Bytes that a buffer has, which does not grow.
     receive_fixed: Option<u32>,
     send_fixed: Option<u32>,
@@ -94,6 +97,10 @@ impl Knobs {
             scale: true,
             ecn: (false, profile == Profile::FreeBsd),
             algorithm: Algorithm::default(),
+            restarts_slowly: true,
+            unsent_bytes: None,
+            syn_retries: None,
+            open_timeout: None,
             receive_most,
             send_most,
             receive_fixed,
@@ -114,6 +121,10 @@ impl Knobs {
             window_scale: self.scale,
             ecn: self.ecn.0,
             algorithm: self.algorithm,
+            slow_start_after_idle: self.restarts_slowly,
+            unsent_bytes: self.unsent_bytes,
+            syn_retries: self.syn_retries,
+            open_timeout: self.open_timeout,
             acknowledge: match self.profile {
                 Profile::Own => Acknowledge::default(),
                 Profile::Linux => Acknowledge::AtOnce,
@@ -192,6 +203,14 @@ impl Knobs {
             "net.inet.tcp.rfc1323" => (self.timestamps, self.scale) = (is_on, is_on),
             "net.ipv4.tcp_ecn" | "net.inet.tcp.ecn.enable" => {
                 self.ecn = (value == "1", matches!(value, "1" | "2"));
+            }
+            "net.ipv4.tcp_slow_start_after_idle" => self.restarts_slowly = is_on,
+            "net.ipv4.tcp_notsent_lowat" => {
+                self.unsent_bytes = Some(number(0)?).filter(|bytes| *bytes != u32::MAX);
+            }
+            "net.ipv4.tcp_syn_retries" => self.syn_retries = u8::try_from(number(0)?).ok(),
+            "net.inet.tcp.keepinit" => {
+                self.open_timeout = Some(Duration::from_millis(number(0)?.into()));
             }
             "net.ipv4.tcp_rmem" => self.receive_most = number(2)?,
             "net.ipv4.tcp_wmem" => self.send_most = number(2)?,

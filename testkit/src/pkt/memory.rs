@@ -185,8 +185,10 @@ impl Memory {
             Call::Listen(name, backlog) => self.listen(*name, *backlog),
             Call::Accept(name) => self.accept(*name),
             Call::Connect(name, port) => self.connect(*name, *port),
+            Call::Disconnect(name) => self.disconnect(*name),
             Call::Connected(name) => self.connected(*name),
-            Call::Write(name, len) => self.write(*name, *len),
+            Call::Write(name, len) => self.write(*name, *len, false),
+            Call::WriteMore(name, len) => self.write(*name, *len, true),
             Call::Read(name, len) => self.read(*name, *len, false),
             Call::Peek(name, len) => self.read(*name, *len, true),
             Call::Shutdown(name, how) => self.shutdown(*name, how),
@@ -271,6 +273,16 @@ impl Memory {
         }
     }
 
+    /// As a program does that wants to use a socket again: what was is over at once.
+    fn disconnect(&mut self, name: i64) -> Result<i64, Errno> {
+        if let Socket::Connection(id) = self.entry(name)?.socket {
+            let _ = self.with(|sockets| sockets.tcp_abort(id));
+        }
+        let entry = self.entry(name)?;
+        (entry.socket, entry.shut) = (Socket::Fresh, false);
+        Ok(0)
+    }
+
     /// Takes the error that a connection ended with.
     fn failure(&mut self, id: ConnectionId) -> Option<Errno> {
         let error = self.with(|sockets| sockets.tcp_with(|tcp, _| tcp.take_error(id)));
@@ -285,10 +297,14 @@ impl Memory {
         }
     }
 
-    fn write(&mut self, name: i64, len: usize) -> Result<i64, Errno> {
+    fn write(&mut self, name: i64, len: usize, more: bool) -> Result<i64, Errno> {
         let id = self.connection(name)?;
         let bytes = vec![0; len];
-        match self.with(|sockets| sockets.tcp_send(id, &bytes)) {
+        let sent = self.with(|sockets| match more {
+            true => sockets.tcp_send_more(id, &bytes),
+            false => sockets.tcp_send(id, &bytes),
+        });
+        match sent {
             Ok(taken) => Ok(length(taken)),
             Err(SendError::WouldBlock) => Err(errno("EAGAIN")),
             Err(SendError::Connection(error)) => Err(errno(name_of(error))),
@@ -368,6 +384,14 @@ impl Memory {
                 (entry.settings.send_bytes, entry.settings.send_tuned) = (number, false);
             }
             "TCP_NODELAY" => entry.settings.nodelay = value != 0,
+            "TCP_CORK" => entry.settings.cork = value != 0,
+            "TCP_NOTSENT_LOWAT" => entry.settings.unsent_bytes = (number > 0).then_some(number),
+            "TCP_SYNCNT" => entry.settings.syn_retries = u8::try_from(value).ok(),
+            "TCP_MAXSEG" => entry.settings.mss = u16::try_from(value).ok().filter(|mss| *mss > 0),
+            "TCP_KEEPINIT" => {
+                let time = Duration::from_secs(number.into());
+                entry.settings.open_timeout = (number > 0).then_some(time);
+            }
             "SO_KEEPALIVE" => entry.settings.keepalive = (value != 0).then_some(keepalive),
             "SO_LINGER" => entry.abortive = values == [1, 0],
             "TCP_USER_TIMEOUT" => {

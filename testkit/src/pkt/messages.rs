@@ -7,8 +7,8 @@ use super::calls::{WRITES, numbers};
 use super::runner::{Call, Errno, Player};
 use super::script::{Arg, SocketCall};
 
-/// Flags of sending: none changes what is written. `MSG_EOR` asks for a boundary that TCP has not.
-const SEND_FLAGS: &[&str] = &["0", "MSG_DONTWAIT", "MSG_NOSIGNAL", "MSG_EOR"];
+/// Flags of sending. `MSG_EOR` asks for a boundary that TCP has not.
+const SEND_FLAGS: &[&str] = &["0", "MSG_DONTWAIT", "MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE"];
 /// Flags of receiving. What `MSG_TRUNC` throws away is read here, and not looked at.
 const RECV_FLAGS: &[&str] = &["0", "MSG_DONTWAIT", "MSG_NOSIGNAL", "MSG_PEEK", "MSG_TRUNC"];
 
@@ -42,6 +42,7 @@ impl Player<'_> {
             return Ok(Err(Errno("EFAULT".to_owned())));
         }
         let made = match (is_write, flags.contains("MSG_PEEK")) {
+            (true, _) if flags.contains("MSG_MORE") => Call::WriteMore(socket, bytes),
             (true, _) => Call::Write(socket, bytes),
             (false, true) => Call::Peek(socket, bytes),
             (false, false) => Call::Read(socket, bytes),

@@ -41,10 +41,14 @@ pub enum Call {
     Accept(i64),
     /// To the remote address and this port; `EINPROGRESS` where it lasts.
     Connect(i64, u16),
+    /// To nobody (`AF_UNSPEC`): the connection ends at once, and the socket begins anew.
+    Disconnect(i64),
     /// Whether a connection that was begun is there: 0, `EINPROGRESS`, or how it failed.
     Connected(i64),
     /// So many zero bytes; returns how many were taken, or `EAGAIN`.
     Write(i64, usize),
+    /// The same, and more is to come (`MSG_MORE`).
+    WriteMore(i64, usize),
     /// At most so many bytes; returns how many came, or `EAGAIN`.
     Read(i64, usize),
     /// Reads without taking.

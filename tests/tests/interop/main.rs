@@ -34,6 +34,7 @@ mod path;
 mod path_mtu;
 mod ping;
 mod refusal;
+mod relay;
 mod router;
 mod router_life;
 mod routes;

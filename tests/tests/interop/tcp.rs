@@ -203,7 +203,7 @@ fn wrk_and_ab_meet_no_error() {
 }
 
 /// An example that cargo has built beside this test; `None`, and said so, where it has not.
-fn example(name: &str) -> Option<PathBuf> {
+pub(crate) fn example(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     let path = own.parent()?.parent()?.join("examples").join(name);
     if !path.exists() {
@@ -287,78 +287,5 @@ fn our_client_fetches_from_pythons_web_server() {
         assert!(said.text.ends_with(&expected), "{} {}", said.text, said.complaint);
         assert!(said.text.contains("200 OK"), "{}", said.text);
         server.kill();
-    });
-}
-
-/// A proxy (RFC 1928, without authentication) that lets a client through to an echo of its own, and
-/// tells where that wanted to go.
-#[expect(clippy::disallowed_methods, reason = "it runs beside the test")]
-fn proxy() -> (SocketAddr, std::sync::mpsc::Receiver<SocketAddr>) {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let (at, (tells, told)) = (listener.local_addr().unwrap(), std::sync::mpsc::channel());
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let (mut greeting, mut head) = ([0; 3], [0; 4]);
-            stream.read_exact(&mut greeting).unwrap();
-            stream.write_all(&[5, 0]).unwrap();
-            stream.read_exact(&mut head).unwrap();
-            assert_eq!((greeting, &head[..3]), ([5, 1, 0], &[5, 1, 0][..]));
-            let ip = if head[3] == 1 {
-                let mut ip = [0; 4];
-                stream.read_exact(&mut ip).unwrap();
-                std::net::IpAddr::from(ip)
-            } else {
-                let mut ip = [0; 16];
-                stream.read_exact(&mut ip).unwrap();
-                ip.into()
-            };
-            let mut port = [0; 2];
-            stream.read_exact(&mut port).unwrap();
-            tells.send(SocketAddr::new(ip, u16::from_be_bytes(port))).unwrap();
-            stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
-            thread::spawn(move || {
-                let (mut stream, mut room) = (stream, [0; 4096]);
-                while let Ok(n @ 1..) = stream.read(&mut room) {
-                    stream.write_all(&room[..n]).unwrap();
-                }
-            });
-        }
-    });
-    (at, told)
-}
-
-/// Connections to anywhere go through a TUN and the relay to a proxy, which hears where they wanted
-/// to go; bytes go both ways.
-#[test]
-fn the_relay_example_takes_connections_to_anywhere() {
-    inside(|| {
-        let Some(path) = example("tcp_relay") else { return };
-        let (proxy, told) = proxy();
-        let words = format!("tun:{NAME} 10.77.0.2/24,fd77::2/64 {proxy}");
-        let Some(relay) = Process::start(path.to_str().unwrap(), &words, b"") else { return };
-        let is_up = || ip(&format!("addr replace 10.77.0.1/24 dev {NAME}"));
-        assert!(until(PATIENCE, is_up), "the relay makes its device");
-        assert!(crate::link::give_v6("fd77::1/64", NAME));
-        for (net, to) in
-            [("198.51.100.0/24", "198.51.100.7:4711"), ("2001:db8::/32", "[2001:db8::7]:80")]
-        {
-            assert!(ip(&format!("route add {net} dev {NAME}")));
-            let to: SocketAddr = to.parse().unwrap();
-            let connects = || TcpStream::connect_timeout(&to, Duration::from_secs(1)).ok();
-            let mut stream = connects();
-            assert!(until(PATIENCE, || {
-                stream = stream.take().or_else(connects);
-                stream.is_some()
-            }));
-            let mut stream = stream.unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            stream.write_all(&[b'r'; 100_000]).unwrap();
-            stream.shutdown(Shutdown::Write).unwrap();
-            let mut back = Vec::new();
-            stream.read_to_end(&mut back).unwrap();
-            assert!(back.len() == 100_000 && back.iter().all(|byte| *byte == b'r'));
-            assert_eq!(told.recv_timeout(PATIENCE), Ok(to));
-        }
-        relay.kill();
     });
 }

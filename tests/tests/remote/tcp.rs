@@ -238,6 +238,28 @@ fn half_a_close_leaves_the_other_half() {
 
 /// More connections than there are slots, one after another: each slot is used again.
 #[test]
+fn what_a_cork_holds_back_arrives_with_the_end() {
+    for ip in LOCALS {
+        let worker = worker();
+        let (client, server) = both(&worker, ip);
+        client.set_cork(true);
+        assert!(client.cork() && !server.cork());
+        write_all(&client, 0, 500, 100);
+        client.shutdown_write();
+        assert_eq!(read_all(&server, 64), 500);
+        // Whose settings said so has one from the beginning.
+        let listener = listen(&worker, ip);
+        let corked = Settings { cork: true, ..Settings::default() };
+        let client = connect_with(&worker, listener.local_addr(), corked);
+        assert!(client.cork());
+        write_all(&client, 0, 70_000, 333);
+        client.set_cork(false);
+        client.shutdown_write();
+        assert_eq!(read_all(&listener.accept_blocking(PATIENCE).unwrap(), 4096), 70_000);
+    }
+}
+
+#[test]
 fn slots_are_used_again_and_a_port_is_free_when_its_listener_is_dropped() {
     let worker = worker();
     let mut at = SocketAddr::new(LOCALS[0], 4000);

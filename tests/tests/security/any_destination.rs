@@ -1,15 +1,17 @@
 //! An interface that takes any destination: what is routed there is ours, and nothing more than
-//! that. A listener at every port hears who wanted to go where, and is answered from there.
+//! that. A listener or socket at every port hears who wanted to go where, and answers from there.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use floodwall_base::{DropReason, Family};
-use floodwall_packet::Triage;
-use floodwall_stack::StackConfig;
+use floodwall_packet::{PacketBuf, Triage};
+use floodwall_stack::{SendError, StackConfig};
 use floodwall_tcp::{RecvError, Settings};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer};
 use floodwall_tests::tcp_peer::{TcpPeer, put};
 use floodwall_tests::{Rig, ethernet_config};
+use floodwall_udp::{SocketId, SocketSettings};
 use floodwall_wire::IpProtocol;
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::TcpOptionSet;
@@ -59,7 +61,7 @@ fn a_listener_of_a_port_comes_before_the_one_of_every_port() {
     for family in FAMILIES {
         let mut peer = peer(family, true);
         let ordinary = Settings::default();
-        let web = std::net::SocketAddr::from(([0_u16; 8], 80));
+        let web = SocketAddr::from(([0_u16; 8], 80));
         let web = peer.sockets(|s| s.tcp_listen(web, &ordinary, 8, 1)).0.expect("a free port");
         let every = core::mem::replace(&mut peer.listener, web);
         peer.ports.0 = 80;
@@ -123,12 +125,131 @@ fn a_datagram_to_a_port_where_nobody_listens_is_refused_from_where_it_went() {
         let (to, from) = (elsewhere(family), addr(family, PEER));
         let packet = craft::udp((from, 9).into(), (to, 9).into(), b"anybody?");
         let answers = rig.frame(&from_peer(&packet));
-        let [answer] = &answers[..] else { panic!("one answer, not {answers:?}") };
-        let bytes: Vec<u8> = answer.chunks().flatten().copied().collect();
-        let source = match family {
-            Family::V4 => IpAddr::from(<[u8; 4]>::try_from(&bytes[26..30]).expect("four")),
-            Family::V6 => IpAddr::from(<[u8; 16]>::try_from(&bytes[22..38]).expect("sixteen")),
+        assert_eq!(ends(&answers, family).0.ip(), to);
+    }
+}
+
+/// Both ends, by the headers of one frame.
+fn ends(frames: &[PacketBuf], family: Family) -> (SocketAddr, SocketAddr) {
+    let [frame] = frames else { panic!("one frame, not {frames:?}") };
+    let bytes: Vec<u8> = frame.chunks().flatten().copied().collect();
+    let ip = |at: usize| match family {
+        Family::V4 => IpAddr::from(<[u8; 4]>::try_from(&bytes[26 + 4 * at..][..4]).expect("four")),
+        Family::V6 => {
+            IpAddr::from(<[u8; 16]>::try_from(&bytes[22 + 16 * at..][..16]).expect("sixteen"))
+        }
+    };
+    let l4 = if family == Family::V4 { 34 } else { 54 };
+    let port = |at: usize| u16::from_be_bytes([bytes[l4 + 2 * at], bytes[l4 + 2 * at + 1]]);
+    (SocketAddr::new(ip(0), port(0)), SocketAddr::new(ip(1), port(1)))
+}
+
+/// A host with a UDP socket at every port of both families.
+fn with_socket(adjust: impl FnOnce(&mut SocketSettings)) -> (Rig, SocketId) {
+    let mut rig = Rig::with_neighbor(&config(true), PEER);
+    let mut settings = SocketSettings::new(Family::V6);
+    settings.every_port = true;
+    adjust(&mut settings);
+    let id = rig.sockets(|s| s.udp_bind(SocketAddr::from(([0_u16; 8], 0)), settings)).0;
+    (rig, id.expect("nobody else has every port"))
+}
+
+fn datagram(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    from_peer(&craft::udp(from, to, b"hello"))
+}
+
+#[test]
+fn a_datagram_to_anywhere_is_heard_and_answered_from_where_it_wanted_to_go() {
+    for family in FAMILIES {
+        let (mut rig, id) = with_socket(|_| {});
+        let from = SocketAddr::new(addr(family, PEER), 40_000);
+        for to in [(elsewhere(family), 4711), (elsewhere(family), 1), (addr(family, HOST), 4711)] {
+            let to = SocketAddr::from(to);
+            assert!(rig.frame(&datagram(from, to)).is_empty());
+            let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is heard");
+            assert_eq!((received.from, received.to), (from, to));
+            let (sent, frames) = rig.sockets(|s| s.udp_reply(id, &received, b"answer"));
+            assert_eq!((sent, ends(&frames, family)), (Ok(()), (to, from)));
+            // Anything that is routed here may be the source: what a relay was told elsewhere.
+            let third = SocketAddr::new(to.ip(), 53);
+            let (sent, frames) = rig.sockets(|s| s.udp_send_from(id, third, from, b"news"));
+            assert_eq!((sent, ends(&frames, family)), (Ok(()), (third, from)));
+        }
+        let gone: IpAddr = match family {
+            Family::V4 => Ipv4Addr::new(169, 254, 9, 9).into(),
+            Family::V6 => "fe80::99".parse().expect("an address"),
         };
-        assert_eq!(source, to);
+        let (sent, frames) = rig.sockets(|s| s.udp_send_from(id, (gone, 7).into(), from, b"x"));
+        assert_eq!((sent, frames.len()), (Err(SendError::AddressGone(gone)), 0));
+        let (sent, _) = rig.sockets(|s| s.udp_send(id, Some(from), b"x"));
+        let needs_port = floodwall_udp::SendError::SourcePort;
+        assert_eq!(sent, Err(SendError::Socket(needs_port)), "it has no port of its own");
+    }
+}
+
+#[test]
+fn an_ordinary_socket_answers_from_where_a_datagram_wanted_to_go_too() {
+    for family in FAMILIES {
+        let mut rig = Rig::with_neighbor(&config(true), PEER);
+        let settings = SocketSettings::new(Family::V6);
+        let any = SocketAddr::from(([0_u16; 8], 53));
+        let id = rig.sockets(|s| s.udp_bind(any, settings)).0.expect("a free port");
+        let (from, to) = ((addr(family, PEER), 9).into(), (elsewhere(family), 53).into());
+        rig.frame(&datagram(from, to));
+        let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is heard");
+        let (sent, frames) = rig.sockets(|s| s.udp_reply(id, &received, b"answer"));
+        assert_eq!((sent, ends(&frames, family)), (Ok(()), (to, from)));
+    }
+}
+
+#[test]
+fn a_socket_of_a_port_comes_before_the_one_of_every_port() {
+    for family in FAMILIES {
+        let (mut rig, every) = with_socket(|_| {});
+        let bound = SocketAddr::new(addr(family, HOST), 53);
+        let own = rig.sockets(|s| s.udp_bind(bound, SocketSettings::new(family))).0.expect("free");
+        let from = (addr(family, PEER), 9).into();
+        let elsewhere = SocketAddr::new(elsewhere(family), 53);
+        for (to, whose) in [(bound, own), (elsewhere, every)] {
+            rig.frame(&datagram(from, to));
+            assert_eq!(rig.sockets(|s| s.udp_recv(whose, &mut [0; 9])).0.map(|r| r.to), Ok(to));
+        }
+    }
+}
+
+#[test]
+fn under_flood_a_socket_at_every_port_is_bounded_and_whom_it_answers_come_first() {
+    for family in FAMILIES {
+        let (mut rig, id) = with_socket(|settings| settings.receive_bytes = 40_000);
+        let friend = SocketAddr::new(addr(family, PEER), 40_000);
+        let to = SocketAddr::new(elsewhere(family), 4711);
+        // A peer that talks with it.
+        for _ in 0..4 {
+            rig.frame(&datagram(friend, to));
+            let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is heard");
+            rig.sockets(|s| s.udp_reply(id, &received, b"answer")).0.expect("it is sent");
+            rig.run_for(Duration::from_millis(200));
+        }
+        let stranger = |n: u16| {
+            let to = SocketAddr::new(elsewhere(family), n.wrapping_mul(7919));
+            datagram((addr(family, 77), n).into(), to)
+        };
+        let classes = rig.classify(&[datagram(friend, to), stranger(1)]);
+        assert_eq!(classes, [Triage::Friend, Triage::Stranger], "{family:?}");
+        (0..2000).for_each(|n| _ = rig.frame(&stranger(n)));
+        let (_, held, refused) = rig.sockets(|s| s.udp_queue(id)).0.expect("it is open");
+        assert!(held <= 40_000 && refused > 1500, "{held} bytes, {refused} refused");
+        // Who is answered still has a place, until it is full; and then nobody's is looked at.
+        rig.frame(&datagram(friend, to));
+        let mut whose = Vec::new();
+        while let Ok(received) = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0 {
+            whose.push(received.from);
+        }
+        assert_eq!(whose.iter().filter(|from| **from == friend).count(), 1);
+        let mut settings = rig.sockets(|s| s.udp_settings(id).cloned()).0.expect("open");
+        settings.receive_bytes = 1;
+        rig.sockets(|s| s.udp_set_settings(id, settings)).0.expect("open");
+        rig.frame(&stranger(1));
+        assert_eq!(rig.classify(&[stranger(2)]), [Triage::Refusable]);
     }
 }

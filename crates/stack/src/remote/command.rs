@@ -33,7 +33,7 @@ pub struct Command {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// It is opened and bound, as decided: the port is not 0.
+    /// It is opened and bound, as decided: the port is 0 only of a socket at every port.
     Open {
         /// Its settings. Where there are more shards, each allows its part of `receive_bytes`.
         settings: Box<SocketSettings>,

@@ -4,6 +4,7 @@
 //! [`Stack::carry_out`], by whoever ties shards together. Invariant: what the control shard decided
 //! is carried out by every shard in the same order, so that a socket is the same everywhere.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::any::Any;
 use std::sync::Arc;
@@ -130,7 +131,9 @@ impl Stack {
             bytes += packet.len().max(1);
             let sum = envelope.payload_sum();
             let mut sockets = Sockets::new(self, cx.again());
-            let way = (envelope.to, envelope.from, envelope.iface);
+            let ours = |from: &SocketAddr| sockets.stack.may_send_from(from.ip());
+            let from = envelope.from.filter(|from| envelope.insists || ours(from));
+            let way = (envelope.to, from, envelope.iface);
             let sent = sockets.udp_send_packet(socket, way, packet, sum);
             remote.owe(index, envelope.paid);
             if let Err(error) = sent {
@@ -284,7 +287,7 @@ fn share(stack: &Stack, settings: &SocketSettings) -> SocketSettings {
 }
 
 fn ends(sockets: &Sockets<'_>, socket: SocketId) -> Ends {
-    let unspecified = core::net::SocketAddr::from(([0; 4], 0));
+    let unspecified = SocketAddr::from(([0; 4], 0));
     let local = sockets.udp_local_addr(socket).unwrap_or(unspecified);
     Ends { local, peer: sockets.stack.udp.peer_addr(socket).ok().flatten() }
 }
@@ -293,7 +296,7 @@ fn open(
     sockets: &mut Sockets<'_>,
     remote: &mut RemoteShard,
     slot: SlotId,
-    local: core::net::SocketAddr,
+    local: SocketAddr,
     settings: &SocketSettings,
 ) -> Result<(UdpHandle, Command), Errno> {
     let socket = sockets.udp_bind_shared(local, share(sockets.stack, settings))?;
@@ -305,9 +308,7 @@ fn open(
         let _ = slot.credit.give(limit, 0);
     }
     let mut bound = ends.local;
-    if let (core::net::SocketAddr::V6(bound), core::net::SocketAddr::V6(asked)) =
-        (&mut bound, local)
-    {
+    if let (SocketAddr::V6(bound), SocketAddr::V6(asked)) = (&mut bound, local) {
         bound.set_scope_id(asked.scope_id());
     }
     let ends = Ends { local: bound, ..ends };

@@ -16,8 +16,10 @@ pub(super) const LEN: usize = 56;
 pub(super) struct Envelope {
     /// The peer; `None` where the socket's connection says so.
     pub(super) to: Option<SocketAddr>,
-    /// Our address, where the program wants a certain one.
-    pub(super) from: Option<IpAddr>,
+    /// Our end, where the program wants a certain one.
+    pub(super) from: Option<SocketAddr>,
+    /// It leaves from there or not at all.
+    pub(super) insists: bool,
     /// The interface, where the program wants a certain one.
     pub(super) iface: Option<IfIndex>,
     /// True bytes that were taken of the socket's credit.
@@ -31,6 +33,7 @@ const TO_V4: u8 = 2;
 const FROM: u8 = 4;
 const FROM_V4: u8 = 8;
 const IFACE: u8 = 16;
+const INSISTS: u8 = 32;
 
 fn wide(ip: IpAddr) -> [u8; 16] {
     match ip {
@@ -65,16 +68,18 @@ impl Envelope {
                 (wide(to.ip()), to.port(), scope)
             }
         };
-        let from = self.from.map_or([0; 16], |from| {
+        let (from, from_port) = self.from.map_or(([0; 16], 0), |from| {
             flags |= FROM | if from.is_ipv4() { FROM_V4 } else { 0 };
-            wide(from)
+            (wide(from.ip()), from.port())
         });
+        flags |= if self.insists { INSISTS } else { 0 };
         flags |= if self.iface.is_some() { IFACE } else { 0 };
         put(&[flags]);
         put(&to);
         put(&port.to_be_bytes());
         put(&scope.to_be_bytes());
         put(&from);
+        put(&from_port.to_be_bytes());
         put(&self.iface.map_or(0, |iface| iface.0).to_be_bytes());
         put(&self.paid.to_be_bytes());
         put(&self.sum.to_be_bytes());
@@ -92,10 +97,12 @@ impl Envelope {
             IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
         };
         let from = narrow(take::<16>(&mut rest), has(FROM_V4));
+        let from = SocketAddr::new(from, u16::from_be_bytes(take(&mut rest)));
         let iface = IfIndex(u16::from_be_bytes(take(&mut rest)));
         Self {
             to: has(TO).then_some(to),
             from: has(FROM).then_some(from),
+            insists: has(INSISTS),
             iface: has(IFACE).then_some(iface),
             paid: u32::from_be_bytes(take(&mut rest)),
             sum: u16::from_be_bytes(take(&mut rest)),
@@ -122,10 +129,12 @@ mod tests {
     fn what_is_written_is_read() {
         let ends = ["192.0.2.7:9", "[2001:db8::1]:65535", "[fe80::1%3]:53", "[::ffff:1.2.3.4]:1"];
         for to in ends.map(|end| Some(end.parse().unwrap())).into_iter().chain([None]) {
-            for from in [None, Some("192.0.2.1".parse().unwrap()), Some("fe80::2".parse().unwrap())]
-            {
+            for from in [None, Some("192.0.2.1:7"), Some("[fe80::2]:65535")] {
+                let from = from.map(|from| from.parse().unwrap());
+                let insists = from.is_some_and(|from: SocketAddr| from.port() == 7);
                 for iface in [None, Some(IfIndex(7))] {
-                    let envelope = Envelope { to, from, iface, paid: 2_304, sum: 0xabcd };
+                    let (paid, sum) = (2_304, 0xabcd);
+                    let envelope = Envelope { to, from, insists, iface, paid, sum };
                     let mut bytes = [0xff; LEN];
                     envelope.write(&mut bytes);
                     assert_eq!(Envelope::read(&bytes), envelope);

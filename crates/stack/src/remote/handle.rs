@@ -438,9 +438,10 @@ impl UdpHandle {
         let mut facts = lock(&self.facts);
         let old = &facts.settings;
         let fixed = (old.family, old.v6_only, old.reuse_address);
-        let spread_flows = old.spread_flows;
+        let (spread_flows, every_port) = (old.spread_flows, old.every_port);
         facts.settings = settings;
         facts.settings.spread_flows = spread_flows;
+        facts.settings.every_port = every_port;
         (facts.settings.family, facts.settings.v6_only, facts.settings.reuse_address) = fixed;
         facts.ends = ends;
     }

@@ -46,7 +46,9 @@ pub(super) enum Blocked {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Way {
     pub(super) to: Option<SocketAddr>,
-    pub(super) from: Option<IpAddr>,
+    pub(super) from: Option<SocketAddr>,
+    /// It leaves from there or not at all.
+    pub(super) insists: bool,
     pub(super) iface: Option<IfIndex>,
 }
 
@@ -91,7 +93,7 @@ impl UdpHandle {
         self.try_send_way(payload, Way { to, ..Way::default() })
     }
 
-    /// Answers from the address, and by the interface, that a datagram came to.
+    /// Answers from the address and port, and by the interface, that a datagram came to.
     ///
     /// # Errors
     /// As [`UdpHandle::try_send_to`].
@@ -100,9 +102,29 @@ impl UdpHandle {
         payload: &[u8],
         received: &floodwall_udp::Received,
     ) -> io::Result<usize> {
-        let from = (!received.to.is_multicast()).then_some(received.to);
-        let way = Way { to: Some(received.from), from, iface: Some(received.iface) };
+        let from = (!received.to.ip().is_multicast()).then_some(received.to);
+        let iface = Some(received.iface);
+        let way = Way { to: Some(received.from), from, insists: false, iface };
         self.try_send_way(&[payload], way)
+    }
+
+    /// Sends one datagram from an end of the program's choice: an address of the host's, or one of
+    /// which all that is routed to it comes here; the socket's own port, or any where it was bound
+    /// at every port.
+    ///
+    /// # Errors
+    /// As [`UdpHandle::try_send_to`]; `InvalidInput` for another port. That the address is another
+    /// (`AddrNotAvailable`) is told by the next call.
+    pub fn try_send_from(
+        &self,
+        payload: &[u8],
+        from: SocketAddr,
+        to: SocketAddr,
+    ) -> io::Result<usize> {
+        self.try_send_way(
+            &[payload],
+            Way { to: Some(to), from: Some(from), insists: true, iface: None },
+        )
     }
 
     /// As [`UdpHandle::try_send_to`] (or, without `to`, to the connected peer), and registers the
@@ -243,8 +265,8 @@ impl UdpHandle {
             self.shared.with_lane(lane, |pool| floodwall_udp::gather(pool, envelope::LEN, payload));
         let (mut packet, sum) = made.flatten().ok_or(Blocked::Memory)?;
         let paid = slot.credit.take(packet.true_size());
-        let Way { to, from, iface } = way;
-        let envelope = Envelope { to, from, iface, paid, sum: sum.fold() };
+        let Way { to, from, insists, iface } = way;
+        let envelope = Envelope { to, from, insists, iface, paid, sum: sum.fold() };
         if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
             envelope.write(out);
         }
@@ -332,6 +354,14 @@ fn check(facts: &Facts, way: Way, len: usize) -> Result<(), Errno> {
     }
     if matches!(ip, IpAddr::V4(ip) if ip.is_broadcast()) && !settings.broadcast {
         return Err(Errno::ACCESS);
+    }
+    if way.from.is_some_and(|from| from.ip().to_canonical().is_ipv4() != ip.is_ipv4()) {
+        return Err(Errno::FAMILY);
+    }
+    // A socket at every port has none of its own.
+    let (own, asked) = (ends.local.port(), way.from.map_or(0, |from| from.port()));
+    if own != asked && own.min(asked) != 0 || own.max(asked) == 0 {
+        return Err(Errno::INVALID);
     }
     let max = if ip.is_ipv4() { PAYLOAD_MAX_V4 } else { PAYLOAD_MAX_V6 };
     if len > max { Err(Errno::TOO_LONG) } else { Ok(()) }

@@ -17,6 +17,7 @@ use floodwall_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, udp};
 
 use super::Unwanted;
 use crate::forward::dialogues::{Dialogues, Place};
+use crate::rx::takes_any;
 use crate::shard::Stack;
 
 /// Bytes of the headers behind the link's.
@@ -241,7 +242,8 @@ impl<'a> Plain<'a> {
 
     #[cold]
     fn owns_v4(&mut self, interface: &Interface, addr: Ipv4Addr) -> bool {
-        let owns = interface.owns_v4(addr).is_some_and(|state| state.is_assigned());
+        let owns = interface.owns_v4(addr).is_some_and(|state| state.is_assigned())
+            || takes_any(interface, addr);
         if owns {
             self.v4 = Some(addr);
         }
@@ -250,7 +252,8 @@ impl<'a> Plain<'a> {
 
     #[cold]
     fn owns_v6(&mut self, interface: &Interface, addr: Ipv6Addr) -> bool {
-        let owns = interface.owns_v6(addr).is_some_and(|state| state.is_assigned());
+        let owns = interface.owns_v6(addr).is_some_and(|state| state.is_assigned())
+            || takes_any(interface, addr);
         if owns {
             self.v6 = Some(addr);
         }

@@ -10,10 +10,10 @@ use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
-use crate::connection::{Connection, Start};
+use crate::connection::{Connection, Due, Start};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, Gone, ListenerId};
-use crate::mss::announced_mss;
+use crate::mss::{announced_mss, floored_mtu};
 use crate::output::PROTOCOL;
 use crate::port;
 use crate::rcv::{first_limit, shift_for};
@@ -113,7 +113,7 @@ impl<H: HalfOpen> Tcp<H> {
             flow,
             iss: self.isn.isn(&flow, lend.now),
             clock: crate::timestamps::TimestampClock::of(&self.clock, &flow),
-            path_mss: crate::mss::announced_mss(family, crate::mss::floored_mtu(family, mtu)).0,
+            path_mss: settings.wanted_mss(announced_mss(family, floored_mtu(family, mtu)).0),
             settings,
             now: lend.now,
         }
@@ -136,7 +136,8 @@ impl<H: HalfOpen> Tcp<H> {
     ) -> Result<ListenerId, ListenError> {
         self.listeners.may_open(local, zone, settings)?;
         let backlog = backlog.clamp(1, self.config.backlog_max);
-        let mss = [Family::V4, Family::V6].map(|family| announced_mss(family, mtu).0);
+        let mss = [Family::V4, Family::V6];
+        let mss = mss.map(|family| settings.wanted_mss(announced_mss(family, mtu).0));
         let first = first_limit(settings.receive_bytes, settings.receive_tuned);
         let half = self.half_open.listen(ListenSettings {
             window: u16::try_from(first).unwrap_or(u16::MAX),
@@ -199,10 +200,33 @@ impl<H: HalfOpen> Tcp<H> {
         id: ConnectionId,
         bytes: &[u8],
     ) -> Result<usize, SendError> {
+        self.write(lend, id, bytes, false)
+    }
+
+    /// As [`Tcp::send`], and more comes at once: what fills no segment waits for it (`MSG_MORE`).
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn send_more(
+        &mut self,
+        lend: &mut Lend<'_>,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) -> Result<usize, SendError> {
+        self.write(lend, id, bytes, true)
+    }
+
+    fn write(
+        &mut self,
+        lend: &mut Lend<'_>,
+        id: ConnectionId,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<usize, SendError> {
         self.expect(id.index);
         self.named(id)?;
         let (connection, cx) = self.lent(id.index, lend).ok_or(Gone)?;
-        let sent = connection.send(&cx, bytes);
+        let sent = connection.send(&cx, bytes, more);
         self.settle(id.index, lend.now);
         sent
     }
@@ -354,7 +378,25 @@ impl<H: HalfOpen> Tcp<H> {
         nodelay: bool,
         now: Instant,
     ) -> Result<(), Gone> {
-        self.named_mut(id)?.nodelay = nodelay;
+        let connection = self.named_mut(id)?;
+        let before = core::mem::replace(&mut connection.nodelay, nodelay);
+        if nodelay && !before && connection.snd.unsent() > 0 {
+            // What a cork holds back leaves too.
+            connection.due.add(Due::FORCE);
+        }
+        self.settle(id.index, now);
+        Ok(())
+    }
+
+    /// Whether less than a full segment waits for more ([`Settings::cork`]). What waited leaves
+    /// when that ends, as far as Nagle's algorithm lets it.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_cork(&mut self, id: ConnectionId, on: bool, now: Instant) -> Result<(), Gone> {
+        let connection = self.named_mut(id)?;
+        connection.wishes.set_cork(on);
+        connection.wishes.writes(false);
         self.settle(id.index, now);
         Ok(())
     }

@@ -84,7 +84,7 @@ impl<H: HalfOpen> Tcp<H> {
         };
         let answered = self.half_open.syn_hashed(half, &syn, hash, lend.moment());
         match (answered.syn_ack(), answered) {
-            (Some(answer), _) => match syn_ack_packet(lend, answer) {
+            (Some(answer), _) => match syn_ack_packet(lend, answer, self.hop_limit_of(listener)) {
                 Some(transmit) => Verdict::Answered(transmit),
                 None => Verdict::Dropped(DropReason::NoBuffer),
             },
@@ -93,6 +93,11 @@ impl<H: HalfOpen> Tcp<H> {
             }
             _ => Verdict::Dropped(DropReason::TcpHandshakeRefused),
         }
+    }
+
+    /// The hop limit of what a listener's connections send.
+    fn hop_limit_of(&self, listener: u32) -> Option<u8> {
+        self.listeners.of_new(listener)?.0.hop_limit
     }
 
     /// A segment may prove a handshake: then its connection is there.
@@ -203,9 +208,11 @@ impl<H: HalfOpen> Tcp<H> {
         units: floodwall_base::Units,
         send: &mut impl FnMut(Transmit),
     ) -> floodwall_base::Units {
-        let at = lend.moment();
+        let (at, listeners) = (lend.moment(), &self.listeners);
         self.half_open.work(at, units, &mut |answer| {
-            if let Some(transmit) = syn_ack_packet(lend, answer) {
+            let listener = listeners.lookup(&answer.flow, answer.flow.zone);
+            let hop_limit = listener.and_then(|listener| listeners.of_new(listener)?.0.hop_limit);
+            if let Some(transmit) = syn_ack_packet(lend, answer, hop_limit) {
                 send(transmit);
             }
         })
@@ -220,8 +227,8 @@ fn refused(flow: &FlowKey, segment: &Segment) -> Verdict {
     }
 }
 
-/// The packet of a SYN-ACK.
-fn syn_ack_packet(lend: &mut Lend<'_>, answer: &SynAck) -> Option<Transmit> {
+/// The packet of a SYN-ACK, with the hop limit that its listener asks for.
+fn syn_ack_packet(lend: &mut Lend<'_>, answer: &SynAck, hop_limit: Option<u8>) -> Option<Transmit> {
     let options = TcpOptionSet {
         mss: answer.mss,
         window_scale: answer.window_scale,
@@ -231,7 +238,9 @@ fn syn_ack_packet(lend: &mut Lend<'_>, answer: &SynAck) -> Option<Transmit> {
     };
     let ecn = if answer.ecn { TcpFlags::ECE } else { TcpFlags::NONE };
     let flags = TcpFlags::SYN | TcpFlags::ACK | ecn;
-    plain(lend, &answer.flow, (answer.seq, answer.ack), flags, answer.window, &options)
+    let flow = &answer.flow;
+    let transmit = plain(lend, flow, (answer.seq, answer.ack), flags, answer.window, &options)?;
+    Some(Transmit { hop_limit, ..transmit })
 }
 
 fn time_wait_ack(lend: &mut Lend<'_>, flow: &FlowKey, record: &TimeWait) -> Option<Transmit> {

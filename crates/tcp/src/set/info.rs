@@ -15,6 +15,7 @@ use crate::settings::Settings;
 use crate::state::State;
 use crate::tcp::Tcp;
 use crate::timer::Timer;
+use crate::wishes::Wishes;
 
 /// A connection as it stands: Linux's `TCP_INFO`, in bytes.
 #[derive(Clone, Debug)]
@@ -100,14 +101,17 @@ impl<H: HalfOpen> Tcp<H> {
             heard_ago: now.saturating_since(it.heard),
             readable: it.rcv.queue.len(),
             has_ended: it.rcv.fin,
-            writable: it.state().takes_data() && !it.snd.fin && it.snd.held() < it.send_limit(),
+            writable: it.state().takes_data()
+                && !it.snd.fin
+                && it.snd.held() < it.send_limit()
+                && it.wishes.room(it.snd.unsent(), it.mss()) > 0,
             receive_limit: it.rcv.limit,
             send_limit: it.send_limit(),
         })
     }
 
-    /// Sets what may change while a connection is open: sizes, Nagle's algorithm, how soon data
-    /// is acknowledged, keepalive, user timeout, hop limit. What the handshake agreed on stays.
+    /// Sets what may change while a connection is open: sizes, what waits and for what, how soon
+    /// data is acknowledged, keepalive, timeouts, hop limit. What the handshake agreed on stays.
     ///
     /// # Errors
     /// The connection is gone.
@@ -122,7 +126,7 @@ impl<H: HalfOpen> Tcp<H> {
         connection.rcv.resize(settings.receive_bytes, settings.receive_tuned);
         connection.nodelay = settings.nodelay;
         connection.acknowledge = settings.acknowledge;
-        connection.user_timeout = settings.user_timeout;
+        connection.wishes = Wishes::of(settings);
         connection.hop_limit = settings.hop_limit;
         connection.keepalive = settings.keepalive;
         connection.timers.clear(Timer::Keepalive);

@@ -10,7 +10,9 @@ use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use super::cable::{Host, small};
 use crate::output::pseudo_header;
-use crate::{ConnectionId, Ends, Input, ListenerId, RecvError, Settings, State, Verdict};
+use crate::{
+    ConnectionId, Ends, Input, ListenerId, RecvError, SendError, Settings, State, Tcp, Verdict,
+};
 
 pub(super) const S: TcpFlags = TcpFlags::SYN;
 pub(super) const A: TcpFlags = TcpFlags::ACK;
@@ -150,6 +152,11 @@ impl Peer {
 
     /// Our host's SYN.
     pub(super) fn connect(&mut self, settings: &Settings) -> ConnectionId {
+        self.connect_saying(settings).0
+    }
+
+    /// The same, and what it said.
+    pub(super) fn connect_saying(&mut self, settings: &Settings) -> (ConnectionId, Out) {
         let (ours, theirs) = self.addrs();
         let ends = Ends {
             local: (ours, 0).into(),
@@ -165,7 +172,7 @@ impl Peer {
         let syn = self.out.remove(0);
         assert_eq!(syn.flags, S);
         self.iss = syn.seq;
-        id
+        (id, syn)
     }
 
     /// The bytes of a segment of the peer.
@@ -284,6 +291,38 @@ impl Peer {
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
         assert_eq!(tcp.send(&mut lend, id, bytes), Ok(bytes.len()));
+        self.flush();
+        core::mem::take(&mut self.out)
+    }
+
+    /// The same, and it says that more comes.
+    pub(super) fn write_more(&mut self, id: ConnectionId, bytes: &[u8]) -> Vec<Out> {
+        let now = self.now;
+        let (tcp, mut lend) = self.host.lend(now);
+        assert_eq!(tcp.send_more(&mut lend, id, bytes), Ok(bytes.len()));
+        self.flush();
+        core::mem::take(&mut self.out)
+    }
+
+    /// Our application writes what fits; what leaves is nobody's matter.
+    pub(super) fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
+        let now = self.now;
+        let (tcp, mut lend) = self.host.lend(now);
+        let taken = tcp.send(&mut lend, id, bytes);
+        self.flush();
+        self.out.clear();
+        taken
+    }
+
+    /// Bytes that were written and have not left, and whether more may be written.
+    pub(super) fn unsent(&self, id: ConnectionId) -> (u32, bool) {
+        let unsent = self.host.tcp.named(id).unwrap().snd.unsent();
+        (unsent, self.host.tcp.info(id, self.now).unwrap().writable)
+    }
+
+    /// What leaves when something is done with the set.
+    pub(super) fn with<R>(&mut self, act: impl FnOnce(&mut Tcp, Instant) -> R) -> Vec<Out> {
+        act(&mut self.host.tcp, self.now);
         self.flush();
         core::mem::take(&mut self.out)
     }

@@ -109,6 +109,12 @@ impl TcpSocket {
         TcpListener::open(&self.network, local, settings, backlog).await
     }
 
+    /// Changes what no other call here names: how long and how often a connection is tried, its
+    /// segments' size, how it goes on after a pause, its congestion controller.
+    pub fn adjust(&self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.state.borrow_mut().settings);
+    }
+
     fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> io::Result<R> {
         Ok(act(&mut self.state.borrow_mut()))
     }

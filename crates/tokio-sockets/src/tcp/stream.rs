@@ -349,6 +349,25 @@ impl TcpStream {
         Ok(())
     }
 
+    /// Whether less than a full segment waits for more to be written (`TCP_CORK`).
+    ///
+    /// # Errors
+    /// Never.
+    pub fn cork(&self) -> io::Result<bool> {
+        Ok(self.handle.cork())
+    }
+
+    /// Sets it, for what is sent from the worker's next round on; what waited leaves when it ends.
+    /// It goes before `nodelay`. Where all before it is acknowledged, nothing waits for longer than
+    /// a retransmission timeout: 200 ms on short paths.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn set_cork(&self, cork: bool) -> io::Result<()> {
+        self.handle.set_cork(cork);
+        Ok(())
+    }
+
     /// The time to live (hop limit) of what is sent.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use floodwall_base::IfIndex;
 use floodwall_stack::remote::{Segments, UdpHandle};
@@ -29,9 +29,9 @@ impl Datagram {
         self.from
     }
 
-    /// The address of ours, or the group, that it was sent to.
+    /// The address of ours, or the group, and the port that it was sent to.
     #[must_use]
-    pub const fn to(&self) -> IpAddr {
+    pub const fn to(&self) -> SocketAddr {
         self.inner.to
     }
 

@@ -31,6 +31,27 @@ impl UdpSocket {
         self.handle.try_send_to(buf, target)
     }
 
+    /// Sends one datagram from `source` to `target`, now or not at all.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::send_from`], and `WouldBlock` where that would wait.
+    pub fn try_send_from(
+        &self,
+        buf: &[u8],
+        source: SocketAddr,
+        target: SocketAddr,
+    ) -> io::Result<usize> {
+        self.handle.try_send_from(buf, source, target)
+    }
+
+    /// Receives one datagram that is there, with all that is known of it.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::try_recv`].
+    pub fn try_receive(&self, buf: &mut [u8]) -> io::Result<Received> {
+        self.handle.try_recv_from(buf)
+    }
+
     /// Receives one datagram that is there.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use floodwall_sync::prefetch;
 use super::key::{Kind, Probe, V4};
 use super::key_table::Peek;
 use super::port::{NONE, Port};
-use super::{At, Demux};
+use super::{At, Demux, EVERY_PORT};
 
 /// How far one look-up has come. Eight bytes, which stay in a register.
 #[derive(Clone, Copy, Debug)]
@@ -91,9 +91,24 @@ impl Demux {
     #[inline(always)]
     pub(crate) fn seek(&self, local_port: u16, probe: impl FnOnce() -> Probe) -> Seek {
         match self.at(local_port) {
+            at if self.every => self.seek_every(&at, probe),
             At::Nobody => Seek::NOBODY,
             At::Sole(guess) => self.guess(guess, NO_PLACE),
             At::Shared(place) => self.seek_shared(place, &probe()),
+        }
+    }
+
+    /// Where a socket takes every port: it alone, where nobody has this one; else whoever it is for
+    /// is asked at the end.
+    #[inline(never)]
+    fn seek_every(&self, at: &At, probe: impl FnOnce() -> Probe) -> Seek {
+        match (at, self.at(EVERY_PORT)) {
+            (At::Nobody, At::Sole(guess)) => self.guess(guess, NO_PLACE),
+            _ => {
+                let hash = self.hash.connected(&probe());
+                self.flows.prefetch_mark(hash);
+                Seek::new(Way::Many, NO_PLACE, hash)
+            }
         }
     }
 
@@ -174,6 +189,9 @@ impl Demux {
     /// The socket, if there is one.
     #[inline(always)]
     pub(crate) fn settle(&self, probe: &Probe, seek: Seek) -> u32 {
+        if self.every {
+            return self.lookup(probe).unwrap_or(NONE);
+        }
         if let Some(port) = self.shared.get(seek.place() as usize).filter(|port| port.spread > 0) {
             return self.lookup_shared(port, *probe).unwrap_or(NONE);
         }

@@ -17,8 +17,12 @@ impl Oracle {
             Kind::Bound => 2,
             _ => 1,
         };
-        let hits = self.0.iter().filter(|(_, key, _)| wants(key, probe));
-        hits.max_by_key(|(_, key, _)| rank(key.kind)).map(|hit| hit.0)
+        let on_port = |local_port| {
+            let probe = Probe { local_port, ..*probe };
+            let hits = self.0.iter().filter(move |(_, key, _)| wants(key, &probe));
+            hits.max_by_key(|(_, key, _)| rank(key.kind)).map(|hit| hit.0)
+        };
+        on_port(probe.local_port).or_else(|| on_port(EVERY_PORT))
     }
 
     fn group(&self, probe: &Probe) -> Vec<u32> {
@@ -75,14 +79,14 @@ enum Op {
 
 fn any_op() -> impl Strategy<Value = Op> {
     let socket = any::<prop::sample::Index>;
-    let bind = (any_addr(), 1..3_u32, 0..2_u16, prop::bool::weighted(0.8))
+    let bind = (any_addr(), 1..3_u32, 0..3_u16, prop::bool::weighted(0.8))
         .prop_map(|(local, zone, port, reuse)| Op::Bind { local, zone, port, reuse });
-    let wildcard = (1..4_u8, 0..2_u16, prop::bool::weighted(0.8))
+    let wildcard = (1..4_u8, 0..3_u16, prop::bool::weighted(0.8))
         .prop_map(|(families, port, reuse)| Op::BindWildcard { families, port, reuse });
     let connect = (socket(), any_addr(), any_addr(), 0..2_u16, 1..3_u32).prop_map(
         |(socket, local, remote, port, iface)| Op::Connect { socket, local, remote, port, iface },
     );
-    let probe = (any_addr(), any_addr(), (0..2_u16, 0..2_u16), 1..3_u32)
+    let probe = (any_addr(), any_addr(), (0..3_u16, 0..2_u16), 1..3_u32)
         .prop_map(|(local, remote, ports, iface)| Op::Probe { local, remote, ports, iface });
     prop_oneof![
         4 => bind,

@@ -21,7 +21,7 @@ fn a_datagram_is_read_as_it_was_sent() {
             let expected = Received {
                 len: payload.len(),
                 from: end(peer, 9),
-                to: ip(ours),
+                to: end(ours, 53),
                 iface: IfIndex(1),
                 truncated: false,
                 timestamp: None,
@@ -62,7 +62,7 @@ fn a_dual_stack_socket_names_ipv4_senders_as_ipv4() {
     for (_, ours, peer, _) in FAMILIES {
         let _ = bench.arrive(end(peer, 9), end(ours, 53), b"x");
         let received = bench.recv(id).unwrap().1;
-        assert_eq!((received.from, received.to), (end(peer, 9), ip(ours)));
+        assert_eq!((received.from, received.to), (end(peer, 9), end(ours, 53)));
     }
     let only = bench.open_with(Family::V6, |s| s.v6_only = true);
     bench.bind(only, "::", 54).unwrap();
@@ -101,7 +101,10 @@ fn a_packet_handed_out_stays_charged_until_it_is_dropped() {
         assert!(charged.1 > 5);
         let handed = bench.udp.recv_packet(id, &mut bench.counters).unwrap();
         assert_eq!(&handed.packet.first()[handed.payload.clone()], b"hello");
-        assert_eq!((handed.from, handed.to, handed.iface), (end(peer, 9), ip(ours), IfIndex(1)));
+        assert_eq!(
+            (handed.from, handed.to, handed.iface),
+            (end(peer, 9), end(ours, 53), IfIndex(1))
+        );
         assert_eq!(bench.udp.queue(id), Ok((0, charged.1, 0)));
         drop(handed);
         assert_eq!(bench.udp.queue(id), Ok((0, 0, 0)));
@@ -189,7 +192,7 @@ fn icmp_errors_reach_the_socket_that_sent_and_only_once() {
         assert_eq!(bench.recv(connected).unwrap_err(), RecvError::Icmp(hard), "errors come first");
         assert_eq!(bench.recv(connected).unwrap().0, b"x");
         let (pool, counters) = (&bench.pool, &mut bench.counters);
-        let mut send = |id| bench.udp.output(pool, id, end(peer, 9), ip(ours), b"x", counters);
+        let mut send = |id| bench.udp.output(pool, id, end(peer, 9), end(ours, 0), b"x", counters);
         assert_eq!(send(asking).unwrap_err(), SendError::Icmp(IcmpError::TimeExceeded));
         assert!(send(asking).is_ok());
         assert_eq!(bench.udp.take_error(open), Ok(None));

@@ -36,7 +36,7 @@ fn every_listener_of_a_group_gets_its_own_charged_copy() {
             let (bytes, received) = bench.recv(id).unwrap();
             assert_eq!(
                 (&bytes[..], received.to, received.from),
-                (&b"to all"[..], ip(group), end(peer, 9))
+                (&b"to all"[..], end(group, 5), end(peer, 9))
             );
         }
         for id in deaf {
@@ -123,10 +123,10 @@ fn an_ipv4_broadcast_reaches_wildcards_and_needs_leave_to_be_sent() {
     assert!(matches!(verdict, Verdict::DeliveredToGroup { sockets: 1 }));
     assert_eq!(bench.recv(id).unwrap().0, b"discover");
     let (pool, counters) = (&bench.pool, &mut bench.counters);
-    let sent = bench.udp.output(pool, id, to, ip("10.0.0.1"), b"x", counters);
+    let sent = bench.udp.output(pool, id, to, end("10.0.0.1", 0), b"x", counters);
     assert_eq!(sent.unwrap_err(), SendError::BroadcastRefused);
     let mut settings = bench.udp.settings(id).unwrap().clone();
     settings.broadcast = true;
     bench.udp.set_settings(id, settings).unwrap();
-    assert!(bench.udp.output(pool, id, to, ip("10.0.0.1"), b"x", counters).is_ok());
+    assert!(bench.udp.output(pool, id, to, end("10.0.0.1", 0), b"x", counters).is_ok());
 }

@@ -13,7 +13,7 @@ impl Bench {
         src: &str,
         bytes: &[u8],
     ) -> Result<PacketBuf, SendError> {
-        self.udp.output(&self.pool, id, to, ip(src), bytes, &mut self.counters)
+        self.udp.output(&self.pool, id, to, (ip(src), 0).into(), bytes, &mut self.counters)
     }
 }
 
@@ -72,7 +72,7 @@ fn pieces_are_joined_as_one_payload() {
             let pieces = [&bytes[..cuts[0]], &bytes[cuts[0]..cuts[1]], &bytes[cuts[1]..]];
             let (pool, counters) = (&bench.pool, &mut bench.counters);
             let gathered =
-                bench.udp.output_gather(pool, id, end(peer, 9), ip(ours), &pieces, counters);
+                bench.udp.output_gather(pool, id, end(peer, 9), end(ours, 0), &pieces, counters);
             assert_eq!(flat(&gathered.unwrap()), whole);
         }
     }
@@ -108,7 +108,7 @@ fn the_send_limit_counts_what_has_not_left() {
             settings.send_bytes = limit;
             bench.udp.set_settings(id, settings).unwrap();
             let mut out = PacketList::new();
-            let datagrams = core::iter::repeat_n((end(peer, 9), ip(ours), &b"x"[..]), 5);
+            let datagrams = core::iter::repeat_n((end(peer, 9), end(ours, 0), &b"x"[..]), 5);
             let (pool, counters) = (&bench.pool, &mut bench.counters);
             let (count, error) = bench.udp.output_burst(pool, id, datagrams, &mut out, counters);
             assert_eq!((count, error), (fit, Some(SendError::WouldBlock)), "limit {limit}");

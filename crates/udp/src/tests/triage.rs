@@ -46,8 +46,12 @@ impl Churn {
         let ends = &ENDS[self.below(2)];
         let (port, bytes) = (50 + self.below(PORTS as usize - 1) as u16, self.below(900) as u64);
         let v6_only = self.below(2) == 0;
+        // Some take every port: they come and go, so that triage is asked with and without.
+        let every = self.below(12) == 0;
+        let port = if every { 0 } else { port };
         let id = self.bench.open_with(ends.family, |s| {
             (s.reuse_address, s.receive_bytes, s.v6_only) = (true, bytes, v6_only);
+            s.every_port = every;
         });
         let ours = ends.ours[self.below(2)];
         let wildcard = if ends.family == Family::V4 { "0.0.0.0" } else { "::" };

@@ -8,6 +8,8 @@ use floodwall_tcp::Settings;
 const NODELAY: u32 = 1;
 /// A silent peer is asked.
 const KEEPALIVE: u32 = 2;
+/// Less than a full segment waits.
+const CORK: u32 = 4;
 const HOP_LIMIT_AT: u32 = 8;
 
 /// See the file's head.
@@ -15,25 +17,29 @@ const HOP_LIMIT_AT: u32 = 8;
 pub(in crate::remote) struct Options {
     pub(in crate::remote) nodelay: bool,
     pub(in crate::remote) keepalive: bool,
+    pub(in crate::remote) cork: bool,
     /// The interface's where there is none.
     pub(in crate::remote) hop_limit: Option<u8>,
 }
 
 impl Options {
     pub(in crate::remote) fn of(settings: &Settings) -> Self {
-        let Settings { nodelay, hop_limit, keepalive, .. } = settings;
-        Self { nodelay: *nodelay, keepalive: keepalive.is_some(), hop_limit: *hop_limit }
+        let Settings { nodelay, hop_limit, keepalive, cork, .. } = settings;
+        let (nodelay, keepalive, hop_limit) = (*nodelay, keepalive.is_some(), *hop_limit);
+        Self { nodelay, keepalive, cork: *cork, hop_limit }
     }
 
     pub(in crate::remote) fn word(self) -> u32 {
         let hops = u32::from(self.hop_limit.unwrap_or(0)) << HOP_LIMIT_AT;
-        hops | if self.nodelay { NODELAY } else { 0 } | if self.keepalive { KEEPALIVE } else { 0 }
+        let bit = |on, bit| if on { bit } else { 0 };
+        hops | bit(self.nodelay, NODELAY) | bit(self.keepalive, KEEPALIVE) | bit(self.cork, CORK)
     }
 
     pub(in crate::remote) fn from_word(word: u32) -> Self {
         Self {
             nodelay: word & NODELAY != 0,
             keepalive: word & KEEPALIVE != 0,
+            cork: word & CORK != 0,
             hop_limit: Some((word >> HOP_LIMIT_AT) as u8).filter(|limit| *limit != 0),
         }
     }
@@ -46,8 +52,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for hop_limit in [None, Some(1), Some(255)] {
-            for (nodelay, keepalive) in [(false, true), (true, false)] {
-                let options = Options { nodelay, keepalive, hop_limit };
+            for at in 0..3 {
+                let (nodelay, keepalive, cork) = (at == 0, at == 1, at == 2);
+                let options = Options { nodelay, keepalive, cork, hop_limit };
                 assert_eq!(Options::from_word(options.word()), options);
             }
         }

@@ -396,6 +396,9 @@ fn apply_options(
     // It is there: its program has not let go.
     let _ = tcp.set_nodelay(id, wanted.nodelay, now);
     let _ = tcp.set_hop_limit(id, wanted.hop_limit);
+    if wanted.cork != before.cork {
+        let _ = tcp.set_cork(id, wanted.cork, now);
+    }
     if wanted.keepalive != before.keepalive {
         let _ = tcp.set_keepalive(id, wanted.keepalive.then(Keepalive::default), now);
     }

@@ -390,6 +390,17 @@ impl TcpHandle {
         self.set_options(Options { keepalive, ..self.options() });
     }
 
+    /// Whether less than a full segment waits for more.
+    #[must_use]
+    pub fn cork(&self) -> bool {
+        self.options().cork
+    }
+
+    /// Sets it; in force when the worker comes by.
+    pub fn set_cork(&self, cork: bool) {
+        self.set_options(Options { cork, ..self.options() });
+    }
+
     /// The hop limit (time to live) of what is sent; `None` is the interface's.
     #[must_use]
     pub fn hop_limit(&self) -> Option<u8> {

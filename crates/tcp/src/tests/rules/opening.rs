@@ -6,7 +6,7 @@ use floodwall_base::DropReason;
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::TcpOptionSet;
 
-use crate::tests::peer::{A, F, Peer, R, S, put};
+use crate::tests::peer::{A, F, Peer, Put, R, S, put};
 use crate::{ConnectionError, ListenError, RecvError, Settings, State};
 
 #[test]
@@ -163,6 +163,54 @@ fn an_unanswered_syn_is_sent_again_ever_later_for_three_minutes() {
     let (tcp, lend) = peer.host.lend(now);
     tcp.close(&lend, id).unwrap();
     assert!(peer.host.tcp.is_empty());
+}
+
+#[test]
+fn how_long_and_how_often_a_syn_is_tried_can_be_set() {
+    // RFC 1122 section 4.2.3.5: TCP_SYNCNT, and FreeBSD's TCP_KEEPINIT.
+    let second = Duration::from_secs(1);
+    for v6 in [false, true] {
+        for retries in [0, 1, 3] {
+            let mut peer = Peer::new(v6);
+            let settings = Settings { syn_retries: Some(retries), ..Settings::default() };
+            let id = peer.connect(&settings);
+            assert_eq!(peer.wait(170 * second).len(), usize::from(retries));
+            let error = RecvError::Connection(ConnectionError::TimedOut);
+            assert_eq!(peer.read(id, 9).0, Err(error));
+        }
+        let mut peer = Peer::new(v6);
+        let settings = Settings { open_timeout: Some(5 * second), ..Settings::default() };
+        let id = peer.connect(&settings);
+        assert_eq!(peer.wait(4 * second).len(), 2);
+        assert_eq!(peer.state(id), State::SynSent);
+        peer.wait(2 * second);
+        assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
+        // It bounds the opening alone.
+        let (mut peer, id) = Peer::accepted(v6, &settings, TcpOptionSet::NONE);
+        peer.write(id, b"x");
+        peer.wait(60 * second);
+        assert_eq!(peer.state(id), State::Established);
+    }
+}
+
+#[test]
+fn a_segment_size_can_be_asked_for() {
+    // TCP_MAXSEG: announced by both sides of the handshake, and kept to.
+    for (v6, asked, size) in
+        [(false, 1000, 1000), (true, 700, 700), (false, 9000, 1460), (true, 9, 88)]
+    {
+        let settings = Settings { mss: Some(asked), timestamps: false, ..Settings::default() };
+        let mut peer = Peer::new(v6);
+        let listener = peer.listen(&settings, 4);
+        let large = TcpOptionSet { mss: Some(9000), ..TcpOptionSet::NONE };
+        let syn = Put { options: large, ..put(S, 0, 0) };
+        assert_eq!(peer.give(syn)[0].options.mss, Some(size));
+        peer.peer_port += 1;
+        let id = peer.handshake(listener, large);
+        assert_eq!(peer.write(id, &[1; 4000])[0].data.len(), usize::from(size));
+        let mut peer = Peer::new(v6);
+        assert_eq!(peer.connect_saying(&settings).1.options.mss, Some(size));
+    }
 }
 
 #[test]

@@ -30,6 +30,112 @@ fn small_segments_wait_for_acknowledgments_unless_told_not_to() {
 }
 
 #[test]
+fn a_cork_holds_short_segments_back_until_it_is_drawn_or_time_is_up() {
+    // Linux's TCP_CORK: before Nagle's algorithm and its switch, never before the end.
+    for nodelay in [false, true] {
+        let settings = Settings { nodelay, cork: true, ..Settings::default() };
+        let (mut peer, id) = Peer::accepted(nodelay, &settings, MSS);
+        assert!(peer.write(id, b"head").is_empty(), "nothing is in flight, and yet");
+        let out = peer.write(id, &[7; 1500]);
+        assert_eq!(out.iter().map(|out| out.data.len()).collect::<Vec<_>>(), [1000]);
+        assert!(peer.give(put(A, 1, 1001)).is_empty(), "504 bytes wait for 496 more");
+        let drawn = peer.with(|tcp, now| tcp.set_cork(id, false, now));
+        assert_eq!(drawn.iter().map(|out| out.data.len()).collect::<Vec<_>>(), [504]);
+        peer.give(put(A, 1, 1505));
+        // 200 milliseconds are the most, as with Linux.
+        peer.with(|tcp, now| tcp.set_cork(id, true, now));
+        assert!(peer.write(id, b"tail").is_empty());
+        assert!(peer.wait(Duration::from_millis(190)).is_empty());
+        assert_eq!(peer.wait(Duration::from_millis(20))[0].data, b"tail");
+        peer.give(put(A, 1, 1509));
+        // Who asks for no delay asks for what waits, too; the end waits for nothing.
+        if !nodelay {
+            assert!(peer.write(id, b"now").is_empty());
+            let out = peer.with(|tcp, now| tcp.set_nodelay(id, true, now));
+            assert_eq!(out[0].data, b"now");
+        }
+        assert!(peer.write(id, b"last").is_empty());
+        assert_eq!(peer.shutdown(id)[0].data, b"last");
+    }
+}
+
+#[test]
+fn a_write_may_say_that_more_comes() {
+    // Linux's MSG_MORE: header and body are one segment, however small.
+    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    assert!(peer.write_more(id, b"head").is_empty());
+    assert_eq!(peer.write(id, b"body")[0].data, b"headbody");
+    peer.give(put(A, 1, 9));
+    assert!(peer.write_more(id, b"again").is_empty());
+    assert_eq!(peer.wait(Duration::from_millis(250))[0].data, b"again", "nothing came");
+}
+
+#[test]
+fn a_pause_of_hours_before_a_short_or_held_write_ends_nothing() {
+    // What moved last was an hour ago; nothing has been tried since.
+    let hour = Duration::from_secs(3600);
+    for (cork, window) in [(true, 50_000), (false, 0)] {
+        let settings = Settings { cork, ..Settings::default() };
+        let (mut peer, id) = Peer::accepted(true, &settings, MSS);
+        peer.give(put(A, 1, 1).window(window));
+        assert!(peer.wait(hour).is_empty());
+        assert!(peer.write(id, b"late").is_empty());
+        // No round trip was measured: the first timeout is one of a second.
+        assert_eq!(peer.wait(Duration::from_millis(1100)).len(), 1, "cork {cork}");
+        assert_eq!(peer.state(id), State::Established, "cork {cork}");
+    }
+}
+
+#[test]
+fn what_was_written_and_not_sent_may_be_bounded() {
+    // Linux's TCP_NOTSENT_LOWAT.
+    let settings = Settings { unsent_bytes: Some(3000), ..Settings::default() };
+    let (mut peer, id) = Peer::accepted(false, &settings, MSS);
+    // The initial window leaves; what waits behind it is what counts.
+    peer.write(id, &[1; 3000]);
+    let mut written = 3000;
+    while let Ok(n @ 1..) = peer.try_write(id, &[1; 10_000]) {
+        written += n;
+    }
+    let (unsent, writable) = peer.unsent(id);
+    assert!((3000..=4000).contains(&unsent) && !writable, "{unsent} of {written}");
+    assert_eq!(peer.try_write(id, b"x"), Err(SendError::WouldBlock));
+    peer.with(|tcp, _| core::iter::from_fn(|| tcp.next_event(0)).count());
+    // Once segments leave there is room, and whoever wrote is told.
+    peer.give(put(A, 1, 3001));
+    let mut events = crate::Events::NONE;
+    peer.with(|tcp, _| {
+        while let Some((_, news)) = tcp.next_event(0) {
+            events.add(news);
+        }
+    });
+    assert!(events.contains(crate::Events::WRITABLE) && peer.unsent(id).1);
+    assert!(peer.try_write(id, b"x").is_ok());
+}
+
+#[test]
+fn a_window_may_be_kept_over_a_pause() {
+    // Linux's tcp_slow_start_after_idle; RFC 5681 section 4.1 wants it to shrink.
+    for shrinks in [true, false] {
+        let settings = Settings { slow_start_after_idle: shrinks, ..Settings::default() };
+        let (mut peer, id) = Peer::accepted(false, &settings, MSS);
+        let mut acked = 1;
+        for _ in 0..4 {
+            let data = peer.write(id, &[1; 40_000]).iter().map(|out| out.data.len()).sum::<usize>();
+            acked += data as u32;
+            while peer.unsent(id).0 > 0 {
+                let more = peer.give(put(A, 1, acked));
+                acked += more.iter().map(|out| out.data.len()).sum::<usize>() as u32;
+            }
+            peer.give(put(A, 1, acked));
+        }
+        peer.wait(Duration::from_secs(60));
+        let burst = peer.write(id, &[1; 40_000]).len();
+        assert_eq!(burst <= 10, shrinks, "{burst} segments at once");
+    }
+}
+
+#[test]
 fn a_sender_avoids_silly_windows() {
     // RFC 9293 section 3.8.6.2.1.
     let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);

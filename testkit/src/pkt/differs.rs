@@ -1,0 +1,36 @@
+//! Our own scripts, and where the kernel differs from them.
+//!
+//! Called by the conformance test and by `cargo xtask pkt`. Every script says a rule, which
+//! Floodwall keeps; where the kernel does something else, [`KERNEL_DIFFERS`] says why. Not here:
+//! where others' scripts ask for what Floodwall does not do (`profile.rs`).
+
+/// Scripts of ours that the kernel does not pass, each with its reason.
+pub const KERNEL_DIFFERS: &[(&str, &str)] = &[
+    ("an-answer-to-another-syn-is-reset", "it sends its SYN again at once, beside the reset"),
+    ("an-mss-below-the-floor-is-raised", "its floor is 48 bytes (CVE-2019-11479)"),
+    ("an-urgent-pointer-changes-nothing", "it takes the urgent byte out of the stream"),
+    ("data-for-a-closed-socket-is-answered-by-a-reset", "its reset acknowledges nothing there"),
+    (
+        "every-second-full-segment-is-acknowledged",
+        "it acknowledges each segment while a connection is young",
+    ),
+    ("how-often-a-syn-is-sent-can-be-set", "the runner has no way to set TCP_SYNCNT there"),
+    ("the-peers-window-is-kept-to", "it sets PSH at the end of each burst"),
+    (
+        "unacknowledged-data-ends-a-connection-after-the-user-timeout",
+        "it looks at the timeout when its timer rings the next time",
+    ),
+    ("window-scale-is-agreed-in-the-handshake", "it fills a window up with a short segment"),
+];
+
+/// Why the kernel does not pass a script of this name, where that is known.
+#[must_use]
+pub fn kernel_differs(name: &str) -> Option<&'static str> {
+    KERNEL_DIFFERS.iter().find(|(of, _)| *of == name).map(|(_, why)| *why)
+}
+
+/// Whether a script of this name is of one family, and not of this one.
+#[must_use]
+pub fn is_of_other_family(name: &str, is_ipv6: bool) -> bool {
+    name.ends_with(if is_ipv6 { "-v4" } else { "-v6" })
+}
