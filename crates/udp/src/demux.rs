@@ -17,7 +17,6 @@
 
 mod burst;
 mod hash;
-mod heard;
 mod key;
 mod key_table;
 mod port;
@@ -25,13 +24,12 @@ mod port;
 #[cfg(test)]
 mod tests;
 
-use floodwall_base::SecretRandom;
 use floodwall_base::limits::UDP_GROUP_SOCKETS_MAX;
+use floodwall_base::{PortSet, SecretRandom};
 use floodwall_sync::Broad;
 
 pub(crate) use burst::{Seek, Sight};
 use hash::TupleHash;
-use heard::Heard;
 pub(crate) use key::{
     Hold, Key, Kind, Probe, V4, V6, addr, bits, canonical, is_group, is_link_scope, zone_of,
 };
@@ -65,7 +63,7 @@ pub(crate) struct Demux {
     /// Per port: 0, or a socket's place plus one, or a shared port's plus one with [`SHARED`].
     ports: Box<[u32; PORTS]>,
     /// Those that are not 0.
-    heard: Heard,
+    heard: PortSet,
     keys: Broad<Key>,
     shared: Vec<Port>,
     shared_free: Vec<u32>,
@@ -92,7 +90,7 @@ impl Demux {
         Self {
             // By way of a vector: no array of this size should lie on a stack.
             ports: vec![0; PORTS].try_into().unwrap_or_else(|_| Box::new([0; PORTS])),
-            heard: Heard::default(),
+            heard: PortSet::default(),
             keys: Broad::with_capacity(sockets_max),
             shared: Vec::with_capacity(sockets_max / 2),
             shared_free: Vec::with_capacity(sockets_max / 2),
@@ -323,6 +321,11 @@ impl Demux {
             *slot = to;
         }
         self.heard.set(port, to != 0);
+    }
+
+    /// The ports that any socket has.
+    pub(crate) const fn heard(&self) -> &PortSet {
+        &self.heard
     }
 
     /// Whether any socket has this port. One load from 8 KiB.
