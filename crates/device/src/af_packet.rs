@@ -94,7 +94,8 @@ pub struct AfPacket {
     ring: PacketRing,
     /// How often in a row the kernel had no room for the packet at the front.
     stuck: u32,
-    /// The interface went down; it may come back, or be deleted.
+    /// The interface has been down: it may have come back, or be deleted. Never forgotten: frames
+    /// that the kernel shows late say nothing about it, and of a deletion there is no other sign.
     down: bool,
     stats: DeviceStats,
     /// What the kernel says that it dropped, summed up.
@@ -387,8 +388,6 @@ impl Device for AfPacket {
         }
         if looked == 0 && burst.room() > 0 {
             self.check()?;
-        } else {
-            self.down = false;
         }
         Ok(taken)
     }
