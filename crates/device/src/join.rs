@@ -14,7 +14,7 @@ use core::iter;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6, sum};
-use floodwall_packet::{ChecksumState, Offload, PacketBuf, PacketList};
+use floodwall_packet::{Offload, PacketBuf, PacketList};
 
 use crate::device::Medium;
 use crate::gather::{SLICES_MAX, Slices};
