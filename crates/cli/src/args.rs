@@ -14,6 +14,7 @@ use crate::cmd::drill::DrillArgs;
 #[cfg(feature = "lab")]
 use crate::cmd::lab::LabArgs;
 use crate::cmd::pktgen::PktgenArgs;
+use crate::cmd::self_test::SelfTestArgs;
 use crate::exit::EXIT_CODES;
 
 /// A network stack in user space that keeps serving under flood.
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Pktgen(PktgenArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
+    /// Prove a device end to end, and say what works
+    SelfTest(SelfTestArgs),
     /// Flood a host of its own, and judge what it promises: no root, no device
     Drill(DrillArgs),
     /// Run an experiment beside historic designs, and judge what is claimed: no root, no device

@@ -12,4 +12,5 @@ pub(crate) mod paper;
 pub(crate) mod pktgen;
 pub(crate) mod route;
 pub(crate) mod run;
+pub(crate) mod self_test;
 pub(crate) mod stat;

@@ -1,8 +1,8 @@
 //! The floodwall command: parse, hand over to a command, exit with its number.
 //!
 //! The only crate that parses arguments and formats for humans. Invariant: clap's usage errors
-//! exit with 1, as every other refusal before anything has started (`exit.rs`); but `drill`, whose
-//! 1 is a floor that does not hold, says 2.
+//! exit with 1, as every other refusal before anything has started (`exit.rs`); but `drill` and
+//! `self-test`, whose 1 is something that does not hold, say 2.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -39,7 +39,9 @@ fn main() -> ExitCode {
             let _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             if !asked
-                && std::env::args_os().nth(1).is_some_and(|word| word == "drill" || word == "cost")
+                && std::env::args_os()
+                    .nth(1)
+                    .is_some_and(|word| ["drill", "cost", "self-test"].iter().any(|w| word == *w))
             {
                 return cmd::drill::NOT_RUN.into();
             }
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Neigh(args) => cmd::neigh::neigh(&args),
         Command::Pktgen(args) => cmd::pktgen::pktgen(&args),
         Command::Check(args) => cmd::check::check(&args),
+        Command::SelfTest(args) => return cmd::self_test::self_test(&args),
         Command::Drill(args) => return cmd::drill::drill(&args),
         #[cfg(feature = "lab")]
         Command::Cost(args) => return cmd::cost::cost(&args),

@@ -97,7 +97,8 @@ pub struct AfPacket {
     ring: PacketRing,
     /// How often in a row the kernel had no room for the packet at the front.
     stuck: u32,
-    /// The interface went down; it may come back, or be deleted.
+    /// The interface has been down: it may have come back, or be deleted. Never forgotten: frames
+    /// that the kernel shows late say nothing about it, and of a deletion there is no other sign.
     down: bool,
     stats: DeviceStats,
     /// What the kernel says that it dropped, summed up.
@@ -370,10 +371,8 @@ impl Device for AfPacket {
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
         let mut taken = 0;
         let mut looked = 0;
-        if let Some(placement) = &mut self.placement
-            && !self.ring.is_ready()
-        {
-            placement.poll();
+        if let Some(placement) = &mut self.placement {
+            placement.before_taking(self.ring.is_ready());
         }
         // Lost frames count against the room too, so that a call ends.
         for _ in 0..burst.room() {
@@ -392,8 +391,6 @@ impl Device for AfPacket {
         }
         if looked == 0 && burst.room() > 0 {
             self.check()?;
-        } else {
-            self.down = false;
         }
         Ok(taken)
     }

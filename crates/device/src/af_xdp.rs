@@ -35,6 +35,7 @@ mod words;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, Wanted};
@@ -103,6 +104,9 @@ struct Shared {
     ring: u32,
     /// `XDP_COPY` or `XDP_ZEROCOPY`.
     bind: u16,
+    /// Frames came to a queue that has no say in where the kernel's half runs: the first has, for
+    /// all.
+    has_arrivals: AtomicBool,
 }
 
 /// See the file's head. One receive queue of an interface.
@@ -183,6 +187,7 @@ impl AfXdp {
             local: card.is_local(),
             ring: config.ring,
             bind,
+            has_arrivals: AtomicBool::new(false),
         });
         let queues = (0..queues).map(|number| Self::queue(&info, &shared, number));
         Ok(OpenedXdp { queues: queues.collect::<Result<_, _>>()?, notes })
@@ -390,10 +395,11 @@ impl Device for AfXdp {
         if self.queue.is_none() && !self.attach(pool)? {
             return Ok(0);
         }
-        if let Some(placement) = &mut self.placement
-            && !self.queue.as_ref().is_some_and(Queue::is_ready)
-        {
-            placement.poll();
+        let is_ready = self.queue.as_ref().is_some_and(Queue::is_ready);
+        match &mut self.placement {
+            Some(placement) => placement.before_taking(is_ready),
+            None if is_ready => self.shared.has_arrivals.store(true, Ordering::Relaxed),
+            None => {}
         }
         let mut taken = self.take(burst);
         if let Some(queue) = &mut self.queue {
@@ -441,6 +447,9 @@ impl Device for AfXdp {
             self.turn.rest(guard, self.number, self.shared.ring as usize / 2);
         }
         if let Some(placement) = &mut self.placement {
+            if self.shared.has_arrivals.swap(false, Ordering::Relaxed) {
+                placement.note_arrival();
+            }
             placement.rest();
         }
     }

@@ -175,10 +175,25 @@ impl Placement {
     }
 
     /// Runs the kernel's half for a moment, where that is ours to do.
-    pub(crate) fn poll(&mut self) {
+    fn poll(&mut self) {
         if let Some(driver) = &mut self.driver {
             driver.poll();
             self.polls += 1;
+        }
+    }
+
+    /// Runs the kernel's half where nothing waits in the ring that it fills; else takes note of
+    /// what has come.
+    pub(crate) fn before_taking(&mut self, is_ready: bool) {
+        if is_ready { self.note_arrival() } else { self.poll() }
+    }
+
+    /// Packets came: perhaps by a run of the half that was not ours, as at a sleep's end. A run with
+    /// packets switches the card's calls off for as long as it may (`gro_flush_timeout`), and what
+    /// comes next would wait so long, unless the half is given back before the next sleep.
+    pub(crate) fn note_arrival(&mut self) {
+        if let Some(driver) = &mut self.driver {
+            driver.note_arrival();
         }
     }
 

@@ -7,12 +7,13 @@ mod namespace;
 use std::path::PathBuf;
 use std::process::Command;
 
+use floodwall_base::MacAddr;
 use floodwall_device::{
-    AfPacket, AfPacketConfig, Device, DeviceWord, KernelHalf, OpenConfig, Placement,
-    PlacementConfig,
+    AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, Device, DeviceWord, KernelHalf, OpenConfig,
+    Placement, PlacementConfig,
 };
 use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
-use namespace::{available, drop_capabilities, inside, ip, skip, wait};
+use namespace::{available, drop_capabilities, inside, ip, skip, wait, wait_millis};
 
 /// A veth pair that is up: `ours` and `theirs`.
 fn veth() -> bool {
@@ -227,6 +228,51 @@ fn while_packets_come_the_worker_runs_the_kernels_half_and_at_rest_nobody_does()
         send_frames(1, &pool);
         assert!(wait(device.readiness().unwrap()));
         assert_eq!(polls(&device), before);
+    });
+}
+
+/// After a run of the kernel's half with packets, and after our own polls, the card would not call
+/// for 20 ms; who rests has it call at once. A veth's calls come within the sender's own.
+#[test]
+fn behind_each_rest_the_card_calls_at_once_whoever_ran_its_half_before() {
+    const ROUNDS: usize = 60;
+    inside(|| {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        // Nobody else sends.
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        if !veth() {
+            return;
+        }
+        let station = MacAddr([2, 0, 0, 0, 0, 0x0a]);
+        let opened = match AfXdp::open("ours", &AfXdpConfig::new(station)) {
+            Ok(opened) => opened,
+            Err(error) => return skip(&error.to_string()),
+        };
+        let config = PlacementConfig { half: KernelHalf::BusyPoll, ..PlacementConfig::default() };
+        let Ok(placement) = Placement::take("ours", &config) else {
+            return skip("no privilege, or no io_uring that polls");
+        };
+        let mut device = opened.queues.into_iter().next().unwrap();
+        device.place(placement);
+        let take = |device: &mut AfXdp| device.receive(&pool, &mut Burst::new()).unwrap();
+        while device.pending() {
+            take(&mut device);
+        }
+        device.rest();
+        let mut sender = AfPacket::open("theirs", &AfPacketConfig::default()).unwrap();
+        let mut frame = [0; 60];
+        frame[..6].copy_from_slice(&station.0);
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        let mut at_once = 0;
+        for round in 0..ROUNDS {
+            namespace::send(&mut sender, pool.packet_from(&frame).unwrap());
+            at_once += usize::from(wait_millis(device.readiness().unwrap(), 0));
+            assert!(wait(device.readiness().unwrap()), "it never comes");
+            // As a worker does: what woke it; in every other round it looks behind that.
+            (0..=round % 2).for_each(|_| assert!(take(&mut device) <= 1));
+            device.rest();
+        }
+        assert!(at_once * 4 > ROUNDS * 3, "{at_once} of {ROUNDS} called at once");
     });
 }
 

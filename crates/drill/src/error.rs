@@ -45,7 +45,7 @@ pub enum DrillError {
     #[error("the host's worker ended during the drill: {0}")]
     WorkerEnded(String),
     /// Something is missing on this machine.
-    #[error("this drill cannot run here: {what}; {remedy}")]
+    #[error("it cannot run here: {what}; {remedy}")]
     Missing {
         /// What is missing.
         what: String,

@@ -9,6 +9,8 @@
 //! TAP with the Linux kernel as the honest client; or in a simulated world, where the same seed
 //! gives the same report byte for byte.
 //!
+//! [`self_test`] proves a device instead: see `self_test.rs`.
+//!
 //! Invariants: no packet leaves the process, or its own network namespace; the same seed gives the
 //! same packets in the same order. Start reading at `run.rs`; `floors.rs` says what is promised.
 #![forbid(unsafe_code)]
@@ -25,6 +27,7 @@ mod floors;
 mod honest;
 mod hosted;
 mod hostile;
+mod namespace;
 mod paths;
 mod pinned;
 mod progress;
@@ -32,6 +35,7 @@ mod report;
 mod router;
 mod run;
 mod scene;
+mod self_test;
 mod server;
 mod shards;
 mod sim;
@@ -58,6 +62,7 @@ pub use report::{
     Conservation, Drops, GraceReport, HonestReport, Memory, PhaseReport, Report, WorkerReport,
 };
 pub use run::Schedule;
+pub use self_test::{Finding, Outcome, SelfTest, SelfTestOptions, self_test};
 pub use server::{Effort, Free, ServerConfig};
 pub use shards::ShardReport;
 

@@ -9,8 +9,7 @@ use core::time::Duration;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -21,6 +20,7 @@ use floodwall_dispatch::Clock;
 
 use crate::error::DrillError;
 use crate::honest::{Asked, Asking, TIMEOUT};
+use crate::namespace::{self, ip};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::{self, Schedule};
@@ -44,13 +44,13 @@ pub(crate) fn drill(
     seed: u64,
     progress: &mut dyn Progress,
 ) -> Result<Report, DrillError> {
-    check()?;
+    namespace::check(true, "run it as root (sudo), or without --tap, which needs nothing")?;
     // The kernel's half has one queue here.
     let server = &ServerConfig { workers: 1, ..server.clone() };
     std::thread::scope(|scope| {
         let inside = std::thread::Builder::new().name("drill-tap".to_owned());
         let run = move || {
-            enter_namespace()?;
+            namespace::enter()?;
             let [tap, flood] = set_up()?;
             let clients: Box<dyn Outsiders> = Box::new(Kernel::default());
             let mut bench = WireBench::between(server, seed, flood, vec![tap], Some(clients))?;
@@ -65,39 +65,6 @@ pub(crate) fn drill(
         thread.join().unwrap_or_else(|_| {
             Err(DrillError::WorkerEnded("it panicked; see above, and report it".to_owned()))
         })
-    })
-}
-
-/// What is missing here, before anything is begun.
-fn check() -> Result<(), DrillError> {
-    let missing = |what: &str, remedy| Err(DrillError::Missing { what: what.to_owned(), remedy });
-    if !rustix::process::geteuid().is_root() {
-        return missing(
-            "it makes a network namespace and a TAP, and this is not root",
-            "run it as root (sudo), or without --tap, which needs nothing",
-        );
-    }
-    if !Path::new("/dev/net/tun").exists() {
-        return missing(
-            "/dev/net/tun is not there",
-            "load the tun module, or give the container the device",
-        );
-    }
-    let ip = Command::new("ip").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !ip.is_ok_and(|status| status.success()) {
-        return missing("the command `ip` is not there", "install iproute2");
-    }
-    Ok(())
-}
-
-/// Puts the calling thread, and those that it starts, into a network namespace without a name.
-fn enter_namespace() -> Result<(), DrillError> {
-    #[expect(deprecated, reason = "only its file-table flag can harm, and that one is not used")]
-    rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET).map_err(|errno| {
-        DrillError::Missing {
-            what: format!("the system refuses a network namespace ({errno})"),
-            remedy: "give the process CAP_SYS_ADMIN, or run it without --tap",
-        }
     })
 }
 
@@ -120,17 +87,6 @@ fn set_up() -> Result<[Box<dyn Device>; 2], DrillError> {
     }
     let flood = AfPacket::open(TAP, &AfPacketConfig::default())?;
     Ok([Box::new(tap), Box::new(flood)])
-}
-
-/// Runs `ip` in this thread's namespace.
-fn ip(words: &[&str]) -> Result<(), DrillError> {
-    let system = |source| DrillError::System { action: "run `ip`", source };
-    let output = Command::new("ip").args(words).output().map_err(system)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(system(io::Error::other(format!("`ip {}` said: {}", words.join(" "), said.trim()))))
 }
 
 /// The kernel's address of a family.

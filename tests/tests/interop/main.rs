@@ -20,6 +20,7 @@ mod command;
 mod configured;
 mod cookies;
 mod echo;
+mod endurance;
 mod flooded_router;
 mod fragments;
 mod groups;
@@ -39,12 +40,15 @@ mod router;
 mod router_life;
 mod routes;
 mod running;
+mod self_test;
 mod several;
 mod shared_interface;
 mod site;
 mod slow_readers;
 mod syn_flood;
 mod tcp;
+mod xdp_site;
+mod xdp_ways;
 
 /// One test a scenario and kind of device.
 macro_rules! over_every_link {

@@ -51,6 +51,15 @@ impl Running {
         device: Box<dyn Device>,
         applications: Vec<Box<dyn Application>>,
     ) -> Self {
+        Self::start_on(config, vec![device], applications)
+    }
+
+    /// The same on several queues of the first interface.
+    pub(crate) fn start_on(
+        config: StackConfig,
+        queues: Vec<Box<dyn Device>>,
+        applications: Vec<Box<dyn Application>>,
+    ) -> Self {
         let stop = Stop::new().unwrap();
         let (ready, is_ready) = mpsc::sync_channel(1);
         let its_stop = stop.clone();
@@ -63,7 +72,7 @@ impl Running {
             };
             let pool = Pool::new(&pool).unwrap();
             let (region, full) = (pool.region().clone(), pool.available());
-            let mut worker = make_worker(&config, pool, device, applications);
+            let mut worker = make_worker(&config, pool, queues, applications);
             ready.send((worker.control(), worker.reader())).unwrap();
             let outcome = worker.run(&its_stop);
             let stats = worker.engine().unwrap().engine.stack().stats();
@@ -156,13 +165,14 @@ impl Drop for Running {
 fn make_worker(
     config: &StackConfig,
     pool: Pool,
-    device: Box<dyn Device>,
+    queues: Vec<Box<dyn Device>>,
     applications: Vec<Box<dyn Application>>,
 ) -> Worker<Shown<Host>> {
     let mut random = entropy::randomness().unwrap();
     let now = Clock::new().now();
     let host = Host::new(config, applications, &pool, &mut random, now).unwrap();
-    let ports = vec![Port::new(floodwall_base::IfIndex(1), device)];
+    let port = |queue| Port::new(floodwall_base::IfIndex(1), queue);
+    let ports = queues.into_iter().map(port).collect();
     Worker::new(Shown::silent(host), pool, random, ports, WorkerConfig::default()).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Runs of segments against an oracle that cuts as the system does; what must not be joined.
 
 use floodwall_checksum::Accumulator;
-use floodwall_packet::{Pool, PoolConfig};
+use floodwall_packet::{ChecksumState, Pool, PoolConfig};
 
 use super::*;
 

@@ -30,6 +30,8 @@ const TRACKING_STATIC: u32 = 1;
 pub(super) trait Drive: Send + Debug {
     /// Runs it for a moment.
     fn poll(&mut self);
+    /// Packets came by a run that was not ours: behind such a one, too, the card does not call.
+    fn note_arrival(&mut self);
     /// Runs it once more and gives it back to the card, which calls when something comes.
     fn release(&mut self);
 }
@@ -38,6 +40,7 @@ pub(super) trait Drive: Send + Debug {
 #[derive(Debug)]
 pub(super) struct Poller {
     ring: OwnedFd,
+    ids: Vec<u32>,
     /// Whether the card calls.
     released: bool,
 }
@@ -81,10 +84,16 @@ impl Poller {
         }
         // SAFETY: a descriptor that was just made, and that nobody else has.
         let ring = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
-        let poller = Self { ring, released: true };
-        poller.register(NAPI_REGISTER, TRACKING_STATIC, true)?;
-        ids.iter().try_for_each(|id| poller.register(NAPI_ADD_ID, *id, true))?;
+        let poller = Self { ring, ids: ids.to_vec(), released: true };
+        poller.prefer(true)?;
         Ok(poller)
+    }
+
+    /// From now on polls with preference or without. Whoever registers anew has forgotten all
+    /// receive halves, so they are told again.
+    fn prefer(&self, prefer: bool) -> io::Result<()> {
+        self.register(NAPI_REGISTER, TRACKING_STATIC, prefer)?;
+        self.ids.iter().try_for_each(|id| self.register(NAPI_ADD_ID, *id, prefer))
     }
 
     fn register(&self, operation: u8, parameter: u32, prefer: bool) -> io::Result<()> {
@@ -125,14 +134,18 @@ impl Drive for Poller {
         self.wait();
     }
 
+    fn note_arrival(&mut self) {
+        self.released = false;
+    }
+
     fn release(&mut self) {
         if core::mem::replace(&mut self.released, true) {
             return;
         }
         // Without preference the last look ends as the card's own would: its calls are on again.
         // Were this refused, the half would look by itself when its time is over.
-        let _ = self.register(NAPI_REGISTER, TRACKING_STATIC, false);
+        let _ = self.prefer(false);
         self.wait();
-        let _ = self.register(NAPI_REGISTER, TRACKING_STATIC, true);
+        let _ = self.prefer(true);
     }
 }

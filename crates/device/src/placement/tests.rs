@@ -23,16 +23,20 @@ struct State {
 struct Fake {
     state: Arc<Mutex<State>>,
     denied: Arc<Mutex<Vec<(&'static str, i32)>>>,
-    polled: Arc<Mutex<(u32, u32)>>,
+    polled: Arc<Mutex<(u32, u32, u32)>>,
 }
 
-/// A driver that counts: polls, and times that it was given back.
+/// A driver that counts: polls, times that it was given back, and arrivals.
 #[derive(Debug)]
-struct Polled(Arc<Mutex<(u32, u32)>>);
+struct Polled(Arc<Mutex<(u32, u32, u32)>>);
 
 impl Drive for Polled {
     fn poll(&mut self) {
         self.0.lock().unwrap().0 += 1;
+    }
+
+    fn note_arrival(&mut self) {
+        self.0.lock().unwrap().2 += 1;
     }
 
     fn release(&mut self) {
@@ -194,9 +198,10 @@ fn the_worker_runs_the_kernels_half_itself_and_gives_it_back_before_it_sleeps() 
     assert_eq!(placement.report().place, "busy-poll");
     let setting = fake.state().napis[0].setting;
     assert_eq!((setting.defer, setting.flush_nanos), (POLL_DEFER, POLL_FLUSH_NANOS));
-    (0..3).for_each(|_| placement.poll());
+    (0..3).for_each(|_| placement.before_taking(false));
+    placement.before_taking(true);
     placement.rest();
-    assert_eq!((*fake.polled.lock().unwrap(), placement.polls()), ((3, 1), 3));
+    assert_eq!((*fake.polled.lock().unwrap(), placement.polls()), ((3, 1, 1), 3));
     drop(placement);
     assert_eq!(fake.polled.lock().unwrap().1, 2, "the card calls again when we are gone");
     assert_eq!(fake.state().napis, before);

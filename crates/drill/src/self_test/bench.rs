@@ -1,0 +1,256 @@
+//! The bench of a self-test: a cable in a namespace of its own, the kernel at one end, at the other
+//! a host of ours on the device under test.
+//!
+//! The cable is a veth pair for `packet:` and `xdp:`, the device itself for a TUN or TAP. The host
+//! is one worker on all queues, with the echo services of UDP and TCP.
+
+use core::time::Duration;
+use std::fs;
+use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use floodwall_base::{Family, IfIndex, MacAddr, Randomness};
+use floodwall_device::{DeviceInfo, DeviceKind, DeviceWord, Medium, OpenConfig, OpenedDevice};
+use floodwall_dispatch::{
+    Berth, Control, Crew, CrewConfig, CrewError, Port, PortReport, Setting, Shown, Stop, entropy,
+};
+use floodwall_packet::PoolConfig;
+use floodwall_stack::services::{ServiceKind, UdpService};
+use floodwall_stack::{
+    Application, Host, InterfaceConfig, LinkMedium, Stack, StackConfig, TcpService,
+    accounts_needed, seats,
+};
+
+use super::finding::Findings;
+use super::probes;
+use super::witness::{Seen, Witness};
+use crate::error::DrillError;
+use crate::namespace::{self, ip};
+
+/// Our station.
+const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 2]);
+/// The kernel's end of a veth pair, and its name where the word's is that.
+const FAR: [&str; 2] = ["fwfar0", "fwfar1"];
+/// Where we send back what we get.
+pub(super) const ECHO: u16 = 7;
+/// How long the worker may take to answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Super-frames in the pool.
+const SUPERS: usize = 64;
+
+/// The addresses of a family: the kernel's, ours.
+pub(super) fn ends(family: Family) -> [IpAddr; 2] {
+    match family {
+        Family::V4 => [[198, 18, 94, 1].into(), [198, 18, 94, 2].into()],
+        Family::V6 => [1, 2].map(|n| [0xfd5e, 0, 0, 0, 0, 0, 0, n].into()),
+    }
+}
+
+const fn length(family: Family) -> u8 {
+    match family {
+        Family::V4 => 24,
+        Family::V6 => 64,
+    }
+}
+
+/// What the probes use.
+pub(super) struct Bench {
+    pub(super) device: DeviceWord,
+    pub(super) info: DeviceInfo,
+    pub(super) seen: Arc<Seen>,
+    control: Control<Shown<Host>>,
+}
+
+impl Bench {
+    /// Asks the stack; `None` where the worker does not answer.
+    pub(super) fn stack<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Stack, floodwall_base::Instant) -> R + Send + 'static,
+    ) -> Option<R> {
+        let asked =
+            self.control.ask(PATIENCE, |desk| what(desk.engine.engine.stack_mut(), desk.now));
+        asked.ok()
+    }
+
+    /// What each queue has carried.
+    pub(super) fn queues(&self) -> Vec<PortReport> {
+        self.control.ask(PATIENCE, |desk| desk.ports()).unwrap_or_default()
+    }
+}
+
+/// Proves one way of opening a device, in a namespace that goes with its thread.
+pub(super) fn prove(
+    way: &DeviceWord,
+    findings: &mut Findings,
+    stop: &AtomicBool,
+) -> Result<(), DrillError> {
+    let tun = matches!(way.kind, DeviceKind::Tun | DeviceKind::Tap);
+    namespace::check(tun, "run it as root (sudo)")?;
+    super::go_on(stop)?;
+    findings.about(way);
+    std::thread::scope(|scope| {
+        let inside = std::thread::Builder::new().name("self-test".to_owned());
+        let run = || {
+            namespace::enter()?;
+            ip(&["link", "set", "lo", "up"])?;
+            run_inside(way, findings, stop)
+        };
+        let thread = inside.spawn_scoped(scope, run).map_err(|source| DrillError::System {
+            action: "start the namespace's thread",
+            source,
+        })?;
+        thread.join().unwrap_or_else(|_| {
+            Err(DrillError::WorkerEnded("it panicked; see above, and report it".to_owned()))
+        })
+    })
+}
+
+fn run_inside(
+    way: &DeviceWord,
+    findings: &mut Findings,
+    stop: &AtomicBool,
+) -> Result<(), DrillError> {
+    let kernels = lay(way)?;
+    let station = (way.kind != DeviceKind::Tun).then_some(STATION);
+    let config = OpenConfig { station, offload: true, ..OpenConfig::default() };
+    let opened = match way.open(&config) {
+        Ok(opened) => opened,
+        Err(error) => {
+            findings.fails("open", error.to_string(), "");
+            return Ok(());
+        }
+    };
+    tell_opened(findings, &opened);
+    address(&kernels)?;
+    let seen = Arc::new(Seen::default());
+    let info = opened.queues.first().map(|queue| queue.info().clone());
+    let info = info
+        .ok_or(DrillError::Missing { what: format!("{way} has no queue"), remedy: "report it" })?;
+    let ports = opened.queues.into_iter().map(|queue| Witness::of(queue, &seen));
+    let ports = ports.map(|queue| Port::new(IfIndex(1), queue)).collect();
+    let ending = Stop::new()
+        .map_err(|source| DrillError::System { action: "make a stop signal", source })?;
+    let crew = start(&info, ports, &ending)?;
+    let bench = Bench { device: way.clone(), info, seen, control: crew.control() };
+    let probed = probes::all(&bench, &kernels, findings, stop);
+    ending.trigger();
+    let ended = crew.join()?;
+    probed?;
+    let words = if ended.is_conserved() {
+        "every packet has one fate, by the stack's ledger and the devices'"
+    } else {
+        "packets are missing from the ledger"
+    };
+    findings.judge("conservation", ended.is_conserved(), words, "report it, with this output");
+    Ok(())
+}
+
+/// Makes the cable where the device is none itself; the name of the kernel's end.
+fn lay(way: &DeviceWord) -> Result<String, DrillError> {
+    let ours = way.name.as_str();
+    if matches!(way.kind, DeviceKind::Tun | DeviceKind::Tap) {
+        return Ok(ours.to_owned());
+    }
+    let far = if ours == FAR[0] { FAR[1] } else { FAR[0] };
+    let queues = way.queues.unwrap_or(1).to_string();
+    let each = ["numrxqueues", &queues, "numtxqueues", &queues];
+    let words = [&["link", "add", ours][..], &each, &["type", "veth", "peer", "name", far], &each];
+    ip(&words.concat())?;
+    // The kernel is at one end only.
+    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{ours}/disable_ipv6"), "1");
+    ip(&["link", "set", ours, "up"])?;
+    Ok(far.to_owned())
+}
+
+/// Gives the kernel's end its addresses, which it keeps while the link is down.
+fn address(kernels: &str) -> Result<(), DrillError> {
+    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{kernels}/keep_addr_on_down"), "1");
+    ip(&["link", "set", kernels, "up"])?;
+    for family in crate::scene::FAMILIES {
+        let [kernel, _] = ends(family);
+        let addr = format!("{kernel}/{}", length(family));
+        let words = ["addr", "add", &addr, "dev", kernels];
+        let flags: &[&str] = if family == Family::V6 { &["nodad"] } else { &[] };
+        ip(&[&words[..], flags].concat())?;
+    }
+    Ok(())
+}
+
+/// How the device was got, and why not better.
+pub(super) fn tell_opened(findings: &mut Findings, opened: &OpenedDevice) {
+    let Some(first) = opened.queues.first() else { return };
+    let (info, queues) = (first.info(), opened.queues.len());
+    let medium = match info.medium {
+        Medium::Ethernet => "Ethernet",
+        Medium::Ip => "IP without link header",
+    };
+    let plural = if queues == 1 { "queue" } else { "queues" };
+    findings.works("open", format!("{medium}, MTU {}, {queues} {plural}", info.mtu));
+    for note in &opened.notes {
+        if note.starts_with("frames are copied") {
+            findings.lacks("zero copy", note, "a card whose driver has it; all else works without");
+        } else if note.starts_with("generic XDP: the driver") {
+            let remedy = "a driver that has it, a lower MTU, or fewer queues (`ethtool -L`)";
+            findings.lacks("native XDP", note, remedy);
+        } else if note.contains("XDP") || note.contains("without a copy") {
+            findings.works("mode", note);
+        } else {
+            findings.lacks("note", note, "");
+        }
+    }
+    let placement = &opened.placement;
+    findings.works("the kernel's half", placement.words.clone());
+    for lack in &placement.lacks {
+        let words = format!("{}: {}", lack.missing, lack.costs);
+        findings.lacks("the kernel's half", words, &lack.remedy);
+    }
+}
+
+/// One worker on all queues.
+fn start(
+    info: &DeviceInfo,
+    ports: Vec<Port>,
+    ending: &Stop,
+) -> Result<Crew<Shown<Host>>, DrillError> {
+    let medium = match info.medium {
+        Medium::Ethernet => LinkMedium::Ethernet(STATION),
+        Medium::Ip => LinkMedium::Ip,
+    };
+    let cidr = |family| {
+        let [_, ours] = ends(family);
+        floodwall_base::IpCidr::new(ours, length(family))
+    };
+    let interface = InterfaceConfig {
+        name: info.name.clone(),
+        medium,
+        mtu: info.mtu,
+        addresses: crate::scene::FAMILIES.into_iter().filter_map(cidr).collect(),
+        ..InterfaceConfig::default()
+    };
+    let config = StackConfig {
+        interfaces: vec![interface],
+        tcp_connections_max: 64,
+        ..StackConfig::default()
+    };
+    let crew = CrewConfig::new(vec![Berth { core: None, ports }]).map_err(CrewError::from)?;
+    let supers = if info.offload { SUPERS } else { 0 };
+    let accounts = accounts_needed(&config);
+    let crew = CrewConfig { memory: PoolConfig { accounts, supers, ..crew.memory }, ..crew };
+    let mut random: Randomness = entropy::randomness().map_err(CrewError::from)?;
+    let seated = seats(&config, &crew.domain, crew.steering, &mut random.secret);
+    let seated = Mutex::new(seated);
+    let make = move |setting: &mut Setting<'_>| {
+        let seat = seated.lock().ok().and_then(|mut seats| seats.pop());
+        let seat = seat.ok_or("a shard is made once")?;
+        let Setting { pool, random, now, .. } = setting;
+        let stack = Stack::seated(&config, seat, random, *now).map_err(|e| e.to_string())?;
+        let services: Vec<Box<dyn Application>> = vec![
+            Box::new(UdpService::new(ServiceKind::Echo, ECHO)),
+            Box::new(TcpService::new(ServiceKind::Echo, ECHO)),
+        ];
+        let host = Host::with_stack(stack, services, pool, random, *now);
+        host.map(Shown::silent).map_err(|e| e.to_string())
+    };
+    Ok(Crew::start(crew, ending, make)?)
+}

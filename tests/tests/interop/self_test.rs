@@ -1,0 +1,130 @@
+//! `floodwall self-test` as whoever runs it sees it: what it proves in namespaces of its own, what
+//! it says of an interface that is there, and that it leaves nothing behind.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::binary::floodwall;
+use crate::command::{Process, Said, ip, run, shown_by_ip};
+use crate::namespace::{inside, pause, set};
+
+/// What is proved for each device, whatever else is.
+const PROVED: [&str; 11] = [
+    "open",
+    "ping IPv4",
+    "ping IPv6",
+    "UDP IPv4",
+    "UDP IPv6",
+    "TCP IPv4",
+    "TCP IPv6",
+    "unfinished checksums",
+    "the device's losses",
+    "link down and up",
+    "conservation",
+];
+
+/// Runs it with these words; `None`, and said so, where there is no such command.
+fn self_test(words: &str) -> Option<Said> {
+    run(floodwall()?.to_str()?, &format!("self-test {words}"), b"")
+}
+
+fn report(said: &Said) -> Value {
+    serde_json::from_str(&said.text).unwrap_or_else(|error| {
+        panic!("{error}: {} {}", said.text, said.complaint);
+    })
+}
+
+/// The outcomes of a check, one for each device or time.
+fn outcomes<'a>(report: &'a Value, check: &str) -> Vec<&'a str> {
+    let all = report["findings"].as_array().unwrap().iter();
+    let these = all.filter(|finding| finding["check"] == check);
+    these.map(|finding| finding["outcome"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn every_kind_of_device_is_proved_on_a_cable_of_its_own() {
+    inside(|| {
+        for (word, super_frames) in [
+            ("tap:fw0,queues=2", "works"),
+            ("tun:fw0,queues=1", "works"),
+            ("packet:fw0", "works"),
+            ("xdp:fw0,queues=1,mode=native", "lacks"),
+            ("xdp:fw0,queues=4,mode=native", "lacks"),
+            ("xdp:fw0,queues=4,mode=generic", "lacks"),
+        ] {
+            let Some(said) = self_test(&format!("{word} --in-namespaces --json")) else { return };
+            let report = report(&said);
+            assert_eq!(said.status.code(), Some(0), "{word}: {report:#}");
+            assert_eq!((&report["works"], &report["place"]), (&true.into(), &"namespace".into()));
+            for check in PROVED {
+                assert_eq!(outcomes(&report, check), ["works"], "{word}: {check}: {report:#}");
+            }
+            assert_eq!(outcomes(&report, "super-frames")[0], super_frames, "{word}: {report:#}");
+            assert_eq!(outcomes(&report, "each queue used").len(), 1, "{word}: {report:#}");
+        }
+        // None of it was in the caller's namespace.
+        assert!(!shown_by_ip("link show").contains("fw0"));
+    });
+}
+
+#[test]
+fn an_interface_that_is_there_is_left_as_it_was_and_hears_nothing() {
+    inside(|| {
+        for conf in ["all", "default"] {
+            set(&format!("net/ipv6/conf/{conf}/disable_ipv6"), "1");
+        }
+        let each = "numrxqueues 2 numtxqueues 2";
+        assert!(ip(&format!("link add near {each} type veth peer name far {each}")));
+        assert!(ip("link set near up") && ip("link set far up"));
+        let state = || shown_by_ip("-d -s -j link show dev near");
+        let before = state();
+        for kind in ["xdp", "packet"] {
+            let Some(said) = self_test(&format!("{kind}:near --json")) else { return };
+            let report = report(&said);
+            assert_eq!(said.status.code(), Some(0), "{report:#}");
+            assert_eq!(report["place"], "interface");
+            for check in ["open", "link", "packet memory", "left as it was"] {
+                assert_eq!(outcomes(&report, check), ["works"], "{kind}: {check}: {report:#}");
+            }
+            let program = outcomes(&report, "XDP program");
+            assert_eq!(program.len(), usize::from(kind == "xdp"), "{report:#}");
+            assert!(program.iter().all(|outcome| *outcome == "works"), "{report:#}");
+        }
+        // Counters and all: no packet left, none arrived, nothing is set.
+        assert_eq!(state(), before);
+    });
+}
+
+#[test]
+fn what_does_not_work_is_said_with_its_reason_and_ends_with_one() {
+    inside(|| {
+        let Some(missing) = self_test("xdp:none") else { return };
+        assert_eq!(missing.status.code(), Some(1), "{}", missing.text);
+        assert!(missing.text.contains("FAILS  open"), "{}", missing.text);
+        assert!(missing.text.contains("`ip link` lists"), "{}", missing.text);
+        assert!(missing.text.contains("to do: `--in-namespaces`"), "{}", missing.text);
+        assert!(ip("link add large mtu 9000 type veth peer name end mtu 9000"));
+        assert!(ip("link set large up"));
+        let large = self_test("xdp:large").unwrap();
+        assert_eq!(large.status.code(), Some(1), "{}", large.text);
+        assert!(large.text.contains("mtu 1500"), "{}", large.text);
+        let wrong = self_test("veth:fw0").unwrap();
+        assert_eq!(wrong.status.code(), Some(2), "{}", wrong.complaint);
+        assert!(wrong.complaint.contains("as in tap:fw0"), "{}", wrong.complaint);
+    });
+}
+
+#[test]
+fn asked_to_end_it_ends_and_leaves_nothing() {
+    inside(|| {
+        let Some(binary) = floodwall() else { return };
+        let words = "self-test xdp:fw0 --in-namespaces";
+        let Some(process) = Process::start(binary.to_str().unwrap(), words, b"") else { return };
+        pause(Duration::from_secs(2));
+        let said = process.end();
+        assert_eq!(said.status.code(), Some(2), "{} {}", said.text, said.complaint);
+        assert!(said.complaint.contains("interrupted"), "{}", said.complaint);
+        assert!(!shown_by_ip("link show").contains("fw"));
+    });
+}

@@ -1,0 +1,75 @@
+//! Every way in which an interface is opened by AF_XDP: native and generic, one queue and four.
+//!
+//! In each, both families: pings of several sizes, and datagrams of many flows and sizes there and
+//! back, whose checksums the kernel at the other end has left unfinished.
+
+use std::net::{IpAddr, SocketAddr};
+
+use floodwall_device::XdpMode;
+use floodwall_stack::services::{ServiceKind, UdpService};
+
+use crate::bench::ECHO_PORT;
+use crate::command::run;
+use crate::echo::{PATIENCE, bind, there_and_back};
+use crate::link::{Ends, ends};
+use crate::namespace::{inside, until};
+use crate::xdp_site::{KEPT, SharedInterface};
+
+/// Flows of a family: enough for each of four queues to have some.
+const FLOWS: usize = 48;
+/// Each way: the mode, the word that the notes begin with, the queues.
+const WAYS: [(XdpMode, &str, usize); 4] = [
+    (XdpMode::Native, "native XDP", 1),
+    (XdpMode::Native, "native XDP", 4),
+    (XdpMode::Generic, "generic XDP", 1),
+    (XdpMode::Generic, "generic XDP", 4),
+];
+
+#[test]
+fn pings_and_datagrams_of_both_families_come_back_in_both_modes_by_one_queue_and_four() {
+    for (mode, words, queues) in WAYS {
+        inside(move || {
+            let echo = Box::new(UdpService::new(ServiceKind::Echo, ECHO_PORT));
+            let Some(shared) = SharedInterface::set_up(mode, queues, vec![echo]) else { return };
+            let way = format!("{mode}, {queues} queues");
+            assert!(shared.notes[0].starts_with(words), "{way}: {:?}", shared.notes);
+            for Ends { ours, kernel } in ends() {
+                shared.host.inside(|| asks(&way, ours, kernel));
+            }
+            for kept in KEPT {
+                assert!(shared.host.is_answered(kept), "{way}: the interface is the kernel's, too");
+            }
+            assert!(until(PATIENCE, || shared.settle().1.is_exact()), "{:?}", shared.settle());
+            let (each, settled) = shared.settle();
+            assert_eq!((each.len(), settled.lost), (queues, 0), "{way}");
+            for (number, queue) in each.iter().enumerate().take(used(mode, queues)) {
+                assert!(queue.rx_packets >= 3, "{way}: queue {number} is hardly used: {queue:?}");
+            }
+            let end = shared.running.stop();
+            let ended = end.outcome.expect("it was asked to end");
+            let lost = ended.ports.iter().map(|port| port.stats.rx_lost() + port.stats.tx_lost());
+            assert_eq!(lost.sum::<u64>(), 0, "{way}: {:?}", ended.ports);
+        });
+    }
+}
+
+/// Queues that the kernel puts frames into. In generic mode it takes the queue `n` of a veth's
+/// sender for `n - 1`, so that the last stays empty.
+fn used(mode: XdpMode, queues: usize) -> usize {
+    if mode == XdpMode::Generic { (queues - 1).max(1) } else { queues }
+}
+
+/// The host's questions to us, and our answers.
+fn asks(way: &str, ours: IpAddr, kernel: IpAddr) {
+    for bytes in [0, 56, 1400] {
+        let words = format!("-n -c 10 -i 0.01 -W 5 -s {bytes} {ours}");
+        let Some(said) = run("ping", &words, b"") else { return };
+        assert!(said.text.contains(" 0% packet loss"), "{way}: {}", said.text);
+    }
+    for _ in 0..FLOWS {
+        let socket = bind(kernel);
+        for len in [0, 1, 700, 1452] {
+            there_and_back(&socket, SocketAddr::new(ours, ECHO_PORT), len);
+        }
+    }
+}
