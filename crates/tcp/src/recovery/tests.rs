@@ -105,9 +105,8 @@ fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
             if chance.below(2) == 0 {
                 let segments = 1 + chance.below(3) as u32;
                 if quick.recovery.allowance() >= segments * MSS {
-                    for sender in [&mut quick, &mut slow] {
-                        sender.send(segments, now);
-                    }
+                    quick.send(segments, now);
+                    slow.send(segments, now);
                     sent += segments;
                 }
             } else if sent * MSS != una.0 {
@@ -132,9 +131,7 @@ fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
                 let other = slow.recovery.on_any_ack(&mut slow.records, &all, &agreement);
                 assert_eq!(said, other);
             }
-            for sender in [&mut quick, &mut slow] {
-                sender.repair(now);
-            }
+            assert_eq!(quick.repair(now), slow.repair(now));
             let states = [&quick, &slow].map(|sender| format!("{:?}", sender.recovery));
             assert_eq!(states[0], states[1], "seed {seed}");
             assert_eq!(quick.records.available(), slow.records.available());
