@@ -37,6 +37,7 @@ fn main() -> io::Result<()> {
     neighbor_programs(folder)?;
     programs(folder)?;
     fragments(folder)?;
+    calls(folder)?;
     let mut random = Seeded::new(7);
     for len in (8..=256).step_by(8) {
         let program: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
@@ -227,6 +228,31 @@ fn fragments(folder: &Path) -> io::Result<()> {
             program.extend([step / 6 % 3, offset % 24, 0, len, more, pause]);
         }
         write(folder, "reassembly", &program)?;
+    }
+    Ok(())
+}
+
+/// Calls of three threads: sockets and streams first, then anything.
+fn calls(folder: &Path) -> io::Result<()> {
+    let mut random = Seeded::new(17);
+    for number in 0..24_u8 {
+        let mut program = vec![number];
+        for _ in 0..3 {
+            let first: &[[u8; 2]] = if number & 2 == 0 { &[[0, 1], [0, 66]] } else { &[[7, 130]] };
+            program.extend(first.iter().flatten());
+            for _ in 0..40 {
+                let kinds: &[u8] = if number & 2 == 0 {
+                    &[1, 2, 3, 4, 5, 6]
+                } else {
+                    &[8, 8, 9, 9, 10, 11, 12, 13, 14, 15]
+                };
+                let any = number >= 16;
+                let what = if any { random.next() as u8 } else { kinds[random.below(kinds.len())] };
+                // Every second one lets the worker come by first.
+                program.extend([what | (random.next() as u8 & 64), random.next() as u8]);
+            }
+        }
+        write(folder, "calls", &program)?;
     }
     Ok(())
 }

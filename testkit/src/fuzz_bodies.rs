@@ -4,6 +4,8 @@
 //! its corpus in every ordinary test run. Invariant: a body panics exactly where something is
 //! wrong, and leaves nothing behind for the next one.
 
+#[cfg(feature = "stack")]
+mod calls;
 mod canary;
 #[cfg(feature = "stack")]
 mod ndp;
@@ -19,6 +21,8 @@ mod syncache;
 mod tcp;
 mod wire;
 
+#[cfg(feature = "stack")]
+pub use calls::calls;
 pub use canary::canary;
 #[cfg(feature = "stack")]
 pub use ndp::ndp;
@@ -58,4 +62,6 @@ pub const ALL: &[Body] = &[
     Body { name: "ndp", run: ndp },
     #[cfg(feature = "stack")]
     Body { name: "tcp", run: tcp },
+    #[cfg(feature = "stack")]
+    Body { name: "calls", run: calls },
 ];

@@ -82,6 +82,17 @@ fn random_programs_complete_handshakes_by_entry_and_by_cookie_and_keep_the_model
     assert!(cache > 500 && cookie > 500, "{cache} by entry, {cookie} by cookie");
 }
 
+/// Threads that share sockets and streams, over and over: who comes first differs each time.
+#[test]
+fn random_calls_from_several_threads_lose_no_byte_and_no_memory() {
+    let mut random = Seeded::new(3);
+    for run in 0..60 {
+        println!("run {run} of seed 3");
+        let program: Vec<u8> = (0..random.below(300)).map(|_| random.next() as u8).collect();
+        fuzz_bodies::calls(&program);
+    }
+}
+
 #[test]
 #[should_panic(expected = "the canary is dead")]
 fn the_canary_dies_of_its_word() {

@@ -85,6 +85,8 @@ impl World {
             receive_bytes: [1000, 5000, 100_000, 65_536][usize::from(choice & 3)],
             send_bytes: [1000, 40_000][usize::from(choice >> 2 & 1)],
             ecn: choice & 8 != 0,
+            cork: choice & 64 != 0,
+            unsent_bytes: (choice & 128 != 0).then_some(700),
             ..Settings::default()
         };
         let v6 = choice & 16 != 0;
