@@ -13,6 +13,7 @@ mod shards;
 pub mod tcp;
 pub mod tcp_peer;
 pub mod transit;
+mod wants;
 pub mod worst;
 
 pub use answer::{Icmp, Owed, Sent, bytes_of};

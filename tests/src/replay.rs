@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, Family, IfIndex, IpCidr, MacAddr};
-use floodwall_packet::{Available, PacketBuf, PoolConfig, Triage};
+use floodwall_packet::{Available, Engine as _, PacketBuf, PoolConfig, Triage, Wanted};
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute, Stats};
 use floodwall_testkit::captures::Captured;
 use floodwall_testkit::cuts::Cut;
@@ -167,6 +167,14 @@ impl Replay {
     pub fn class(&self, bytes: &[u8]) -> Option<Triage> {
         let packet = self.rig.pool.packet_from(bytes)?;
         Some(self.rig.classify_one(&packet))
+    }
+
+    /// What the stack wants at its interface.
+    #[must_use]
+    pub fn wants(&self) -> Wanted {
+        let mut wanted = Wanted::default();
+        self.rig.stack.wants(IfIndex(1), &mut wanted);
+        wanted
     }
 
     /// Lets one packet arrive, whole; `None` where it has more bytes than a packet can have.

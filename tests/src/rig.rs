@@ -11,6 +11,7 @@ use floodwall_stack::{
 
 use crate::answer::Owed;
 use crate::craft;
+use crate::wants::WantsWatch;
 
 /// A host with one Ethernet interface: `02::host`, 10.0.0.host/24, fd00::host/64.
 #[must_use]
@@ -43,6 +44,8 @@ pub struct Rig {
     pub random: Randomness,
     /// Its clock.
     pub now: Instant,
+    /// That it says what it wants.
+    wants: WantsWatch,
 }
 
 impl Rig {
@@ -66,7 +69,7 @@ impl Rig {
         let (mut random, now) = (Randomness::from_number(1), Instant::from_nanos(1_000_000_000));
         let pool = Pool::new(&pool).expect("a test's pool");
         let stack = Stack::new(config, &mut random, now).expect("a test's configuration");
-        Self { stack, pool, random, now }
+        Self { stack, pool, random, now, wants: WantsWatch::default() }
     }
 
     /// A stack whose neighbour `10.0.0.other` and `fd00::other` is known for good.
@@ -154,6 +157,11 @@ impl Rig {
         let mut class = [Triage::Stranger];
         self.stack.classify(&burst, &mut class);
         assert!(class[0] == slowly || !whole, "{class:?} {slowly:?}");
+        if whole {
+            let has_link = matches!(self.stack.interfaces()[1].medium, LinkMedium::Ethernet(_));
+            let l3 = if has_link { 14 } else { 0 };
+            self.wants.look(&self.stack, (&chunks.concat(), l3), class[0]);
+        }
         class[0]
     }
 

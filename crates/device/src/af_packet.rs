@@ -52,6 +52,9 @@ pub enum Accept {
     All,
     /// Those for groups and broadcasts only.
     Groups,
+    /// Those that the host and a station at its own link address both need: for groups and
+    /// broadcasts, of either layer, address resolution, and answers to DHCP clients.
+    Common,
     /// None: it only tells whether the interface is there.
     Nothing,
 }

@@ -27,7 +27,9 @@ mod guard;
 mod partial;
 mod queue;
 mod ring;
+mod shared;
 mod steering;
+mod wants;
 mod words;
 
 use std::io;
@@ -35,7 +37,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig};
+use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, Wanted};
 use rustix::event::epoll;
 
 use self::bpf::Attach;
@@ -43,7 +45,8 @@ use self::card::Card;
 pub use self::first_line::{FirstLine, Said};
 use self::guard::Turn;
 use self::queue::{Arrived, Queue};
-use self::steering::Steering;
+use self::steering::{Station, Steering};
+use self::wants::Told;
 use crate::af_packet::{Accept, AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
@@ -66,8 +69,9 @@ const TRIAL: u32 = 64;
 /// How an interface is opened.
 #[derive(Clone, Debug)]
 pub struct AfXdpConfig {
-    /// The link address of the stack behind the device: not the interface's own, which the host
-    /// keeps.
+    /// The link address of the stack behind the device. Where it is the interface's own, which the
+    /// host keeps, what is for an address that the stack wants ([`Device::want`]) comes here, and
+    /// the rest is the host's.
     pub station: MacAddr,
     /// How many of the interface's receive queues; `None` is all. A frame for us that the card
     /// puts into another queue is lost, so fewer only make sense where the card is told so.
@@ -119,6 +123,8 @@ pub struct AfXdp {
     spares: PacketList,
     placement: Option<Placement>,
     turn: Turn,
+    /// What the program has been told that is wanted.
+    told: Option<Told>,
     /// The kernel had no empty frame left.
     overflowed: bool,
     stats: DeviceStats,
@@ -149,19 +155,19 @@ impl AfXdp {
         let mtu = interface.mtu().map_err(io("read the MTU"))?;
         fits(name, mtu, config.frame_bytes)?;
         let mac = interface.mac().map_err(io("read the link address"))?;
-        if mac == Some(config.station) {
-            return Err(unsupported(
-                name,
-                "our station at the interface's own link address, which the host keeps",
-                "give another one with `--mac`, or leave it out",
-            ));
+        let station = Station { mac: config.station, is_shared: mac == Some(config.station) };
+        if station.is_shared {
+            shared::check(name, station.mac)?;
         }
         let card = Card::of(name).map_err(io("ask for the driver"))?;
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
-        let mut steering = Steering::load(config.station, card.queues, &mut notes)
-            .map_err(io("load the program that steers frames"))?;
+        let mut steering = Steering::load(station, card.queues, &mut notes)
+            .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
+        if station.is_shared {
+            notes.push(shared::NOTE.to_owned());
+        }
         attach(name, &mut steering, index.cast_unsigned(), config.mode, &mut notes)?;
         let bind = trial(name, index.cast_unsigned(), config, &mut notes)?;
         let info = DeviceInfo {
@@ -185,11 +191,16 @@ impl AfXdp {
     fn queue(info: &DeviceInfo, shared: &Arc<Shared>, number: u32) -> Result<Self, DeviceError> {
         let io = |action| move |error| failed(&info.name, action, error);
         let wanted = AfPacketConfig {
-            accept: if number == 0 { Accept::Groups } else { Accept::Nothing },
+            accept: match number {
+                0 if shared.steering.is_shared() => Accept::Common,
+                0 => Accept::Groups,
+                _ => Accept::Nothing,
+            },
             promiscuous: number == 0,
             blocks: if number == 0 { 16 } else { 2 },
             ..AfPacketConfig::default()
         };
+        let guard = shared.steering.guard();
         let groups = AfPacket::open(&info.name, &wanted)?;
         let unattached = queue::open().map_err(io("open an AF_XDP socket"))?;
         let either = epoll::create(epoll::CreateFlags::CLOEXEC)
@@ -209,6 +220,7 @@ impl AfXdp {
             spares: PacketList::new(),
             placement: None,
             turn: Turn::default(),
+            told: guard.map(|guard| guard.wants().join(shared.steering.is_shared())),
             overflowed: false,
             stats: DeviceStats::default(),
         })
@@ -436,6 +448,13 @@ impl Device for AfXdp {
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
         if let Some(guard) = self.shared.steering.guard() {
             self.turn.begin(guard, now, self.number, credit);
+        }
+    }
+
+    fn want(&mut self, wanted: &Wanted) {
+        let steering = &self.shared.steering;
+        if let (Some(guard), Some(told)) = (steering.guard(), &mut self.told) {
+            guard.wants().tell(self.number, told, wanted, steering.is_shared());
         }
     }
 

@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, Wanted};
 
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
@@ -95,10 +95,16 @@ pub trait Device: Send {
         let _ = (now, credit);
     }
 
-    /// Whether it tells friends from strangers before a packet costs anything, by what
-    /// [`Device::befriend`] has told it.
+    /// Whether it can lose packets before they cost anything, by what [`Device::befriend`] and
+    /// [`Device::want`] have told it.
     fn knows_friends(&self) -> bool {
         false
+    }
+
+    /// What the stack wants of what arrives here, from now on; told before anything is sent that
+    /// could be answered. Until it is told for the first time, that is everything.
+    fn want(&mut self, wanted: &Wanted) {
+        let _ = wanted;
     }
 
     /// Whether there was no room for all that came since the last call, where a device that knows
@@ -153,6 +159,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn knows_friends(&self) -> bool {
         (**self).knows_friends()
+    }
+
+    fn want(&mut self, wanted: &Wanted) {
+        (**self).want(wanted);
     }
 
     fn has_overflowed(&mut self) -> bool {

@@ -59,9 +59,11 @@ pub(crate) fn filter(socket: BorrowedFd<'_>, accept: Accept) -> io::Result<()> {
         ALL,
         NONE,
     ];
+    let common = common(line, (ALL, NONE));
     let lines: &[libc::sock_filter] = match accept {
         Accept::All => return Ok(()),
         Accept::Groups => &groups,
+        Accept::Common => &common,
         Accept::Nothing => &[NONE],
     };
     let program = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_ptr().cast_mut() };
@@ -70,6 +72,46 @@ pub(crate) fn filter(socket: BorrowedFd<'_>, accept: Accept) -> io::Result<()> {
     // SAFETY: the kernel copies the lines, which live until the call returns, and keeps no address.
     let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The lines of [`Accept::Common`]. Each jump says how many lines it leaves out if so, and if not.
+fn common(
+    line: impl Fn(u32, u8, u8, u32) -> libc::sock_filter,
+    (all, none): (libc::sock_filter, libc::sock_filter),
+) -> [libc::sock_filter; 20] {
+    const BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    const HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+    const MEETS: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+    // The length of the IPv4 header at 14, and what lies behind it.
+    const LENGTH: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
+    const BEHIND: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
+    [
+        line(BYTE, 0, 0, 0),
+        line(MEETS, 17, 0, 1),
+        line(HALF, 0, 0, 12),
+        line(EQUAL, 15, 0, 0x0806),
+        line(EQUAL, 0, 3, 0x86dd),
+        // IPv6, to a group.
+        line(BYTE, 0, 0, 38),
+        line(EQUAL, 12, 0, 0xff),
+        line(libc::BPF_JMP | libc::BPF_JA, 0, 0, 10),
+        line(EQUAL, 0, 9, 0x0800),
+        // IPv4, to a group or everybody.
+        line(BYTE, 0, 0, 30),
+        line(AT_LEAST, 8, 0, 224),
+        // A whole datagram, or the first part of one, to a DHCP client.
+        line(BYTE, 0, 0, 23),
+        line(EQUAL, 0, 5, 17),
+        line(HALF, 0, 0, 20),
+        line(MEETS, 3, 0, 0x1fff),
+        line(LENGTH, 0, 0, 14),
+        line(BEHIND, 0, 0, 16),
+        line(EQUAL, 1, 0, 68),
+        none,
+        all,
+    ]
 }
 
 /// Packets dropped by the kernel since the last call: reading sets them back.

@@ -36,6 +36,10 @@ pub struct DeviceStats {
     pub rx_kind_unknown: u64,
     /// The same: an IP header of another version, or one that claims more than arrived.
     pub rx_header_malformed: u64,
+    /// The same: for an address that is none of ours.
+    pub rx_address_foreign: u64,
+    /// The same: for a port at which nobody waits for it.
+    pub rx_port_closed: u64,
     /// Strangers' that died at the interface: the worker granted them no more.
     pub rx_strangers: u64,
     /// Refused by the device for good: too long, malformed, or a kind it cannot carry.
@@ -49,7 +53,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// Every count with its name, in the order of the fields.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 17] {
+    pub const fn named(&self) -> [(&'static str, u64); 19] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -64,6 +68,8 @@ impl DeviceStats {
             ("rx_vlan_foreign", self.rx_vlan_foreign),
             ("rx_kind_unknown", self.rx_kind_unknown),
             ("rx_header_malformed", self.rx_header_malformed),
+            ("rx_address_foreign", self.rx_address_foreign),
+            ("rx_port_closed", self.rx_port_closed),
             ("rx_strangers", self.rx_strangers),
             ("tx_refused", self.tx_refused),
             ("tx_down", self.tx_down),
@@ -90,6 +96,8 @@ impl DeviceStats {
             + self.rx_vlan_foreign
             + self.rx_kind_unknown
             + self.rx_header_malformed
+            + self.rx_address_foreign
+            + self.rx_port_closed
     }
 
     /// All losses on departure.
@@ -113,6 +121,8 @@ impl DeviceStats {
         self.rx_vlan_foreign += other.rx_vlan_foreign;
         self.rx_kind_unknown += other.rx_kind_unknown;
         self.rx_header_malformed += other.rx_header_malformed;
+        self.rx_address_foreign += other.rx_address_foreign;
+        self.rx_port_closed += other.rx_port_closed;
         self.rx_strangers += other.rx_strangers;
         self.tx_refused += other.tx_refused;
         self.tx_down += other.tx_down;

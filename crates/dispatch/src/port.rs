@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, Wanted};
 
 use crate::facts::{Fact, Facts};
 
@@ -129,6 +129,13 @@ impl Port {
     #[inline]
     pub(crate) fn knows_friends(&self) -> bool {
         self.device.as_ref().is_some_and(|device| device.knows_friends())
+    }
+
+    /// What is wanted of what arrives there.
+    pub(crate) fn want(&mut self, wanted: &Wanted) {
+        if let Some(device) = &mut self.device {
+            device.want(wanted);
+        }
     }
 
     /// Whether its device has had no room for all that came.

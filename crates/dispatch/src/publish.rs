@@ -4,8 +4,8 @@
 //! thread without disturbing it (decision D19). Sums that must be conserved are checked on one
 //! snapshot: the facts of the loop and the words of the engine in it belong together.
 
-use floodwall_base::{Instant, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage};
+use floodwall_base::{IfIndex, Instant, Units};
+use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage, Wanted};
 use floodwall_sync::snapshot::{self, SnapshotReader, SnapshotWriter};
 
 use crate::facts::{Fact, Facts};
@@ -89,6 +89,14 @@ impl<E: Engine> Engine for Shown<E> {
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
         self.engine.classify(burst, classes);
+    }
+
+    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+        self.engine.wants(iface, wanted);
+    }
+
+    fn wants_changed(&self) -> u64 {
+        self.engine.wants_changed()
     }
 }
 

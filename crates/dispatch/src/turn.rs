@@ -194,8 +194,35 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
+    /// Tells devices what the engine wants, where that has changed: before anything leaves that
+    /// could be answered.
+    #[inline]
+    fn tell_wants(&mut self) {
+        let Some(changed) = self.engine.as_ref().map(E::wants_changed) else { return };
+        if self.wants_told != Some((self.restarts.count, changed)) {
+            self.wants_told = Some((self.restarts.count, changed));
+            self.tell_wants_anew();
+        }
+    }
+
+    /// Of an interface that some worker has no queue of, nobody could tell what that one wants.
+    #[cold]
+    fn tell_wants_anew(&mut self) {
+        for port in self.ports.iter_mut().filter(|port| port.knows_friends()) {
+            let iface = port.iface();
+            let is_common =
+                self.crew.as_ref().is_none_or(|crew| crew.is_common(usize::from(iface.0)));
+            match &self.engine {
+                Some(engine) if is_common => engine.wants(iface, &mut self.wanted),
+                _ => self.wanted.everything(),
+            }
+            port.want(&self.wanted);
+        }
+    }
+
     /// Shares what is to leave out to the ports, in order, and lets them transmit.
     pub(crate) fn transmit(&mut self) {
+        self.tell_wants();
         while let Some(packet) = self.departing.pop_front() {
             let iface = usize::from(packet.iface().0);
             if let Some(index) = self.port_of.get(iface).copied().flatten() {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, Randomness};
 use floodwall_device::DeviceError;
-use floodwall_packet::{Burst, Engine, PacketList, Pool};
+use floodwall_packet::{Burst, Engine, PacketList, Pool, Wanted};
 use floodwall_schedule::{BalanceConfig, GateConfig};
 use thiserror::Error;
 
@@ -138,6 +138,9 @@ pub struct Worker<E: 'static> {
     pub(crate) port_of: Vec<Option<usize>>,
     pub(crate) burst: Burst,
     pub(crate) departing: PacketList,
+    /// What the engine wants, as it was told last, and the word that it has not changed since.
+    pub(crate) wanted: Wanted,
+    pub(crate) wants_told: Option<(u64, u64)>,
     /// How many of them there were before the call of the engine that runs.
     pub(crate) sent_before: usize,
     pub(crate) random: Randomness,
@@ -203,6 +206,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             ports,
             burst: Burst::new(),
             departing: PacketList::new(),
+            wanted: Wanted::default(),
+            wants_told: None,
             sent_before: 0,
             random,
             first: 0,

@@ -296,6 +296,15 @@ impl Interface {
             })
     }
 
+    /// The addresses of [`Interface::is_broadcast_v4`] that are behind our prefixes.
+    pub fn broadcasts_v4(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        let behind = |a: &Assigned<Ipv4Addr>| {
+            let host = host_bits(a.prefix_len);
+            (host > 1).then(|| Ipv4Addr::from_bits(a.addr.to_bits() | host))
+        };
+        self.v4.iter().filter_map(behind)
+    }
+
     /// Whether an address is that of one of our networks, which was its broadcast address once
     /// (RFC 1812 section 4.2.3.1).
     #[must_use]

@@ -5,13 +5,14 @@
 //! which. Every call returns the units of work that it spent, by which a caller shares a core.
 
 use floodwall_base::limits::BURST_MAX;
-use floodwall_base::{Instant, Randomness, Units};
+use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_sync::qsbr::View;
 
 use crate::burst::Burst;
 use crate::handoff::HandoffList;
 use crate::list::PacketList;
 use crate::pool::Pool;
+use crate::wanted::Wanted;
 
 /// What an engine gets for one call.
 pub struct Round<'a> {
@@ -116,4 +117,17 @@ pub trait Engine {
     /// Says of each packet of a burst whose it is, without changing anything, at the price of one
     /// table probe. `classes` is filled up to the burst's length.
     fn classify(&self, burst: &Burst, classes: &mut [Triage]);
+
+    /// Says what is wanted of what arrives at an interface, for devices that can lose the rest
+    /// before it costs anything: nothing that is not wanted would get anywhere.
+    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+        let _ = iface;
+        wanted.everything();
+    }
+
+    /// Another number whenever [`Engine::wants`] may have something else to say. Asked at least
+    /// once a turn, before what the engine has appended is sent; must cost a few loads.
+    fn wants_changed(&self) -> u64 {
+        0
+    }
 }

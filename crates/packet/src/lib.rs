@@ -44,6 +44,7 @@ mod pulldown;
 mod refcount;
 mod rooms;
 mod sum;
+mod wanted;
 
 pub use access::AccessCounters;
 pub use account::{Account, AccountFull};
@@ -64,3 +65,4 @@ pub use pool::{
 };
 pub use pulldown::PulldownError;
 pub use rooms::{Room, Rooms};
+pub use wanted::Wanted;

@@ -6,8 +6,8 @@
 use core::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
-use floodwall_base::{Counter, Instant, Randomness, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, Triage};
+use floodwall_base::{Counter, IfIndex, Instant, Randomness, Units};
+use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, Triage, Wanted};
 use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
@@ -277,5 +277,13 @@ impl Engine for Host {
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
         self.stack.classify(burst, classes);
+    }
+
+    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+        self.stack.wants(iface, wanted);
+    }
+
+    fn wants_changed(&self) -> u64 {
+        self.stack.wants_changed()
     }
 }

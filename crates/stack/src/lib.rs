@@ -50,6 +50,7 @@ mod tcp;
 mod tcp_service;
 mod triage;
 mod tx;
+mod wants;
 
 pub use addresses::{AddAddress, AddressError};
 pub use build::check;

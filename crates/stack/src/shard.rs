@@ -21,7 +21,7 @@ use floodwall_ip::{
     Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, Reassembly,
     neighbor::NeighborTableFull,
 };
-use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Peers, Round, Triage};
+use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Peers, Round, Triage, Wanted};
 use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
 
@@ -421,6 +421,14 @@ impl Engine for Stack {
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
         crate::triage::classify(self, burst, classes);
+    }
+
+    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+        crate::wants::fill(self, iface, wanted);
+    }
+
+    fn wants_changed(&self) -> u64 {
+        crate::wants::changed(self)
     }
 }
 

@@ -38,6 +38,7 @@ pub mod challenge;
 pub mod congestion;
 pub mod isn;
 pub mod mss;
+mod port_counts;
 pub mod prr;
 pub mod rack;
 pub mod reassembly;

@@ -14,7 +14,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use floodwall_base::{Endpoint, FlowKey, HashKey, IfIndex, IndexLists};
+use floodwall_base::{Endpoint, FlowKey, HashKey, IfIndex, IndexLists, PortSet};
 use floodwall_syncache::ListenerId as HalfId;
 
 use crate::error::ListenError;
@@ -65,6 +65,8 @@ enum Any {
 pub(crate) struct Listeners {
     /// Per port: the first listener.
     ports: Box<[u16]>,
+    /// Those that have one.
+    heard: PortSet,
     listeners: Vec<(u32, Option<Listener>)>,
     max: usize,
     /// The accept queues: a list for each listener.
@@ -78,6 +80,7 @@ impl Listeners {
         let max = max.min(usize::from(NONE));
         Self {
             ports: vec![NONE; 1 << 16].into(),
+            heard: PortSet::default(),
             listeners: Vec::with_capacity(max),
             max,
             queues: IndexLists::new(connections, max),
@@ -105,6 +108,16 @@ impl Listeners {
             let index = core::mem::replace(&mut at, listener.next);
             Some((index, listener))
         })
+    }
+
+    /// The ports at which somebody listens.
+    pub(crate) const fn heard(&self) -> &PortSet {
+        &self.heard
+    }
+
+    /// Whether somebody listens at every port.
+    pub(crate) fn hears_every_port(&self) -> bool {
+        self.heard.has(EVERY_PORT)
     }
 
     /// Whether one may listen there.
@@ -146,6 +159,7 @@ impl Listeners {
         };
         let head = self.ports.get_mut(usize::from(local.port)).ok_or(ListenError::TooMany)?;
         let next = core::mem::replace(head, index as u16);
+        self.heard.set(local.port, true);
         let (generation, slot) = self.listeners.get_mut(index).ok_or(ListenError::TooMany)?;
         let settings = settings.clone();
         *slot = Some(Listener { local, any, zone, settings, half, owner, next });
@@ -167,6 +181,7 @@ impl Listeners {
             None => {
                 if let Some(head) = self.ports.get_mut(usize::from(port)) {
                     *head = after;
+                    self.heard.set(port, after != NONE);
                 }
             }
         }

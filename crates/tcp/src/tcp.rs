@@ -16,8 +16,8 @@ use core::net::IpAddr;
 
 use floodwall_base::limits::{TCP_RECORDS, TCP_RUNS, WORK_UNITS};
 use floodwall_base::{
-    Counter, Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, Randomness, Steering,
-    TimerWheel, Units, WorkerId,
+    Counter, Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, PortSet, Randomness,
+    Steering, TimerWheel, Units, WorkerId,
 };
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_syncache::{AcceptSlot, CacheSettings, Epoch, HalfOpen, Moment, Secret, SynCache};
@@ -31,6 +31,7 @@ use crate::id::{ConnectionId, Gone};
 use crate::isn::IsnSecret;
 use crate::listener::Listeners;
 use crate::memory::Memory;
+use crate::port_counts::PortCounts;
 use crate::reassembly::Runs;
 use crate::records::Records;
 use crate::set::train::Train;
@@ -119,6 +120,8 @@ pub struct Tcp<H = SynCache> {
     pub(crate) places: Vec<Place>,
     free: Vec<u32>,
     pub(crate) demux: Demux,
+    /// At which ports of ours there are connections.
+    ports: PortCounts,
     /// Under which flows are hashed: the half-open connections' own.
     flow_key: HashKey,
     /// Whose segment arrived last.
@@ -174,6 +177,7 @@ impl<H: HalfOpen> Tcp<H> {
             places: Vec::with_capacity(max),
             free: Vec::with_capacity(max),
             demux: Demux::new(max),
+            ports: PortCounts::default(),
             flow_key: half_open.flow_key(),
             latest: 0,
             wheel: TimerWheel::new(max, now),
@@ -216,6 +220,21 @@ impl<H: HalfOpen> Tcp<H> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.demux.len() + self.time_waits.len()
+    }
+
+    /// Puts the ports of ours at which segments are waited for into `ports`; whether they are at
+    /// every port.
+    pub fn ports(&self, ports: &mut PortSet) -> bool {
+        let sets = [self.ports.set(), self.time_waits.ports(), self.listeners.heard()];
+        sets.into_iter().for_each(|set| ports.add(set));
+        self.listeners.hears_every_port()
+    }
+
+    /// Another number whenever [`Tcp::ports`] has something else to say.
+    #[must_use]
+    pub fn ports_changed(&self) -> u64 {
+        let sets = [self.ports.set(), self.time_waits.ports(), self.listeners.heard()];
+        sets.into_iter().map(PortSet::changes).sum()
     }
 
     /// Whether there is none.
@@ -350,6 +369,7 @@ impl<H: HalfOpen> Tcp<H> {
             None => return Err(Box::new(connection)),
         };
         self.demux.enter(self.flow_key.flow(&connection.flow), index);
+        self.ports.enter(connection.flow.local.port);
         if let Some(place) = self.places.get_mut(index as usize) {
             place.owner = owner.min(OWNERS_MAX as u32 - 1);
             place.slot = slot;
@@ -447,7 +467,9 @@ impl<H: HalfOpen> Tcp<H> {
         // No time is asked where nothing is held any more.
         self.memory.note(index, 0, Instant::ORIGIN);
         if let Some(place) = self.places.get_mut(index as usize) {
-            place.connection = None;
+            if let Some(connection) = place.connection.take() {
+                self.ports.leave(connection.flow.local.port);
+            }
             if let Some((_, slot)) = place.slot.take() {
                 self.half_open.accepted(slot);
             }

@@ -15,9 +15,10 @@
 
 use core::time::Duration;
 
-use floodwall_base::{FlowKey, HashKey, IndexLists, Instant, Seq};
+use floodwall_base::{FlowKey, HashKey, IndexLists, Instant, PortSet, Seq};
 
 use crate::challenge::ChallengeLimit;
+use crate::port_counts::PortCounts;
 use crate::timestamps::{Recent, TimestampClock};
 
 /// The list of all records, oldest first.
@@ -93,6 +94,7 @@ pub struct TimeWaits {
     key: HashKey,
     stay: Duration,
     len: usize,
+    ports: PortCounts,
 }
 
 impl TimeWaits {
@@ -109,6 +111,7 @@ impl TimeWaits {
             key,
             stay,
             len: 0,
+            ports: PortCounts::default(),
         }
     }
 
@@ -141,7 +144,14 @@ impl TimeWaits {
         *self.entries.get_mut(index as usize)? = Some(entry);
         self.lists.push_back(BY_AGE, index);
         self.len += 1;
+        self.ports.enter(flow.local.port);
         evicted
+    }
+
+    /// The ports of ours at which there is a record.
+    #[must_use]
+    pub const fn ports(&self) -> &PortSet {
+        self.ports.set()
     }
 
     /// The record of a flow.
@@ -254,6 +264,7 @@ impl TimeWaits {
 
     fn remove_at(&mut self, index: u32) -> Option<FlowKey> {
         let entry = self.entries.get_mut(index as usize)?.take()?;
+        self.ports.leave(entry.flow.local.port);
         let bucket = self.bucket_of(&entry.flow);
         let head = self.buckets.get_mut(bucket)?;
         if *head == index {

@@ -12,8 +12,8 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use floodwall_base::IfIndex;
 use floodwall_base::limits::BURST_MAX;
+use floodwall_base::{IfIndex, PortSet};
 use floodwall_packet::{Class, Triage};
 
 use crate::demux::{Kind, NONE, Probe, Seek, Sight, V4, bits, is_group, is_link_scope, zone_of};
@@ -153,6 +153,18 @@ impl<I: Intake> Udp<I> {
         let seek = self.demux.seek(local_port, || whose().0);
         let full = seek.only().is_some_and(|socket| !self.rooms.of(socket).admits(class));
         (!full).then_some(Sought(seek))
+    }
+
+    /// The ports that any socket has.
+    #[must_use]
+    pub const fn ports(&self) -> &PortSet {
+        self.demux.heard()
+    }
+
+    /// Whether a socket has every port.
+    #[must_use]
+    pub const fn hears_every_port(&self) -> bool {
+        self.demux.hears_every_port()
     }
 
     /// Whether somebody may take what was sought, by the marks of a bucket: of strangers to

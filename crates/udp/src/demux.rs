@@ -21,7 +21,6 @@
 
 mod burst;
 mod hash;
-mod heard;
 mod key;
 mod key_table;
 mod port;
@@ -29,13 +28,12 @@ mod port;
 #[cfg(test)]
 mod tests;
 
-use floodwall_base::SecretRandom;
 use floodwall_base::limits::UDP_GROUP_SOCKETS_MAX;
+use floodwall_base::{PortSet, SecretRandom};
 use floodwall_sync::Broad;
 
 pub(crate) use burst::{Seek, Sight};
 use hash::TupleHash;
-use heard::Heard;
 pub(crate) use key::{
     Hold, Key, Kind, Probe, V4, V6, addr, bits, canonical, is_group, is_link_scope, zone_of,
 };
@@ -72,7 +70,7 @@ pub(crate) struct Demux {
     /// Per port: 0, or a socket's place plus one, or a shared port's plus one with [`SHARED`].
     ports: Box<[u32; PORTS]>,
     /// Those that are not 0.
-    heard: Heard,
+    heard: PortSet,
     keys: Broad<Key>,
     shared: Vec<Port>,
     shared_free: Vec<u32>,
@@ -101,7 +99,7 @@ impl Demux {
         Self {
             // By way of a vector: no array of this size should lie on a stack.
             ports: vec![0; PORTS].try_into().unwrap_or_else(|_| Box::new([0; PORTS])),
-            heard: Heard::default(),
+            heard: PortSet::default(),
             keys: Broad::with_capacity(sockets_max),
             shared: Vec::with_capacity(sockets_max / 2),
             shared_free: Vec::with_capacity(sockets_max / 2),
@@ -354,6 +352,16 @@ impl Demux {
         if port == EVERY_PORT {
             self.every = to != 0;
         }
+    }
+
+    /// The ports that any socket has; [`EVERY_PORT`] where one has every port.
+    pub(crate) const fn heard(&self) -> &PortSet {
+        &self.heard
+    }
+
+    /// Whether a socket has every port.
+    pub(crate) const fn hears_every_port(&self) -> bool {
+        self.every
     }
 
     /// Whether any socket has this port, or every port. One load from 8 KiB.

@@ -1,6 +1,10 @@
 //! Whose a segment is: SYNs are strangers', who comes back is a friend, and no guess is.
 
+use std::time::Duration;
+
+use floodwall_base::IfIndex;
 use floodwall_packet::Triage::{self, Friend, Refusable, Stranger};
+use floodwall_packet::{Engine as _, Wanted};
 use floodwall_stack::tcp_set::CookiePolicy;
 use floodwall_tests::Rig;
 use floodwall_tests::craft::FAMILIES;
@@ -8,7 +12,7 @@ use floodwall_tests::tcp::TcpClient;
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::TcpOptionSet;
 
-use crate::{HELLO, accept, answer, client, server};
+use crate::{HELLO, OTHER_PORT, PORT, accept, answer, client, listen, rig, server};
 
 fn class(rig: &Rig, frame: Vec<u8>) -> Triage {
     rig.classify(&[frame])[0]
@@ -92,5 +96,47 @@ fn what_tcp_would_refuse_is_refusable_and_is_refused() {
             let (died, _) = floodwall_tests::deaths(&before, &rig.stats());
             assert_eq!(died.len(), 1, "{died:?}");
         }
+    }
+}
+
+/// What devices are told of TCP's ports: connections outlive their listener, and TIME-WAIT them.
+#[test]
+fn a_port_is_wanted_as_long_as_anything_of_it_is_there() {
+    let wants = |rig: &Rig| {
+        let mut wanted = Wanted::default();
+        rig.stack.wants(IfIndex(1), &mut wanted);
+        (wanted.tcp.has(PORT), wanted.tcp.has(OTHER_PORT), wanted.any_tcp)
+    };
+    let told = |rig: &Rig| rig.stack.wants_changed();
+    for family in FAMILIES {
+        let mut rig = rig();
+        assert_eq!(wants(&rig), (false, false, false));
+        let before = told(&rig);
+        let listener = listen(&mut rig, PORT, 8);
+        assert_eq!(wants(&rig), (true, false, false));
+        assert_ne!(told(&rig), before);
+        let it = client(1, family);
+        let heard = answer(&it, &rig.frame(&it.syn()));
+        rig.frame(&it.ack(&heard, HELLO));
+        let id = accept(&mut rig, listener).unwrap();
+        rig.sockets(|s| s.tcp_unlisten(listener).unwrap());
+        assert_eq!(wants(&rig), (true, false, false), "the connection is there");
+        assert_eq!(class(&rig, it.ack(&heard, HELLO)), Friend);
+        assert_eq!(class(&rig, client(2, family).syn()), Refusable);
+        // We close first, and keep a record.
+        let mut buffer = [0; 64];
+        rig.sockets(|s| s.tcp_recv(id, &mut buffer)).0.unwrap();
+        let (_, departed) = rig.sockets(|s| s.tcp_close(id));
+        let fin = it.hears(&departed).pop().unwrap();
+        let (next, ack) = (it.isn.wrapping_add(1 + HELLO.len() as u32), fin.seq.wrapping_add(1));
+        let both = TcpFlags::FIN | TcpFlags::ACK;
+        rig.frame(&it.frame((next, ack), both, &it.stamped(&fin), &[]));
+        let last = it.frame((next, ack), both, &it.stamped(&fin), &[]);
+        assert_eq!(class(&rig, last), Stranger, "it may come again");
+        assert_eq!(wants(&rig), (true, false, false), "the record is there");
+        let before = told(&rig);
+        rig.run_for(Duration::from_secs(600));
+        assert_eq!(wants(&rig), (false, false, false), "nothing of it is left");
+        assert_ne!(told(&rig), before);
     }
 }

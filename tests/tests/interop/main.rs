@@ -40,6 +40,7 @@ mod router_life;
 mod routes;
 mod running;
 mod several;
+mod shared_interface;
 mod site;
 mod slow_readers;
 mod syn_flood;

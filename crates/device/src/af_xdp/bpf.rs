@@ -13,6 +13,7 @@ use super::assembler::Instruction;
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP: libc::c_int = 1;
 const MAP_UPDATE: libc::c_int = 2;
+const MAP_DELETE: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
@@ -23,7 +24,7 @@ const LOG_BYTES: usize = 64 << 10;
 /// Of a map: its values can be mapped into this process.
 const MAPPABLE: u32 = 1 << 10;
 
-/// Kinds of maps.
+/// Kinds of maps by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MapKind {
     /// One value an index, which this process can map into its memory.
@@ -148,6 +149,39 @@ impl Map {
         // are no more than `values` has room for.
         unsafe { attr.call(MAP_LOOKUP) }?;
         Ok(values.iter().sum())
+    }
+}
+
+/// A hash table of 16-byte keys with one word each.
+#[derive(Debug)]
+pub(crate) struct Table(OwnedFd);
+
+impl Table {
+    /// Room for so many.
+    pub(crate) fn create(entries: u32) -> io::Result<Self> {
+        const HASH: u32 = 1;
+        let mut attr = Attr::new().u32(0, HASH).u32(4, 16).u32(8, 8).u32(12, entries);
+        // SAFETY: no addresses in it.
+        unsafe { attr.call_for_fd(MAP_CREATE) }.map(Self)
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// From now on there is `value` under `key`.
+    pub(crate) fn set(&self, key: &[u8; 16], value: u64) -> io::Result<()> {
+        let fd = self.0.as_raw_fd() as u32;
+        let mut attr = Attr::new().u32(0, fd).memory(8, key.as_ptr()).memory(16, &raw const value);
+        // SAFETY: key and value have the table's sizes, 16 and 8 bytes, and live.
+        unsafe { attr.call(MAP_UPDATE) }.map(drop)
+    }
+
+    /// From now on there is nothing under `key`, where something was.
+    pub(crate) fn remove(&self, key: &[u8; 16]) -> io::Result<()> {
+        let mut attr = Attr::new().u32(0, self.0.as_raw_fd() as u32).memory(8, key.as_ptr());
+        // SAFETY: the key has the table's size, 16 bytes, and lives.
+        unsafe { attr.call(MAP_DELETE) }.map(drop)
     }
 }
 

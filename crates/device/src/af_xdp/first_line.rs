@@ -4,9 +4,11 @@
 //! [`AfXdp`](super::AfXdp) but no interface.
 
 use floodwall_base::{Instant, MacAddr};
+use floodwall_packet::Wanted;
 
 use super::guard::Turn;
-use super::steering::Steering;
+use super::steering::{Station, Steering};
+use super::wants::Told;
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
@@ -29,6 +31,7 @@ pub enum Said {
 pub struct FirstLine {
     steering: Steering,
     turn: Turn,
+    told: Option<Told>,
 }
 
 impl FirstLine {
@@ -37,11 +40,26 @@ impl FirstLine {
     /// # Errors
     /// No privilege, or the kernel knows no such programs; what it says of the program.
     pub fn load(station: MacAddr) -> Result<Self, DeviceError> {
+        Self::of(Station { mac: station, is_shared: false })
+    }
+
+    /// The program for a station at the link address of the host's own interface.
+    ///
+    /// # Errors
+    /// As of [`FirstLine::load`].
+    pub fn load_shared(station: MacAddr) -> Result<Self, DeviceError> {
+        Self::of(Station { mac: station, is_shared: true })
+    }
+
+    fn of(station: Station) -> Result<Self, DeviceError> {
         let mut notes = Vec::new();
         let failed = |error| super::failed("xdp", "load the program that steers frames", error);
         let steering = Steering::load(station, 1, &mut notes).map_err(failed)?;
         match notes.pop() {
-            None => Ok(Self { steering, turn: Turn::default() }),
+            None => {
+                let told = steering.guard().map(|guard| guard.wants().join(station.is_shared));
+                Ok(Self { steering, turn: Turn::default(), told })
+            }
             Some(note) => Err(failed(std::io::Error::other(note))),
         }
     }
@@ -57,6 +75,13 @@ impl FirstLine {
     pub fn befriend(&mut self, now: Instant, frame: &[u8]) {
         if let Some(guard) = self.steering.guard() {
             self.turn.befriend(guard, now, frame);
+        }
+    }
+
+    /// As [`Device::want`](crate::Device::want).
+    pub fn want(&mut self, wanted: &Wanted) {
+        if let (Some(guard), Some(told)) = (self.steering.guard(), &mut self.told) {
+            guard.wants().tell(QUEUE, told, wanted, self.steering.is_shared());
         }
     }
 

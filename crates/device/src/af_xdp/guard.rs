@@ -17,6 +17,7 @@
 //! handled, plus what the last turn of a burst leaves unused.
 
 mod code;
+pub(super) mod destination;
 mod friends;
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -25,8 +26,11 @@ use std::io;
 use floodwall_base::Instant;
 
 use self::code::Known;
+pub(super) use self::code::{reach, wire};
+use self::destination::Maps;
 use self::friends::{Friends, KEY_WORDS, SETS, WAYS};
 use super::assembler::{Assembler, Label};
+use super::wants::Wants;
 use super::words::Words;
 use crate::stats::DeviceStats;
 
@@ -68,15 +72,21 @@ pub(crate) enum Refusal {
     HeaderMalformed = 3,
     /// A stranger's, beyond the credit.
     Stranger = 4,
+    /// It is for an address that is none of ours.
+    AddressForeign = 5,
+    /// It is for a port of ours at which nobody waits for it.
+    PortClosed = 6,
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::SourceGroup,
         Self::VlanForeign,
         Self::KindUnknown,
         Self::HeaderMalformed,
         Self::Stranger,
+        Self::AddressForeign,
+        Self::PortClosed,
     ];
     const COUNT: usize = Self::ALL.len();
 }
@@ -86,6 +96,7 @@ impl Refusal {
 pub(crate) struct Guard {
     desks: Words,
     friends: Friends,
+    wants: Wants,
     queues: u32,
 }
 
@@ -96,13 +107,26 @@ impl Guard {
     /// The kernel maps no such memory, or gives no randomness.
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
         let desks = Words::create(DESK_WORDS, queues)?;
-        Ok(Self { desks, friends: Friends::create(secret()?)?, queues })
+        let (friends, wants) = (Friends::create(secret()?)?, Wants::create(queues)?);
+        Ok(Self { desks, friends, wants, queues })
     }
 
     /// Its part of the program: goes on at `through` with what does not die.
     pub(crate) fn emit(&self, program: &mut Assembler, through: Label) {
         let (desks, friends) = (self.desks.fd(), self.friends.fd());
-        code::emit(program, &Known { desks, friends, key: self.friends.key() }, through);
+        let known = Known { desks, friends, key: self.friends.key(), maps: self.maps() };
+        code::emit(program, &known, through);
+    }
+
+    /// What the stack wants.
+    pub(crate) const fn wants(&self) -> &Wants {
+        &self.wants
+    }
+
+    /// Where the program reads it.
+    pub(super) fn maps(&self) -> Maps {
+        let (board, ports, addresses) = self.wants.fds();
+        Maps { board, ports, addresses }
     }
 
     fn word(&self, queue: u32, word: usize) -> Option<&core::sync::atomic::AtomicU64> {
@@ -138,6 +162,8 @@ impl Guard {
                 Refusal::KindUnknown => &mut stats.rx_kind_unknown,
                 Refusal::HeaderMalformed => &mut stats.rx_header_malformed,
                 Refusal::Stranger => &mut stats.rx_strangers,
+                Refusal::AddressForeign => &mut stats.rx_address_foreign,
+                Refusal::PortClosed => &mut stats.rx_port_closed,
             } += count;
         }
     }
@@ -190,3 +216,5 @@ fn secret() -> io::Result<[u64; KEY_WORDS]> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wants_tests;

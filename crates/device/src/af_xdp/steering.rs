@@ -16,9 +16,11 @@ use std::io;
 
 use floodwall_base::MacAddr;
 
-use super::assembler::{Assembler, Function, Instruction, NoProgram, Reg, Size, When};
+use super::assembler::{Assembler, Function, Instruction, Label, NoProgram, Reg, Size, When};
 use super::bpf::{Attach, Attachment, Map, MapKind, Program};
 use super::guard::Guard;
+use super::guard::destination::{Elsewhere, Maps, look};
+use super::guard::{reach, wire};
 
 /// Verdicts of XDP programs.
 pub(super) const DROP: i32 = 1;
@@ -49,16 +51,28 @@ pub(crate) struct Steering {
     guard: Option<Guard>,
     program: Program,
     attached: Option<Attachment>,
+    is_shared: bool,
+}
+
+/// Whose frames the program looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Station {
+    pub(crate) mac: MacAddr,
+    /// Whether the host has the same link address: then addresses say whose a frame is.
+    pub(crate) is_shared: bool,
 }
 
 impl Steering {
     /// Loads the program for the station at `mac`, on an interface of `queues` receive queues; with
     /// a guard where the kernel lets us have one, else `notes` says why not.
-    pub(crate) fn load(mac: MacAddr, queues: u32, notes: &mut Vec<String>) -> io::Result<Self> {
+    pub(crate) fn load(station: Station, queues: u32, notes: &mut Vec<String>) -> io::Result<Self> {
         let guarded = Guard::create(queues.max(1))
-            .and_then(|guard| Self::load_with(mac, queues, Some(guard)));
+            .and_then(|guard| Self::load_with(station, queues, Some(guard)));
         guarded.or_else(|error| {
-            let plain = Self::load_with(mac, queues, None)?;
+            if station.is_shared {
+                return Err(error);
+            }
+            let plain = Self::load_with(station, queues, None)?;
             notes.push(format!(
                 "strangers are not held back at the interface, so a flood can crowd out friends in \
                  the ring: the system says {error}; Linux 5.18 or later should do"
@@ -67,13 +81,19 @@ impl Steering {
         })
     }
 
-    fn load_with(mac: MacAddr, queues: u32, guard: Option<Guard>) -> io::Result<Self> {
+    fn load_with(station: Station, queues: u32, guard: Option<Guard>) -> io::Result<Self> {
         let sockets = Map::create(MapKind::Sockets, 4, queues.max(1))?;
         let counts = Map::create(MapKind::PerCpuArray, 8, COUNTS)?;
-        let code = code(mac, sockets.fd(), counts.fd(), guard.as_ref())
+        let code = code(station, sockets.fd(), counts.fd(), guard.as_ref())
             .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
         let program = Program::load(&code)?;
-        Ok(Self { sockets, counts, guard, program, attached: None })
+        let is_shared = station.is_shared;
+        Ok(Self { sockets, counts, guard, program, attached: None, is_shared })
+    }
+
+    /// Whether the host has our link address as well.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// The first line of defence, where there is one.
@@ -110,12 +130,12 @@ impl Steering {
 
 /// The program. Six bytes are compared as four and two, in the machine's own byte order.
 fn code(
-    mac: MacAddr,
+    station: Station,
     sockets: i32,
     counts: i32,
     guard: Option<&Guard>,
 ) -> Result<Vec<Instruction>, NoProgram> {
-    let [a, b, c, d, e, f] = mac.0;
+    let [a, b, c, d, e, f] = station.mac.0;
     let mut program = Assembler::new();
     let (pass, through) = (program.label(), program.label());
     program
@@ -129,6 +149,9 @@ fn code(
         .jump_if_word(Reg::R4, When::Differs, u32::from_ne_bytes([a, b, c, d]), pass)
         .load(Size::Half, Reg::R4, Reg::R2, 4)
         .jump_if_word(Reg::R4, When::Differs, u32::from(u16::from_ne_bytes([e, f])), pass);
+    if let Some(guard) = guard.filter(|_| station.is_shared) {
+        own(&mut program, &guard.maps(), pass);
+    }
     count(&mut program, counts, Count::Ours);
     if let Some(guard) = guard {
         guard.emit(&mut program, through);
@@ -144,6 +167,51 @@ fn code(
     count(&mut program, counts, Count::Passed);
     program.set(Reg::R0, PASS).exit();
     program.finish()
+}
+
+/// Goes on with what is for an address that we want; the rest goes to `pass`, what nobody can tell
+/// the owner of by an address too. The frame begins at `R2` and ends at `R3`.
+fn own(program: &mut Assembler, maps: &Maps, pass: Label) {
+    const TYPE: i16 = 12;
+    const TAG: i16 = 4;
+    let (tagged, ours) = (program.label(), program.label());
+    program.copy(Reg::R7, Reg::R2).copy(Reg::R8, Reg::R3);
+    reach(program, TYPE + 2, pass);
+    program.load(Size::Half, Reg::R1, Reg::R7, TYPE).jump_if(
+        Reg::R1,
+        When::Equal,
+        wire(0x8100),
+        tagged,
+    );
+    network(program, maps, TYPE + 2, (ours, pass));
+    // A priority tag (IEEE 802.1Q) belongs to no other link.
+    program.place(tagged);
+    reach(program, TYPE + 2 + TAG, pass);
+    program
+        .load(Size::Half, Reg::R1, Reg::R7, TYPE + 2)
+        .jump_if(Reg::R1, When::Meets, wire(0x0fff), pass)
+        .load(Size::Half, Reg::R1, Reg::R7, TYPE + TAG);
+    network(program, maps, TYPE + 2 + TAG, (ours, pass));
+    program.place(ours);
+}
+
+/// Looks at the destination of a packet whose header is at `l3` and whose kind is in `R1`.
+fn network(program: &mut Assembler, maps: &Maps, l3: i16, (ours, pass): (Label, Label)) {
+    let v6 = program.label();
+    let elsewhere = Elsewhere { foreign: pass, group: pass };
+    program.jump_if(Reg::R1, When::Equal, wire(0x86dd), v6).jump_if(
+        Reg::R1,
+        When::Differs,
+        wire(0x0800),
+        pass,
+    );
+    reach(program, l3 + 20, pass);
+    look(program, maps, (false, l3), elsewhere);
+    program.jump(ours);
+    program.place(v6);
+    reach(program, l3 + 40, pass);
+    look(program, maps, (true, l3), elsewhere);
+    program.jump(ours);
 }
 
 /// Adds one to a count of this core's.
@@ -171,7 +239,8 @@ mod tests {
     const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 
     fn loaded() -> Option<Steering> {
-        match Steering::load(STATION, 4, &mut Vec::new()) {
+        let station = Station { mac: STATION, is_shared: false };
+        match Steering::load(station, 4, &mut Vec::new()) {
             Ok(steering) => Some(steering),
             Err(error) => {
                 eprintln!("SKIPPED: the kernel loads no program here: {error}");

@@ -82,6 +82,11 @@ impl Follower {
         }
     }
 
+    /// How often it has taken over what the control shard shows.
+    pub(crate) const fn taken_over(&self) -> u64 {
+        self.generation
+    }
+
     /// The stack that it belonged to is no more: the next one has taken over nothing yet.
     pub(super) fn forget(&mut self) {
         (self.seen, self.generation, self.interfaces_revision) = (0, 0, 0);

@@ -5,13 +5,17 @@
 //! cannot be read to its ports is no friend's and no plain stranger's: it has a credit of its own.
 //! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 768, RFC 9293.
 
+use super::destination::{Elsewhere, Maps, look, port, whatever};
 use super::{DESK_GRANTED, DESK_REFUSED, DESK_USED, Kind, Refusal, SETS, WAYS};
 use crate::af_xdp::assembler::{Assembler, Does, Function, Label, Reg, Size, When};
 use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
+use crate::af_xdp::wants::Any;
 
 /// Where a key of four bytes and the frame's length lie on the stack.
 const KEY: i16 = -4;
 const LENGTH: i16 = -16;
+/// Where the length of an IPv4 header lies meanwhile.
+const HEADER: i16 = -48;
 /// Where headers and fields are in a frame without tag.
 const L3: i16 = 14;
 const V4_PORTS: i16 = L3 + 20;
@@ -32,6 +36,7 @@ const V6_WORDS: [(Size, i16); 10] = [
     (Size::Byte, L3 + 6),
 ];
 const UDP: i32 = 17;
+const ICMPV6: i32 = 58;
 const TCP: i32 = 6;
 
 /// The maps that it reads, and the secret by which flows are told apart.
@@ -40,6 +45,7 @@ pub(super) struct Known<'a> {
     pub(super) desks: i32,
     pub(super) friends: i32,
     pub(super) key: &'a [u64],
+    pub(super) maps: Maps,
 }
 
 /// Where a frame goes from its place in the code.
@@ -89,12 +95,12 @@ pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label) {
 }
 
 /// The byte offset of a word.
-const fn word(number: usize) -> i16 {
+pub(super) const fn word(number: usize) -> i16 {
     (number * size_of::<u64>()) as i16
 }
 
 /// Looks up what lies under a key in `R1`, in `R0`; goes to `missing` where there is nothing.
-fn look_up(a: &mut Assembler, map: i32, missing: Label) {
+pub(super) fn look_up(a: &mut Assembler, map: i32, missing: Label) {
     a.store(Size::Word, Reg::R10, KEY, Reg::R1)
         .map(Reg::R1, map)
         .copy(Reg::R2, Reg::R10)
@@ -118,7 +124,7 @@ fn desk(a: &mut Assembler, desks: i32, through: Label) {
 }
 
 /// Goes to `short` where the frame has not so many bytes.
-fn reach(a: &mut Assembler, bytes: i16, short: Label) {
+pub(in crate::af_xdp) fn reach(a: &mut Assembler, bytes: i16, short: Label) {
     a.copy(Reg::R3, Reg::R7).add(Reg::R3, i32::from(bytes)).jump_if_reg(
         Reg::R3,
         When::Above,
@@ -128,7 +134,7 @@ fn reach(a: &mut Assembler, bytes: i16, short: Label) {
 }
 
 /// A field of two bytes as it lies in memory.
-fn wire(value: u16) -> i32 {
+pub(in crate::af_xdp) fn wire(value: u16) -> i32 {
     i32::from(value.to_be())
 }
 
@@ -178,11 +184,14 @@ fn ipv4(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
         .read_wire(Reg::R2)
         .jump_if_reg(Reg::R2, When::Below, Reg::R1, malformed);
     fits(a, L3, ways);
+    a.store(Size::Double, Reg::R10, HEADER, Reg::R1);
+    destination(a, known, false, ways);
+    a.load(Size::Double, Reg::R1, Reg::R10, HEADER);
     // With options, or in pieces.
     a.jump_if(Reg::R1, When::Differs, 20, ways.other)
         .load(Size::Half, Reg::R1, Reg::R7, L3 + 6)
         .jump_if(Reg::R1, When::Meets, wire(0x3fff), ways.other);
-    flow(a, known.key, (V4_PORTS, &V4_WORDS), ways);
+    flow(a, known, (V4_PORTS, &V4_WORDS), ways);
 }
 
 fn ipv6(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
@@ -194,20 +203,43 @@ fn ipv6(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
         .load(Size::Half, Reg::R2, Reg::R7, L3 + 4)
         .read_wire(Reg::R2);
     fits(a, V6_PORTS, ways);
-    flow(a, known.key, (V6_PORTS, &V6_WORDS), ways);
+    // Of neighbours' messages the target counts as well.
+    a.load(Size::Byte, Reg::R1, Reg::R7, L3 + 6).jump_if(Reg::R1, When::Equal, ICMPV6, ways.other);
+    destination(a, known, true, ways);
+    flow(a, known, (V6_PORTS, &V6_WORDS), ways);
+}
+
+/// What is for nobody here dies. What is for a group is looked at no closer: it has no ports that
+/// are closed.
+fn destination(a: &mut Assembler, known: &Known<'_>, is_v6: bool, ways: &Ways) {
+    let (group, on) = (a.label(), a.label());
+    let foreign = ways.refuse(Refusal::AddressForeign);
+    look(a, &known.maps, (is_v6, L3), Elsewhere { foreign, group });
+    a.jump(on);
+    a.place(group);
+    whatever(a);
+    a.place(on);
 }
 
 /// The print of a TCP or UDP flow, as `Friends::print` has it, in `R0`; others go elsewhere. The
 /// last of the words is the protocol.
-fn flow(a: &mut Assembler, key: &[u64], (ports, words): (i16, &[(Size, i16)]), ways: &Ways) {
-    let plain = a.label();
+fn flow(a: &mut Assembler, known: &Known<'_>, (ports, words): (i16, &[(Size, i16)]), ways: &Ways) {
+    let (udp, plain) = (a.label(), a.label());
     let protocol = words.last().map_or(0, |(_, at)| *at);
-    a.load(Size::Byte, Reg::R1, Reg::R7, protocol)
-        .jump_if(Reg::R1, When::Equal, UDP, plain)
-        .jump_if(Reg::R1, When::Differs, TCP, ways.other);
-    a.place(plain);
+    let closed = ways.refuse(Refusal::PortClosed);
     reach(a, ports + 4, ways.other);
-    let (start, factors) = key.split_first().unwrap_or((&0, &[]));
+    a.load(Size::Byte, Reg::R1, Reg::R7, protocol).jump_if(Reg::R1, When::Equal, UDP, udp).jump_if(
+        Reg::R1,
+        When::Differs,
+        TCP,
+        ways.other,
+    );
+    port(a, &known.maps, ports, Any::Tcp, closed);
+    a.jump(plain);
+    a.place(udp);
+    port(a, &known.maps, ports, Any::Udp, closed);
+    a.place(plain);
+    let (start, factors) = known.key.split_first().unwrap_or((&0, &[]));
     a.set_wide(Reg::R0, *start);
     for ((size, at), factor) in words.iter().zip(factors) {
         a.load(*size, Reg::R1, Reg::R7, *at)

@@ -7,15 +7,19 @@ use floodwall_base::{Instant, MacAddr};
 use crate::DeviceError;
 use crate::af_xdp::first_line::{FirstLine, Said};
 
-const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
-const NOW: Instant = Instant::ORIGIN;
-const STRANGER: Said = Said::Refused("rx_strangers");
+pub(super) const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
+pub(super) const NOW: Instant = Instant::ORIGIN;
+pub(super) const STRANGER: Said = Said::Refused("rx_strangers");
 const MALFORMED: Said = Said::Refused("rx_header_malformed");
-const UDP: u8 = 17;
-const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+pub(super) const TCP: u8 = 6;
 
 fn loaded() -> Option<FirstLine> {
-    match FirstLine::load(STATION) {
+    or_skipped(FirstLine::load(STATION))
+}
+
+pub(super) fn or_skipped(loaded: Result<FirstLine, DeviceError>) -> Option<FirstLine> {
+    match loaded {
         Ok(line) => Some(line),
         Err(error @ DeviceError::NoPrivilege { .. }) => {
             eprintln!("SKIPPED: {error}");
@@ -25,7 +29,7 @@ fn loaded() -> Option<FirstLine> {
     }
 }
 
-fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = STATION.0.to_vec();
     bytes.extend([2, 0, 0, 0, 0, 9]);
     bytes.extend(kind.to_be_bytes());
@@ -34,8 +38,9 @@ fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A packet of a flow: of so many headers and 8 bytes behind them.
-fn flow(v6: bool, protocol: u8, host: u8, port: u16) -> Vec<u8> {
+/// A packet of a flow to 10.0.0.99 or fdfd:…:fdfd, port 7: of so many headers and 8 bytes behind
+/// them.
+pub(super) fn flow(v6: bool, protocol: u8, host: u8, port: u16) -> Vec<u8> {
     let mut packet = if v6 {
         let mut header = vec![0x60, 0, 0, 0, 0, 20, protocol, 64];
         header.extend([0xfd; 15]);
@@ -53,7 +58,7 @@ fn flow(v6: bool, protocol: u8, host: u8, port: u16) -> Vec<u8> {
 }
 
 /// The same frame with one byte of its network header changed.
-fn with(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
+pub(super) fn with(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
     frame[14 + at] = byte;
     frame
 }

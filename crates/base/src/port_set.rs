@@ -1,0 +1,104 @@
+//! `PortSet`: a bit for each port that somebody has.
+//!
+//! 8 KiB, which stay in the first cache where tables by port (256 KiB) do not: a flood at all ports
+//! is refused out of these. Kept by UDP's and TCP's look-ups, told to devices that refuse packets
+//! before they cost anything.
+
+/// Bits of a word.
+const BITS: usize = u64::BITS as usize;
+/// Words of a set.
+const WORDS: usize = (1 << 16) / BITS;
+
+/// See the file's head.
+#[derive(Clone, Debug)]
+pub struct PortSet {
+    words: Box<[u64; WORDS]>,
+    changes: u64,
+}
+
+impl Default for PortSet {
+    fn default() -> Self {
+        Self { words: Box::new([0; WORDS]), changes: 0 }
+    }
+}
+
+impl PartialEq for PortSet {
+    /// Whether both have the same ports, however they came.
+    fn eq(&self, other: &Self) -> bool {
+        self.words == other.words
+    }
+}
+
+impl Eq for PortSet {}
+
+impl PortSet {
+    /// Whether a port is in it. One load.
+    #[inline(always)]
+    #[must_use]
+    pub fn has(&self, port: u16) -> bool {
+        let word = self.words.get(usize::from(port) / BITS).copied().unwrap_or(0);
+        word >> (usize::from(port) % BITS) & 1 != 0
+    }
+
+    /// Puts a port in, or takes it out.
+    pub fn set(&mut self, port: u16, has: bool) {
+        if let Some(word) = self.words.get_mut(usize::from(port) / BITS) {
+            let bit = 1 << (usize::from(port) % BITS);
+            let before = *word;
+            *word = if has { before | bit } else { before & !bit };
+            self.changes += u64::from(*word != before);
+        }
+    }
+
+    /// How often a port came or went: whoever keeps a copy looks again when this is another.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// 64 ports each, port 0 the lowest bit of the first.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &*self.words
+    }
+
+    /// No port any more.
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+        self.changes += 1;
+    }
+
+    /// Puts in what another one has.
+    pub fn add(&mut self, other: &Self) {
+        for (word, others) in self.words.iter_mut().zip(other.words()) {
+            *word |= others;
+        }
+        self.changes += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_come_and_go_and_each_change_is_told() {
+        let (mut set, mut other) = (PortSet::default(), PortSet::default());
+        let ports = [0, 1, 63, 64, 443, u16::MAX];
+        for port in ports {
+            assert!(!set.has(port));
+            set.set(port, true);
+            set.set(port, true);
+            assert!(set.has(port));
+        }
+        assert_eq!(set.changes(), ports.len() as u64);
+        assert_eq!((set.words()[0], set.words()[1]), (1 << 63 | 3, 1));
+        set.set(63, false);
+        assert!(!set.has(63) && set.has(64) && set.changes() == 7);
+        other.set(63, true);
+        other.add(&set);
+        assert!(ports.iter().all(|port| other.has(*port)));
+        other.clear();
+        assert!(other.words().iter().all(|word| *word == 0) && other.changes() == 3);
+    }
+}

@@ -1,0 +1,282 @@
+//! The program asked by `BPF_PROG_TEST_RUN`, for what depends on what the stack wants.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_packet::Wanted;
+
+use super::tests::{NOW, STATION, STRANGER, TCP, UDP, flow, frame, or_skipped, with};
+use crate::af_xdp::first_line::{FirstLine, Said};
+
+const FOREIGN: Said = Said::Refused("rx_address_foreign");
+const CLOSED: Said = Said::Refused("rx_port_closed");
+const OURS_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 99);
+/// To where and to which port `flow` goes.
+const OURS_V6: Ipv6Addr = Ipv6Addr::from_octets([0xfd; 16]);
+const PORT: u16 = 7;
+
+fn nothing() -> Wanted {
+    let mut wanted = Wanted::default();
+    wanted.nothing();
+    wanted
+}
+
+/// Both addresses, with ports.
+fn ours() -> Wanted {
+    let mut wanted = nothing();
+    wanted.add_v4(OURS_V4, true);
+    wanted.add_v6(OURS_V6, true);
+    wanted
+}
+
+/// Under pressure, with credit for everybody.
+fn pressed() -> Option<FirstLine> {
+    let mut line = or_skipped(FirstLine::load(STATION))?;
+    line.admit(NOW, Some(usize::MAX));
+    Some(line)
+}
+
+fn shared() -> Option<FirstLine> {
+    or_skipped(FirstLine::load_shared(STATION))
+}
+
+fn say(line: &FirstLine, frame: &[u8]) -> Said {
+    line.say(frame).unwrap()
+}
+
+/// The same with a priority tag, or one of a VLAN.
+fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
+    let mut bytes = frame[..12].to_vec();
+    bytes.extend([0x81, 0]);
+    bytes.extend((0xe000 | vlan).to_be_bytes());
+    bytes.extend(&frame[12..]);
+    bytes
+}
+
+/// The same to another address.
+fn elsewhere(v6: bool, frame: Vec<u8>) -> Vec<u8> {
+    let last = if v6 { 39 } else { 19 };
+    with(frame, last, 0x55)
+}
+
+fn to_group(v6: bool, frame: Vec<u8>) -> Vec<u8> {
+    let (first, byte) = if v6 { (24, 0xff) } else { (16, 224) };
+    with(frame, first, byte)
+}
+
+const KINDS: [(bool, u8); 4] = [(false, UDP), (false, TCP), (true, UDP), (true, TCP)];
+
+#[test]
+fn until_it_is_told_and_without_pressure_everything_is_wanted() {
+    let Some(mut line) = pressed() else { return };
+    for (v6, protocol) in KINDS {
+        let packet = elsewhere(v6, flow(v6, protocol, 1, 1));
+        assert_eq!(say(&line, &packet), Said::Taken);
+    }
+    line.want(&nothing());
+    assert_eq!(say(&line, &flow(true, UDP, 1, 1)), FOREIGN);
+    line.admit(NOW, None);
+    assert_eq!(say(&line, &flow(true, UDP, 1, 1)), Said::Taken, "no pressure");
+}
+
+#[test]
+fn under_pressure_what_is_for_others_dies_whatever_it_carries_and_groups_and_neighbours_do_not() {
+    let Some(mut line) = pressed() else { return };
+    let mut all_ports = ours();
+    (all_ports.any_udp, all_ports.any_tcp) = (true, true);
+    line.want(&all_ports);
+    for (v6, protocol) in KINDS {
+        let mine = flow(v6, protocol, 1, 1);
+        assert_eq!(say(&line, &mine), Said::Taken, "{v6} {protocol}");
+        assert_eq!(say(&line, &elsewhere(v6, mine.clone())), FOREIGN, "{v6} {protocol}");
+        assert_eq!(say(&line, &to_group(v6, mine.clone())), Said::Taken, "{v6} {protocol}");
+        // What is tagged is read no further.
+        assert_eq!(say(&line, &tagged(&elsewhere(v6, mine), 0)), Said::Taken);
+    }
+    let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
+    let foreign = [elsewhere(false, v4), elsewhere(true, v6)];
+    let [v4, v6] = &foreign;
+    // Pieces and options; extension headers: options, routing, fragment, destination; IGMP.
+    for (at, byte) in [(6, 0x20), (7, 1), (0, 0x46), (9, 2)] {
+        assert_eq!(say(&line, &with(v4.clone(), at, byte)), FOREIGN, "{at} {byte}");
+    }
+    for next in [0, 43, 44, 60, 132] {
+        assert_eq!(say(&line, &with(v6.clone(), 6, next)), FOREIGN, "{next}");
+    }
+    // A neighbour's message says more than its destination does.
+    assert_eq!(say(&line, &with(v6.clone(), 6, 58)), Said::Taken);
+    // Cut within the headers: nobody can tell.
+    for cut in [&v4[..33], &v6[..53], &v4[..14]] {
+        assert_eq!(say(&line, cut), Said::Taken);
+    }
+    let count = line.stats().rx_address_foreign;
+    assert_eq!((count, line.stats().rx_lost()), (13, 13));
+    // A router, and who asks for an address, want what is for others.
+    type Change = fn(&mut Wanted);
+    let cases: [(Change, [Said; 2]); 3] = [
+        (|wanted| wanted.any_v4 = true, [Said::Taken, FOREIGN]),
+        (|wanted| wanted.any_v6 = true, [FOREIGN, Said::Taken]),
+        (|wanted| wanted.asks_v4 = true, [Said::Taken, FOREIGN]),
+    ];
+    for (change, expected) in cases {
+        let mut wanted = all_ports.clone();
+        change(&mut wanted);
+        line.want(&wanted);
+        assert_eq!([v4, v6].map(|frame| say(&line, frame)), expected);
+    }
+}
+
+#[test]
+fn addresses_come_and_go_and_so_many_that_there_is_no_room_are_all_wanted() {
+    let Some(mut line) = pressed() else { return };
+    for round in 0..3 {
+        line.want(&nothing());
+        assert_eq!(say(&line, &flow(false, UDP, 1, 1)), FOREIGN, "{round}");
+        line.want(&ours());
+        assert_eq!(say(&line, &flow(false, UDP, 1, 1)), CLOSED, "{round}");
+        // In use no longer, or not yet: its ports say nothing.
+        let mut probed = nothing();
+        probed.add_v4(OURS_V4, false);
+        probed.add_v6(OURS_V6, false);
+        line.want(&probed);
+        assert_eq!(say(&line, &flow(false, UDP, 1, 1)), Said::Taken, "{round}");
+        assert_eq!(say(&line, &flow(true, TCP, 1, 1)), Said::Taken, "{round}");
+    }
+    let mut many = nothing();
+    (0..200).for_each(|n| many.add_v4(Ipv4Addr::from_bits(n), true));
+    line.want(&many);
+    assert_eq!(say(&line, &flow(false, UDP, 1, 1)), Said::Taken, "no room");
+    assert_eq!(say(&line, &flow(true, UDP, 1, 1)), FOREIGN);
+}
+
+#[test]
+fn under_pressure_what_is_for_a_closed_port_dies_and_no_other_one() {
+    let Some(mut line) = pressed() else { return };
+    let is = |line: &FirstLine, wanted: [Said; 2]| {
+        for (v6, protocol) in KINDS {
+            let said = say(line, &flow(v6, protocol, 1, 1));
+            assert_eq!(said, wanted[usize::from(protocol == TCP)], "{v6} {protocol}");
+        }
+    };
+    line.want(&ours());
+    is(&line, [CLOSED, CLOSED]);
+    let mut wanted = ours();
+    // Neighbours of a port in its word, and the same of the other protocol, are others.
+    [PORT - 1, PORT + 1, PORT + 64, 0].into_iter().for_each(|port| wanted.udp.set(port, true));
+    line.want(&wanted);
+    is(&line, [CLOSED, CLOSED]);
+    wanted.udp.set(PORT, true);
+    line.want(&wanted);
+    is(&line, [Said::Taken, CLOSED]);
+    wanted.udp.set(PORT, false);
+    wanted.tcp.set(PORT, true);
+    line.want(&wanted);
+    is(&line, [CLOSED, Said::Taken]);
+    wanted.any_udp = true;
+    line.want(&wanted);
+    is(&line, [Said::Taken, Said::Taken]);
+    wanted.any_udp = false;
+    wanted.tcp.set(PORT, false);
+    wanted.any_tcp = true;
+    line.want(&wanted);
+    is(&line, [CLOSED, Said::Taken]);
+    line.want(&ours());
+    // Pieces, options, other protocols and headers behind which ports may be: nobody can tell.
+    let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
+    for (at, byte) in [(6, 0x20), (7, 1), (0, 0x46), (9, 1), (9, 132)] {
+        assert_eq!(say(&line, &with(v4.clone(), at, byte)), Said::Taken, "{at} {byte}");
+    }
+    for next in [0, 43, 44, 60, 58, 132] {
+        assert_eq!(say(&line, &with(v6.clone(), 6, next)), Said::Taken, "{next}");
+    }
+    for cut in [&v4[..37], &v6[..57]] {
+        let malformed = Said::Refused("rx_header_malformed");
+        assert_eq!(say(&line, cut), malformed, "shorter than it says");
+    }
+    assert_eq!(say(&line, &tagged(&v4, 0)), Said::Taken);
+    assert_eq!(say(&line, &to_group(false, v4.clone())), Said::Taken);
+    // Closed ports take nothing from the credit of strangers.
+    wanted = ours();
+    wanted.udp.set(PORT, true);
+    line.want(&wanted);
+    line.admit(NOW, Some(2));
+    for _ in 0..10 {
+        assert_eq!(say(&line, &flow(false, TCP, 1, 1)), CLOSED);
+    }
+    assert_eq!([0; 3].map(|_| say(&line, &v4)), [Said::Taken, Said::Taken, STRANGER]);
+}
+
+#[test]
+fn every_port_is_told_from_every_other_one() {
+    let Some(mut line) = pressed() else { return };
+    let mut wanted = ours();
+    let is_open = |port: u16| port.wrapping_mul(40_503) >> 14 == 1;
+    (0..=u16::MAX).filter(|port| is_open(*port)).for_each(|port| wanted.tcp.set(port, true));
+    line.want(&wanted);
+    for port in (0..=u16::MAX).step_by(251).chain([1, 7, 8, 63, 64, u16::MAX]) {
+        for (v6, at) in [(false, 22), (true, 42)] {
+            let [high, low] = port.to_be_bytes();
+            let frame = with(with(flow(v6, TCP, 1, 1), at, high), at + 1, low);
+            let expected = if is_open(port) { Said::Taken } else { CLOSED };
+            assert_eq!(say(&line, &frame), expected, "{port}");
+        }
+    }
+}
+
+#[test]
+fn at_a_shared_link_address_only_what_is_for_our_addresses_is_taken() {
+    let Some(mut line) = shared() else { return };
+    for (v6, protocol) in KINDS {
+        assert_eq!(say(&line, &flow(v6, protocol, 1, 1)), Said::Passed, "nothing is told yet");
+    }
+    line.want(&ours());
+    for (v6, protocol) in KINDS {
+        let mine = flow(v6, protocol, 1, 1);
+        let theirs = elsewhere(v6, mine.clone());
+        for frame in [&mine, &tagged(&mine, 0)] {
+            assert_eq!(say(&line, frame), Said::Taken, "{v6} {protocol}");
+        }
+        let passed = [
+            theirs.clone(),
+            tagged(&theirs, 0),
+            tagged(&mine, 7),
+            to_group(v6, mine.clone()),
+            mine[..if v6 { 53 } else { 33 }].to_vec(),
+            mine[..14].to_vec(),
+        ];
+        for frame in passed {
+            assert_eq!(say(&line, &frame), Said::Passed, "{frame:x?}");
+        }
+    }
+    let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
+    // Whatever it carries: pieces, options, ICMP, extension headers, a neighbour's message.
+    for (at, byte) in [(6, 0x20), (7, 1), (0, 0x46), (9, 1), (9, 47)] {
+        let mine = with(v4.clone(), at, byte);
+        assert_eq!(say(&line, &mine), Said::Taken, "{at} {byte}");
+        assert_eq!(say(&line, &elsewhere(false, mine)), Said::Passed, "{at} {byte}");
+    }
+    for next in [0, 43, 44, 60, 58] {
+        let mine = with(v6.clone(), 6, next);
+        assert_eq!(say(&line, &mine), Said::Taken, "{next}");
+        assert_eq!(say(&line, &elsewhere(true, mine)), Said::Passed, "{next}");
+    }
+    for frame in [frame(0x0806, &[0, 1, 8, 0, 6, 4, 0, 2]), frame(0x88cc, &[2, 7])] {
+        assert_eq!(say(&line, &frame), Said::Passed, "the host's too");
+    }
+    // Who asks for an address hears by the packet socket; a router has it all.
+    let mut wanted = ours();
+    wanted.asks_v4 = true;
+    line.want(&wanted);
+    assert_eq!(say(&line, &elsewhere(false, v4.clone())), Said::Passed);
+    (wanted.any_v4, wanted.any_v6) = (true, true);
+    line.want(&wanted);
+    for frame in [elsewhere(false, v4.clone()), elsewhere(true, v6)] {
+        assert_eq!(say(&line, &frame), Said::Taken);
+    }
+    line.want(&nothing());
+    assert_eq!(say(&line, &v4), Said::Passed);
+    // The guard works on what is ours.
+    line.want(&ours());
+    line.admit(NOW, Some(usize::MAX));
+    assert_eq!(say(&line, &v4), CLOSED);
+    assert_eq!(say(&line, &elsewhere(false, v4)), Said::Passed);
+}

@@ -1,0 +1,195 @@
+//! `Wants`: what the stack wants of what arrives, where the program at the interface sees it.
+//!
+//! Made by `guard.rs`. Each worker tells through its queue what its shard wants ([`Wanted`]); the
+//! program goes by what any of them wants. Addresses are keys of a hash table of the kernel's, of
+//! which a change costs system calls; ports are counted in memory that both see, one byte a port:
+//! how many queues want it. Invariant: what is wanted is there before what is not is gone, so that
+//! in between too much is let through and never too little.
+//!
+//! # Under flood
+//! Nobody outside makes it grow. Bound: `ADDRESSES_MAX` addresses of each family, with their
+//! broadcast addresses, of the workers' shards together; where that is not enough, every address
+//! is wanted. The lock is taken where addresses change, and by nobody who handles packets.
+
+use core::net::Ipv6Addr;
+use core::sync::atomic::Ordering::Relaxed;
+use std::io;
+use std::sync::atomic::AtomicU64;
+
+use floodwall_base::PortSet;
+use floodwall_base::limits::ADDRESSES_MAX;
+use floodwall_packet::Wanted;
+use floodwall_sync::lock::Mutex;
+
+use super::bpf::Table;
+use super::words::Words;
+
+/// Addresses that the table holds: of two families, with those for everybody behind them, twice,
+/// for what comes before what goes.
+const ADDRESSES: u32 = 8 * ADDRESSES_MAX as u32;
+/// Counts of ports in one word, and bits of each.
+const LANES: usize = 8;
+const LANE_BITS: usize = 8;
+/// Words of one protocol's ports.
+pub(super) const PORT_WORDS: usize = (1 << 16) / LANES;
+/// Queues of which a lane can count so many.
+const QUEUES_MAX: u32 = (1 << LANE_BITS) - 1;
+
+/// What is wanted whatever it is, by number of its word on the board.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Any {
+    V4 = 0,
+    V6 = 1,
+    Udp = 2,
+    Tcp = 3,
+}
+
+const ANY: usize = 4;
+
+/// What the value of an address says.
+pub(super) const WHATEVER: u64 = 0;
+pub(super) const BY_PORT: u64 = 1;
+
+/// An address, and whether ports say what is wanted at it.
+type Claim = (Ipv6Addr, bool);
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Wants {
+    /// How many queues want everything of a kind.
+    board: Words,
+    /// How many queues want each port: UDP's, then TCP's.
+    ports: Words,
+    addresses: Table,
+    /// What each queue has claimed, and what the table holds.
+    ledger: Mutex<Ledger>,
+    queues: u32,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    claimed: Vec<Vec<Claim>>,
+    shown: Vec<Claim>,
+}
+
+/// What one queue has told.
+#[derive(Debug)]
+pub(crate) struct Told {
+    any: [bool; ANY],
+    ports: [PortSet; 2],
+}
+
+impl Wants {
+    /// Nothing is known of any queue, of which there are so many.
+    pub(crate) fn create(queues: u32) -> io::Result<Self> {
+        let claimed = (0..queues).map(|_| Vec::with_capacity(ADDRESSES as usize)).collect();
+        Ok(Self {
+            board: Words::create(ANY, 1)?,
+            ports: Words::create(1, 2 * PORT_WORDS as u32)?,
+            addresses: Table::create(ADDRESSES)?,
+            ledger: Mutex::new(Ledger { claimed, shown: Vec::with_capacity(ADDRESSES as usize) }),
+            queues,
+        })
+    }
+
+    /// The maps that the program reads: the board, ports, addresses.
+    pub(super) fn fds(&self) -> (i32, i32, i32) {
+        (self.board.fd(), self.ports.fd(), self.addresses.fd())
+    }
+
+    /// A queue that has told nothing yet: it wants everything, or, where the link address is the
+    /// host's too, no address.
+    pub(crate) fn join(&self, shares: bool) -> Told {
+        let mut told = Told { any: [false; ANY], ports: Default::default() };
+        for any in [Any::V4, Any::V6, Any::Udp, Any::Tcp] {
+            let is_address = matches!(any, Any::V4 | Any::V6);
+            self.set_any(&mut told, any, !(shares && is_address));
+        }
+        told
+    }
+
+    fn set_any(&self, told: &mut Told, any: Any, wanted: bool) {
+        let words = (told.any.get_mut(any as usize), self.board.all().get(any as usize));
+        let (Some(told), Some(count)) = words else { return };
+        if core::mem::replace(told, wanted) != wanted {
+            count.fetch_add(if wanted { 1 } else { u64::MAX }, Relaxed);
+        }
+    }
+
+    /// What `queue` wants is `wanted` now. `shares` is whether the link address is the host's too.
+    pub(crate) fn tell(&self, queue: u32, told: &mut Told, wanted: &Wanted, shares: bool) {
+        let countable = self.queues <= QUEUES_MAX;
+        // Answers for an address that is not there yet, and that the host may wait for as well, a
+        // packet socket brings where the link address is the host's.
+        let any = [
+            (Any::V4, wanted.any_v4 || wanted.asks_v4 && !shares),
+            (Any::V6, wanted.any_v6),
+            (Any::Udp, wanted.any_udp || !countable),
+            (Any::Tcp, wanted.any_tcp || !countable),
+        ];
+        any.into_iter().filter(|(_, on)| *on).for_each(|(any, _)| self.set_any(told, any, true));
+        if countable {
+            for (number, set) in [&wanted.udp, &wanted.tcp].into_iter().enumerate() {
+                self.count_ports(number, told, set);
+            }
+        }
+        let claimed = self.claim(queue, wanted);
+        for (any, on) in any {
+            let is_address = matches!(any, Any::V4 | Any::V6);
+            self.set_any(told, any, on || is_address && claimed.is_err());
+        }
+    }
+
+    /// Counts the ports that came and went since the queue told of them last.
+    fn count_ports(&self, number: usize, told: &mut Told, wanted: &PortSet) {
+        let Some(told) = told.ports.get_mut(number) else { return };
+        for at in 0..wanted.words().len() {
+            let word = |set: &PortSet| set.words().get(at).copied().unwrap_or(0);
+            let mut changed = word(wanted) ^ word(told);
+            while changed != 0 {
+                let port = (at * u64::BITS as usize) as u16 | changed.trailing_zeros() as u16;
+                changed &= changed - 1;
+                let has = wanted.has(port);
+                told.set(port, has);
+                if let Some((count, lane)) = self.count_of(number, port) {
+                    count.fetch_add(if has { lane } else { lane.wrapping_neg() }, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The word in which a port is counted, and one of it there.
+    fn count_of(&self, number: usize, port: u16) -> Option<(&AtomicU64, u64)> {
+        let port = usize::from(port);
+        let word = self.ports.all().get(number * PORT_WORDS + port / LANES)?;
+        Some((word, 1 << (port % LANES * LANE_BITS)))
+    }
+
+    /// Shows the addresses that any queue claims.
+    fn claim(&self, queue: u32, wanted: &Wanted) -> io::Result<()> {
+        // Nobody panics while he holds it.
+        let Ok(mut ledger) = self.ledger.lock() else { return Err(io::ErrorKind::Other.into()) };
+        let Ledger { claimed, shown } = &mut *ledger;
+        let Some(own) = claimed.get_mut(queue as usize) else { return Ok(()) };
+        if own.iter().copied().eq(wanted.addresses()) {
+            return Ok(());
+        }
+        own.clear();
+        own.extend(wanted.addresses());
+        // Of shards that do not agree yet, whatever comes is wanted there.
+        let by_port = |addr| !claimed.iter().flatten().any(|claim| *claim == (addr, false));
+        for (addr, _) in claimed.iter().flatten() {
+            let claim = (*addr, by_port(*addr));
+            if !shown.contains(&claim) {
+                self.addresses.set(&addr.octets(), if claim.1 { BY_PORT } else { WHATEVER })?;
+                shown.retain(|(other, _)| other != addr);
+                shown.push(claim);
+            }
+        }
+        let is_claimed = |addr| claimed.iter().flatten().any(|(other, _)| *other == addr);
+        for (addr, _) in shown.extract_if(.., |(addr, _)| !is_claimed(*addr)) {
+            self.addresses.remove(&addr.octets())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! What a stack tells devices that it wants: addresses and ports as they come and go.
+//!
+//! That nothing is unwanted which triage would take, and that each change is told, is asserted
+//! wherever a test asks triage (`Rig`, by `WantsWatch`); what TCP wants is in `handshakes`.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use floodwall_base::{Family, IfIndex, IpCidr};
+use floodwall_ip::RawSettings;
+use floodwall_packet::{Engine as _, Wanted};
+use floodwall_stack::{AddAddress, StackConfig};
+use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr};
+use floodwall_tests::{Rig, ethernet_config};
+use floodwall_udp::SocketSettings;
+use floodwall_wire::IpProtocol;
+
+const ETH0: IfIndex = IfIndex(1);
+
+fn wants(rig: &Rig) -> Wanted {
+    let mut wanted = Wanted::default();
+    rig.stack.wants(ETH0, &mut wanted);
+    wanted
+}
+
+/// What is said of an address: whether it is wanted, and whether by its ports.
+fn said(rig: &Rig, addr: IpAddr) -> Option<bool> {
+    let addr = match addr {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+        IpAddr::V6(addr) => addr,
+    };
+    wants(rig).addresses().find(|(other, _)| *other == addr).map(|(_, by_port)| by_port)
+}
+
+/// Does something, which must be told as a change.
+fn changes<R>(rig: &mut Rig, act: impl FnOnce(&mut Rig) -> R) -> R {
+    let before = rig.stack.wants_changed();
+    let result = act(rig);
+    assert_ne!(rig.stack.wants_changed(), before, "nobody was told");
+    result
+}
+
+#[test]
+fn addresses_are_wanted_from_their_first_probe_to_their_end_and_broadcasts_with_them() {
+    let config = StackConfig { duplicate_address_detection: true, ..ethernet_config(HOST) };
+    let mut rig = Rig::new(&config);
+    rig.run_for(Duration::from_secs(60));
+    for (family, prefix_len) in FAMILIES.into_iter().zip([24, 64]) {
+        assert_eq!(said(&rig, addr(family, HOST)), Some(true), "{family:?}");
+        assert_eq!(said(&rig, addr(family, 77)), None);
+        let new = IpCidr::new(addr(family, 77), prefix_len).expect("an address");
+        changes(&mut rig, |rig| {
+            let Rig { stack, now, random, .. } = rig;
+            stack.add_address(ETH0, AddAddress::manual(new), *now, random).expect("room");
+        });
+        if family == Family::V6 {
+            assert_eq!(said(&rig, addr(family, 77)), Some(false), "probed, and ours already");
+        }
+        rig.run_for(Duration::from_secs(60));
+        assert_eq!(said(&rig, addr(family, 77)), Some(true), "{family:?}");
+        changes(&mut rig, |rig| {
+            let Rig { stack, now, random, .. } = rig;
+            stack.remove_address(ETH0, new.addr(), *now, random).expect("it is there");
+        });
+        assert_eq!(said(&rig, addr(family, 77)), None);
+    }
+    assert_eq!(said(&rig, "10.0.0.255".parse().expect("an address")), Some(false), "for everybody");
+    let link_local =
+        wants(&rig).addresses().any(|(addr, _)| Ipv6Addr::is_unicast_link_local(&addr));
+    assert!(link_local);
+}
+
+#[test]
+fn a_port_is_wanted_while_a_socket_has_it() {
+    for family in FAMILIES {
+        let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
+        assert!((0..=u16::MAX).all(|port| !wants(&rig).udp.has(port)));
+        let settings = SocketSettings::new(family);
+        let end = SocketAddr::new(addr(family, HOST), 53);
+        let id = changes(&mut rig, |rig| rig.sockets(|s| s.udp_bind(end, settings)).0);
+        let id = id.expect("a port");
+        assert!(wants(&rig).udp.has(53) && !wants(&rig).udp.has(54) && !wants(&rig).any_udp);
+        // Who asks from a port of his own wants the answer there.
+        let any = SocketAddr::new(addr(family, HOST), 0);
+        let asks = SocketSettings::new(family);
+        let asking = changes(&mut rig, |rig| rig.sockets(|s| s.udp_bind(any, asks)).0);
+        let own = rig.sockets(|s| s.udp_local_addr(asking.expect("a port"))).0.expect("bound");
+        assert!(wants(&rig).udp.has(own.port()));
+        changes(&mut rig, |rig| rig.sockets(|s| s.udp_close(id)).0);
+        assert!(!wants(&rig).udp.has(53) && wants(&rig).udp.has(own.port()));
+        let frame = craft::udp(SocketAddr::new(addr(family, PEER), 9), end, b"hello");
+        let _ = rig.classify(&[craft::from_peer(&frame)]);
+    }
+}
+
+#[test]
+fn whoever_listens_to_a_whole_protocol_wants_every_port_of_it() {
+    for (family, protocol) in
+        FAMILIES.into_iter().flat_map(|f| [(f, IpProtocol::UDP), (f, IpProtocol::TCP)])
+    {
+        let config = StackConfig { raw_sockets_max: 4, ..ethernet_config(HOST) };
+        let mut rig = Rig::with_neighbor(&config, PEER);
+        let both = |rig: &Rig| (wants(rig).any_udp, wants(rig).any_tcp);
+        assert_eq!(both(&rig), (false, false));
+        let settings = RawSettings::new(family, protocol);
+        let id = changes(&mut rig, |rig| rig.sockets(|s| s.raw_open(settings)).0);
+        let expected = (protocol == IpProtocol::UDP, protocol == IpProtocol::TCP);
+        assert_eq!(both(&rig), expected, "{family:?}");
+        changes(&mut rig, |rig| rig.sockets(|s| s.raw_close(id.expect("room"))).0);
+        assert_eq!(both(&rig), (false, false));
+    }
+}
+
+#[test]
+fn a_router_wants_what_is_for_others_and_who_asks_for_an_address_what_may_be_the_answer() {
+    let any = |config: &StackConfig| {
+        let rig = Rig::new(config);
+        let wanted = wants(&rig);
+        (wanted.any_v4, wanted.any_v6, wanted.asks_v4)
+    };
+    let host = ethernet_config(HOST);
+    assert_eq!(any(&host), (false, false, false));
+    assert_eq!(any(&StackConfig { ipv4_forwarding: true, ..host.clone() }), (true, false, false));
+    assert_eq!(any(&StackConfig { ipv6_forwarding: true, ..host.clone() }), (false, true, false));
+    let mut all = host.clone();
+    all.interfaces[0].any_destination = true;
+    assert_eq!(any(&all), (true, true, false));
+    let mut asks = host;
+    asks.interfaces[0].addresses.clear();
+    asks.interfaces[0].dhcp = true;
+    let mut rig = Rig::new(&asks);
+    rig.run_for(Duration::from_secs(20));
+    let wanted = wants(&rig);
+    assert!(wanted.asks_v4 && wanted.any_udp && !wanted.any_v4 && !wanted.any_v6);
+}
