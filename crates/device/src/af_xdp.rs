@@ -634,6 +634,12 @@ fn failed(name: &str, action: &'static str, error: io::Error) -> DeviceError {
             "locking the packet memory",
             "raise the bound: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in the unit",
         ),
+        Some(libc::ENOSYS) => unsupported(
+            name,
+            "BPF in this kernel",
+            "use packet:INTERFACE, or a kernel with CONFIG_BPF_SYSCALL; where calls are filtered (a \
+             container, a unit), allow bpf(2)",
+        ),
         Some(libc::EAFNOSUPPORT) => unsupported(
             name,
             "AF_XDP in this kernel",

@@ -269,7 +269,7 @@ impl Unwanted {
         // Who overhears is not asked here. An answer to our own question may be for an address that
         // we do not have yet.
         let hears = |family| stack.raw.hears(family, IpProtocol::UDP);
-        Self { v4: unless(hears(Family::V4) || stack.dhcp.asks()), v6: unless(hears(Family::V6)) }
+        Self { v4: unless(hears(Family::V4) || stack.dhcp_asks()), v6: unless(hears(Family::V6)) }
     }
 
     #[inline(always)]
@@ -426,7 +426,7 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
             return Some(transit(stack, src_addr, dst_addr));
         }
         // Whoever asks for an address is answered at one that is not ours yet.
-        let open = many || stack.dhcp.asks() || interface.medium == LinkMedium::Loopback;
+        let open = many || stack.dhcp_asks() || interface.medium == LinkMedium::Loopback;
         if !taken || open {
             return open.then_some(Look::Is(Triage::Stranger));
         }

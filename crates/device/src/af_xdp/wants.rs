@@ -193,3 +193,70 @@ impl Wants {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use super::*;
+
+    fn wants(queues: u32) -> Option<Wants> {
+        Wants::create(queues)
+            .inspect_err(|error| eprintln!("SKIPPED: the kernel gives no maps here: {error}"))
+            .ok()
+    }
+
+    fn wanted(ports: &[u16], hosts: &[(u8, bool)]) -> Wanted {
+        let mut wanted = Wanted::default();
+        wanted.nothing();
+        ports.iter().for_each(|port| wanted.tcp.set(*port, true));
+        hosts.iter().for_each(|(host, by)| wanted.add_v4(Ipv4Addr::new(10, 0, 0, *host), *by));
+        wanted
+    }
+
+    /// Of these ports, those that somebody wants; and the addresses, by their last byte.
+    fn shown(wants: &Wants, ports: &[u16]) -> (Vec<u16>, Vec<(u8, bool)>) {
+        let counted = |port: &u16| {
+            let (word, lane) = wants.count_of(1, *port).unwrap();
+            word.load(Relaxed) / lane & 0xff != 0
+        };
+        let ledger = wants.ledger.lock().unwrap();
+        let mut hosts: Vec<_> =
+            ledger.shown.iter().map(|(addr, by_port)| (addr.octets()[15], *by_port)).collect();
+        hosts.sort_unstable();
+        (ports.iter().copied().filter(counted).collect(), hosts)
+    }
+
+    #[test]
+    fn what_any_queue_wants_is_wanted_until_the_last_one_wants_it_no_more() {
+        let Some(wants) = wants(2) else { return };
+        let ports = [0, 7, 8, 80, 81, u16::MAX];
+        let (mut one, mut two) = (wants.join(false), wants.join(false));
+        let any = |wants: &Wants| wants.board.all().iter().map(|n| n.load(Relaxed)).sum::<u64>();
+        assert_eq!(any(&wants), 8, "each wants everything of four kinds");
+        wants.tell(0, &mut one, &wanted(&[7, 80, u16::MAX], &[(1, true)]), false);
+        assert_eq!(any(&wants), 4, "one has not told yet");
+        wants.tell(1, &mut two, &wanted(&[80, 81], &[(1, true), (2, true)]), false);
+        assert_eq!(any(&wants), 0);
+        let both = (vec![7, 80, 81, u16::MAX], vec![(1, true), (2, true)]);
+        assert_eq!(shown(&wants, &ports), both);
+        // One of them has it in use no more, or not yet.
+        wants.tell(0, &mut one, &wanted(&[], &[(1, false)]), false);
+        assert_eq!(shown(&wants, &ports), (vec![80, 81], vec![(1, false), (2, true)]));
+        wants.tell(0, &mut one, &wanted(&[], &[]), false);
+        assert_eq!(shown(&wants, &ports), (vec![80, 81], vec![(1, true), (2, true)]));
+        wants.tell(1, &mut two, &wanted(&[0], &[(2, true)]), false);
+        assert_eq!(shown(&wants, &ports), (vec![0], vec![(2, true)]));
+        wants.tell(1, &mut two, &wanted(&[], &[]), false);
+        assert_eq!(shown(&wants, &ports), (vec![], vec![]));
+        assert!(wants.ports.all().iter().all(|word| word.load(Relaxed) == 0), "nothing is left");
+    }
+
+    #[test]
+    fn more_queues_than_can_be_counted_want_every_port() {
+        let Some(wants) = wants(QUEUES_MAX + 1) else { return };
+        let mut told = wants.join(false);
+        wants.tell(0, &mut told, &wanted(&[7], &[(1, true)]), false);
+        assert_eq!(told.any, [false, false, true, true]);
+    }
+}
