@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{Family, IfIndex, IpCidr};
+use floodwall_base::{Counter, Family, IfIndex, IpCidr};
 use floodwall_ip::RawSettings;
 use floodwall_packet::{Engine as _, Wanted};
 use floodwall_stack::{AddAddress, StackConfig};
@@ -132,4 +132,25 @@ fn a_router_wants_what_is_for_others_and_who_asks_for_an_address_what_may_be_the
     rig.run_for(Duration::from_secs(20));
     let wanted = wants(&rig);
     assert!(wanted.asks_v4 && wanted.any_udp && !wanted.any_v4 && !wanted.any_v6);
+}
+
+#[test]
+fn what_is_said_to_be_denied_is_denied_and_told_beside_what_is_not() {
+    let rules = ["permit udp from 10.0.0.9 dport 53", "deny from 10.0.0.0/29", "deny from fd00::2"];
+    let mut config = ethernet_config(HOST);
+    config.interfaces[0].access = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
+    let mut rig = Rig::with_neighbor(&config, PEER);
+    let denied: Vec<_> = wants(&rig).denied().iter().map(IpCidr::to_string).collect();
+    assert_eq!(denied, ["10.0.0.0/29", "fd00::2/128"]);
+    for family in FAMILIES {
+        let end = |host| SocketAddr::new(addr(family, host), 53);
+        let settings = SocketSettings::new(family);
+        rig.sockets(|s| s.udp_bind(end(HOST), settings)).0.expect("a port");
+        let frame = |from| craft::from_peer(&craft::udp(end(from), end(HOST), b"hello"));
+        let before = rig.stats().counters.of(Counter::FloodwallAccessDenied);
+        rig.frame(&frame(PEER));
+        let after = rig.stats().counters.of(Counter::FloodwallAccessDenied);
+        assert_eq!(after - before, 1, "{family:?}");
+        rig.lives("from elsewhere", &frame(9));
+    }
 }

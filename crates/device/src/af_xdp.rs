@@ -220,7 +220,7 @@ impl AfXdp {
             spares: PacketList::new(),
             placement: None,
             turn: Turn::default(),
-            told: guard.map(|guard| guard.wants().join(shared.steering.is_shared())),
+            told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
             overflowed: false,
             stats: DeviceStats::default(),
         })

@@ -40,6 +40,8 @@ pub struct DeviceStats {
     pub rx_address_foreign: u64,
     /// The same: for a port at which nobody waits for it.
     pub rx_port_closed: u64,
+    /// Lost at the interface, under pressure or not: from where the access list lets nothing in.
+    pub rx_denied: u64,
     /// Strangers' that died at the interface: the worker granted them no more.
     pub rx_strangers: u64,
     /// Refused by the device for good: too long, malformed, or a kind it cannot carry.
@@ -53,7 +55,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// Every count with its name, in the order of the fields.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 19] {
+    pub const fn named(&self) -> [(&'static str, u64); 20] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -70,6 +72,7 @@ impl DeviceStats {
             ("rx_header_malformed", self.rx_header_malformed),
             ("rx_address_foreign", self.rx_address_foreign),
             ("rx_port_closed", self.rx_port_closed),
+            ("rx_denied", self.rx_denied),
             ("rx_strangers", self.rx_strangers),
             ("tx_refused", self.tx_refused),
             ("tx_down", self.tx_down),
@@ -86,6 +89,7 @@ impl DeviceStats {
             + self.rx_malformed
             + self.rx_injected
             + self.rx_refused()
+            + self.rx_denied
             + self.rx_strangers
     }
 
@@ -123,6 +127,7 @@ impl DeviceStats {
         self.rx_header_malformed += other.rx_header_malformed;
         self.rx_address_foreign += other.rx_address_foreign;
         self.rx_port_closed += other.rx_port_closed;
+        self.rx_denied += other.rx_denied;
         self.rx_strangers += other.rx_strangers;
         self.tx_refused += other.tx_refused;
         self.tx_down += other.tx_down;

@@ -198,7 +198,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// could be answered.
     #[inline]
     fn tell_wants(&mut self) {
-        let Some(changed) = self.engine.as_ref().map(E::wants_changed) else { return };
+        let engine = self.engine.as_ref().filter(|_| self.tells_wants);
+        let Some(changed) = engine.map(E::wants_changed) else { return };
         if self.wants_told != Some((self.restarts.count, changed)) {
             self.wants_told = Some((self.restarts.count, changed));
             self.tell_wants_anew();

@@ -141,6 +141,8 @@ pub struct Worker<E: 'static> {
     /// What the engine wants, as it was told last, and the word that it has not changed since.
     pub(crate) wanted: Wanted,
     pub(crate) wants_told: Option<(u64, u64)>,
+    /// Whether any device cares.
+    pub(crate) tells_wants: bool,
     /// How many of them there were before the call of the engine that runs.
     pub(crate) sent_before: usize,
     pub(crate) random: Randomness,
@@ -203,6 +205,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         Ok(Self {
             engine: None,
             port_of: transmitters(&ports),
+            tells_wants: ports.iter().any(Port::knows_friends),
             ports,
             burst: Burst::new(),
             departing: PacketList::new(),

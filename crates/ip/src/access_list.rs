@@ -18,7 +18,7 @@
 //! a protocol. Counter: `FloodwallAccessDenied`, and those of the rules.
 
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ops::RangeInclusive;
 use core::str::FromStr;
 
@@ -214,6 +214,23 @@ impl AccessList {
         Self { looks_further: rules.iter().any(|(rule, _)| rule.protocol.is_some()), rules }
     }
 
+    /// Prefixes from which nothing comes in, whatever it is: for devices that lose it before it costs
+    /// anything. They are of rules that deny without asking for more, and before which no rule
+    /// lets anything in from there.
+    pub fn denied_sources(&self) -> impl Iterator<Item = IpCidr> + '_ {
+        let rules = || self.rules.iter().map(|(rule, _)| rule);
+        rules().enumerate().flat_map(move |(at, rule)| {
+            let denies = !rule.permits && rule.protocol.is_none() && rule.to.is_none();
+            let all = || [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+            let every = |addr| rule.from.is_none().then(|| IpCidr::new(addr, 0)).flatten();
+            let from = rule.from.into_iter().chain(all().into_iter().filter_map(every));
+            let lets_in = move |prefix: &IpCidr| {
+                rules().take(at).any(|rule| rule.permits && may_come_from(rule, prefix))
+            };
+            from.filter(move |prefix| denies && !lets_in(prefix))
+        })
+    }
+
     /// The rules with what each has decided.
     pub fn rules(&self) -> impl Iterator<Item = (&AccessRule, RuleCount)> {
         self.rules.iter().map(|(rule, count)| (rule, *count))
@@ -239,6 +256,11 @@ impl AccessList {
             rule.permits
         })
     }
+}
+
+/// Whether a rule may match what comes from a prefix.
+fn may_come_from(rule: &AccessRule, prefix: &IpCidr) -> bool {
+    rule.from.is_none_or(|from| from.contains(prefix.addr()) || prefix.contains(from.addr()))
 }
 
 fn upper_of<A: Address>(
@@ -313,6 +335,27 @@ mod tests {
         let mut access = AccessCounters::default();
         let heading = input::ipv6(&packet, 0, &mut access).unwrap();
         list.permits(&packet, 0, &heading, &mut access)
+    }
+
+    #[test]
+    fn sources_are_denied_where_nothing_of_them_can_come_in() {
+        let denied = |rules: &[&str]| {
+            let all: Vec<_> = list(rules).denied_sources().map(|p| p.to_string()).collect();
+            all
+        };
+        let rules = ["deny from 10.1.0.0/16", "deny from fd01::/16", "deny udp from 10.2.0.0/16"];
+        assert_eq!(denied(&rules), ["10.1.0.0/16", "fd01::/16"]);
+        assert_eq!(denied(&["deny from 10.3.0.0/16 to 10.0.0.1", "deny tcp dport 1"]), [""; 0]);
+        // Something before it lets some of it in; of the other family, or of another prefix, not.
+        for permit in ["permit udp dport 53", "permit from 10.1.2.3", "permit from 10.0.0.0/8"] {
+            assert_eq!(denied(&[permit, "deny from 10.1.0.0/16"]), [""; 0], "{permit}");
+        }
+        for permit in ["permit from fd01::/16", "permit from 10.2.0.0/16"] {
+            assert_eq!(denied(&[permit, "deny from 10.1.0.0/16"]), ["10.1.0.0/16"], "{permit}");
+        }
+        assert_eq!(denied(&["deny from 10.1.0.0/16", "permit from 10.1.2.3"]), ["10.1.0.0/16"]);
+        assert_eq!(denied(&["deny"]), ["0.0.0.0/0", "::/0"]);
+        assert_eq!(denied(&["permit from 10.1.2.3", "deny"]), ["::/0"]);
     }
 
     #[test]

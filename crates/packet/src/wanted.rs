@@ -6,8 +6,8 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::PortSet;
-use floodwall_base::limits::ADDRESSES_MAX;
+use floodwall_base::limits::{ACCESS_RULES_MAX, ADDRESSES_MAX};
+use floodwall_base::{IpCidr, PortSet};
 
 /// Addresses of one family: each of the interface's, and as many of which everybody behind it is
 /// meant.
@@ -33,6 +33,8 @@ pub struct Wanted {
     /// Addresses that are wanted, and whether the ports say what is wanted at them.
     v4: Vec<(Ipv4Addr, bool)>,
     v6: Vec<(Ipv6Addr, bool)>,
+    /// Prefixes from which nothing is wanted.
+    denied: Vec<IpCidr>,
 }
 
 impl Default for Wanted {
@@ -48,6 +50,7 @@ impl Default for Wanted {
             tcp: PortSet::default(),
             v4: Vec::with_capacity(EACH_MAX),
             v6: Vec::with_capacity(EACH_MAX),
+            denied: Vec::with_capacity(ACCESS_RULES_MAX),
         }
     }
 }
@@ -68,6 +71,7 @@ impl Wanted {
         self.tcp.clear();
         self.v4.clear();
         self.v6.clear();
+        self.denied.clear();
     }
 
     /// What is for this IPv4 address is wanted: at the ports that are said, if it `has_ports`, else
@@ -87,6 +91,20 @@ impl Wanted {
         } else {
             self.any_v6 = true;
         }
+    }
+
+    /// Nothing from there is wanted, whatever it is and wherever it goes, as long as nothing stands
+    /// between the link header and its own. Where there is no room, that is not told.
+    pub fn deny(&mut self, from: IpCidr) {
+        if self.denied.len() < ACCESS_RULES_MAX {
+            self.denied.push(from);
+        }
+    }
+
+    /// Prefixes from which nothing is wanted.
+    #[must_use]
+    pub fn denied(&self) -> &[IpCidr] {
+        &self.denied
     }
 
     /// The addresses, IPv4 ones as IPv6 has them (RFC 4291 section 2.5.5.2), and whether the ports

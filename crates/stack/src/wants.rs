@@ -29,6 +29,9 @@ pub(crate) fn fill(stack: &Stack, iface: IfIndex, wanted: &mut Wanted) {
     wanted.any_v6 = interface.any_destination || stack.forwards::<Ipv6Addr>(iface);
     wanted.asks_v4 = asks;
     addresses(interface, wanted);
+    if let Some(list) = stack.access_list(iface) {
+        list.denied_sources().for_each(|from| wanted.deny(from));
+    }
     let hears = |protocol| [Family::V4, Family::V6].iter().any(|f| stack.raw.hears(*f, protocol));
     wanted.udp.add(stack.udp.ports());
     wanted.any_udp = asks || hears(IpProtocol::UDP) || stack.udp.hears_every_port();

@@ -152,15 +152,28 @@ impl Map {
     }
 }
 
-/// A hash table of 16-byte keys with one word each.
+/// A table of keys of so many bytes with one word each.
 #[derive(Debug)]
-pub(crate) struct Table(OwnedFd);
+pub(crate) struct Table<const KEY: usize>(OwnedFd);
 
-impl Table {
-    /// Room for so many.
+impl<const KEY: usize> Table<KEY> {
+    /// Room for so many; keys are found whole.
     pub(crate) fn create(entries: u32) -> io::Result<Self> {
         const HASH: u32 = 1;
-        let mut attr = Attr::new().u32(0, HASH).u32(4, 16).u32(8, 8).u32(12, entries);
+        Self::of_kind(HASH, entries, 0)
+    }
+
+    /// Room for so many; keys begin with a word that says how many bits of the rest count, and the
+    /// longest that fits is found.
+    pub(crate) fn create_of_prefixes(entries: u32) -> io::Result<Self> {
+        const LPM_TRIE: u32 = 11;
+        const NO_PREALLOC: u32 = 1;
+        Self::of_kind(LPM_TRIE, entries, NO_PREALLOC)
+    }
+
+    fn of_kind(kind: u32, entries: u32, flags: u32) -> io::Result<Self> {
+        let mut attr =
+            Attr::new().u32(0, kind).u32(4, KEY as u32).u32(8, 8).u32(12, entries).u32(16, flags);
         // SAFETY: no addresses in it.
         unsafe { attr.call_for_fd(MAP_CREATE) }.map(Self)
     }
@@ -170,17 +183,17 @@ impl Table {
     }
 
     /// From now on there is `value` under `key`.
-    pub(crate) fn set(&self, key: &[u8; 16], value: u64) -> io::Result<()> {
+    pub(crate) fn set(&self, key: &[u8; KEY], value: u64) -> io::Result<()> {
         let fd = self.0.as_raw_fd() as u32;
         let mut attr = Attr::new().u32(0, fd).memory(8, key.as_ptr()).memory(16, &raw const value);
-        // SAFETY: key and value have the table's sizes, 16 and 8 bytes, and live.
+        // SAFETY: key and value have the table's sizes, `KEY` and 8 bytes, and live.
         unsafe { attr.call(MAP_UPDATE) }.map(drop)
     }
 
     /// From now on there is nothing under `key`, where something was.
-    pub(crate) fn remove(&self, key: &[u8; 16]) -> io::Result<()> {
+    pub(crate) fn remove(&self, key: &[u8; KEY]) -> io::Result<()> {
         let mut attr = Attr::new().u32(0, self.0.as_raw_fd() as u32).memory(8, key.as_ptr());
-        // SAFETY: the key has the table's size, 16 bytes, and lives.
+        // SAFETY: the key has the table's size, `KEY` bytes, and lives.
         unsafe { attr.call(MAP_DELETE) }.map(drop)
     }
 }

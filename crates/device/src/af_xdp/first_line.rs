@@ -57,7 +57,8 @@ impl FirstLine {
         let steering = Steering::load(station, 1, &mut notes).map_err(failed)?;
         match notes.pop() {
             None => {
-                let told = steering.guard().map(|guard| guard.wants().join(station.is_shared));
+                let told =
+                    steering.guard().map(|guard| guard.wants().join(QUEUE, station.is_shared));
                 Ok(Self { steering, turn: Turn::default(), told })
             }
             Some(note) => Err(failed(std::io::Error::other(note))),

@@ -6,7 +6,8 @@
 //! credit that the worker renews each turn. Friends ([`Friends`]) always go through. What cannot be
 //! read to its ports at a glance (neighbours' questions, ICMP, fragments, options, extension
 //! headers) has a credit of its own, so that a flood of plain datagrams takes nothing from it.
-//! Without pressure every frame goes through and costs one look-up more.
+//! Without pressure every frame goes through and costs two look-ups more; but for what the access
+//! list denies whatever it is, which always ends here.
 //!
 //! Invariants: program and device share memory, and neither writes what the other counts; each
 //! frame for our station goes to the socket or is counted here. The code: `guard/code.rs`.
@@ -76,10 +77,12 @@ pub(crate) enum Refusal {
     AddressForeign = 5,
     /// It is for a port of ours at which nobody waits for it.
     PortClosed = 6,
+    /// It is from where the access list lets nothing in.
+    Denied = 7,
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::SourceGroup,
         Self::VlanForeign,
         Self::KindUnknown,
@@ -87,6 +90,7 @@ impl Refusal {
         Self::Stranger,
         Self::AddressForeign,
         Self::PortClosed,
+        Self::Denied,
     ];
     const COUNT: usize = Self::ALL.len();
 }
@@ -125,8 +129,7 @@ impl Guard {
 
     /// Where the program reads it.
     pub(super) fn maps(&self) -> Maps {
-        let (board, ports, addresses) = self.wants.fds();
-        Maps { board, ports, addresses }
+        self.wants.maps()
     }
 
     fn word(&self, queue: u32, word: usize) -> Option<&core::sync::atomic::AtomicU64> {
@@ -164,6 +167,7 @@ impl Guard {
                 Refusal::Stranger => &mut stats.rx_strangers,
                 Refusal::AddressForeign => &mut stats.rx_address_foreign,
                 Refusal::PortClosed => &mut stats.rx_port_closed,
+                Refusal::Denied => &mut stats.rx_denied,
             } += count;
         }
     }

@@ -11,17 +11,18 @@
 //! broadcast addresses, of the workers' shards together; where that is not enough, every address
 //! is wanted. The lock is taken where addresses change, and by nobody who handles packets.
 
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
 use core::sync::atomic::Ordering::Relaxed;
 use std::io;
 use std::sync::atomic::AtomicU64;
 
-use floodwall_base::PortSet;
-use floodwall_base::limits::ADDRESSES_MAX;
+use floodwall_base::limits::{ACCESS_RULES_MAX, ADDRESSES_MAX};
+use floodwall_base::{IpCidr, PortSet};
 use floodwall_packet::Wanted;
 use floodwall_sync::lock::Mutex;
 
 use super::bpf::Table;
+use super::guard::destination::Maps;
 use super::words::Words;
 
 /// Addresses that the table holds: of two families, with those for everybody behind them, twice,
@@ -45,10 +46,17 @@ pub(super) enum Any {
 }
 
 const ANY: usize = 4;
+/// The word of the board that says whether anything is denied, and how many words it has.
+pub(super) const DENIES: usize = ANY;
+const BOARD: usize = ANY + 1;
 
 /// What the value of an address says.
 pub(super) const WHATEVER: u64 = 0;
 pub(super) const BY_PORT: u64 = 1;
+
+/// A prefix as the kernel's tables have them: how many bits count, and an address.
+const KEY_BYTES: usize = 20;
+type Key = [u8; KEY_BYTES];
 
 /// An address, and whether ports say what is wanted at it.
 type Claim = (Ipv6Addr, bool);
@@ -60,7 +68,9 @@ pub(crate) struct Wants {
     board: Words,
     /// How many queues want each port: UDP's, then TCP's.
     ports: Words,
-    addresses: Table,
+    addresses: Table<16>,
+    /// Prefixes from which nothing is wanted.
+    denied: Table<KEY_BYTES>,
     /// What each queue has claimed, and what the table holds.
     ledger: Mutex<Ledger>,
     queues: u32,
@@ -70,6 +80,9 @@ pub(crate) struct Wants {
 struct Ledger {
     claimed: Vec<Vec<Claim>>,
     shown: Vec<Claim>,
+    /// The same of what is denied: what all queues deny that there are.
+    denied: Vec<Option<Vec<Key>>>,
+    shown_denied: Vec<Key>,
 }
 
 /// What one queue has told.
@@ -84,22 +97,34 @@ impl Wants {
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
         let claimed = (0..queues).map(|_| Vec::with_capacity(ADDRESSES as usize)).collect();
         Ok(Self {
-            board: Words::create(ANY, 1)?,
+            board: Words::create(BOARD, 1)?,
             ports: Words::create(1, 2 * PORT_WORDS as u32)?,
             addresses: Table::create(ADDRESSES)?,
-            ledger: Mutex::new(Ledger { claimed, shown: Vec::with_capacity(ADDRESSES as usize) }),
+            denied: Table::create_of_prefixes(ACCESS_RULES_MAX as u32)?,
+            ledger: Mutex::new(Ledger {
+                claimed,
+                shown: Vec::with_capacity(ADDRESSES as usize),
+                denied: (0..queues).map(|_| None).collect(),
+                shown_denied: Vec::with_capacity(ACCESS_RULES_MAX),
+            }),
             queues,
         })
     }
 
-    /// The maps that the program reads: the board, ports, addresses.
-    pub(super) fn fds(&self) -> (i32, i32, i32) {
-        (self.board.fd(), self.ports.fd(), self.addresses.fd())
+    /// The maps that the program reads.
+    pub(super) fn maps(&self) -> Maps {
+        let (board, ports) = (self.board.fd(), self.ports.fd());
+        Maps { board, ports, addresses: self.addresses.fd(), denied: self.denied.fd() }
     }
 
     /// A queue that has told nothing yet: it wants everything, or, where the link address is the
     /// host's too, no address.
-    pub(crate) fn join(&self, shares: bool) -> Told {
+    pub(crate) fn join(&self, queue: u32, shares: bool) -> Told {
+        if let Ok(mut ledger) = self.ledger.lock()
+            && let Some(denied) = ledger.denied.get_mut(queue as usize)
+        {
+            *denied = Some(Vec::with_capacity(ACCESS_RULES_MAX));
+        }
         let mut told = Told { any: [false; ANY], ports: Default::default() };
         for any in [Any::V4, Any::V6, Any::Udp, Any::Tcp] {
             let is_address = matches!(any, Any::V4 | Any::V6);
@@ -134,6 +159,8 @@ impl Wants {
             }
         }
         let claimed = self.claim(queue, wanted);
+        // What could not be shown comes to the stack, which denies it.
+        let _ = self.deny(queue, wanted.denied());
         for (any, on) in any {
             let is_address = matches!(any, Any::V4 | Any::V6);
             self.set_any(told, any, on || is_address && claimed.is_err());
@@ -165,11 +192,34 @@ impl Wants {
         Some((word, 1 << (port % LANES * LANE_BITS)))
     }
 
+    /// Shows the prefixes that all queues deny.
+    fn deny(&self, queue: u32, wanted: &[IpCidr]) -> io::Result<()> {
+        let Ok(mut ledger) = self.ledger.lock() else { return Err(io::ErrorKind::Other.into()) };
+        let Ledger { denied, shown_denied, .. } = &mut *ledger;
+        let Some(Some(own)) = denied.get_mut(queue as usize) else { return Ok(()) };
+        own.clear();
+        own.extend(wanted.iter().map(|prefix| key_of(*prefix)));
+        let by_all = |key: &Key| denied.iter().flatten().all(|queue| queue.contains(key));
+        for key in shown_denied.extract_if(.., |key| !by_all(key)) {
+            self.denied.remove(&key)?;
+        }
+        for key in wanted.iter().map(|prefix| key_of(*prefix)) {
+            if by_all(&key) && !shown_denied.contains(&key) {
+                self.denied.set(&key, 0)?;
+                shown_denied.push(key);
+            }
+        }
+        if let Some(denies) = self.board.all().get(DENIES) {
+            denies.store(u64::from(!shown_denied.is_empty()), Relaxed);
+        }
+        Ok(())
+    }
+
     /// Shows the addresses that any queue claims.
     fn claim(&self, queue: u32, wanted: &Wanted) -> io::Result<()> {
         // Nobody panics while he holds it.
         let Ok(mut ledger) = self.ledger.lock() else { return Err(io::ErrorKind::Other.into()) };
-        let Ledger { claimed, shown } = &mut *ledger;
+        let Ledger { claimed, shown, .. } = &mut *ledger;
         let Some(own) = claimed.get_mut(queue as usize) else { return Ok(()) };
         if own.iter().copied().eq(wanted.addresses()) {
             return Ok(());
@@ -192,6 +242,21 @@ impl Wants {
         }
         Ok(())
     }
+}
+
+/// The key of a prefix, of which an IPv4 one lies where IPv6 has it.
+fn key_of(prefix: IpCidr) -> Key {
+    let (addr, before) = match prefix.addr() {
+        IpAddr::V4(addr) => (addr.to_ipv6_mapped(), 96),
+        IpAddr::V6(addr) => (addr, 0),
+    };
+    let bits = before + u32::from(prefix.prefix_len());
+    let behind = u128::MAX.checked_shr(bits).unwrap_or(0);
+    let mut key = [0; KEY_BYTES];
+    let (length, rest) = key.split_at_mut(4);
+    length.copy_from_slice(&bits.to_ne_bytes());
+    rest.copy_from_slice(&(addr.to_bits() & !behind).to_be_bytes());
+    key
 }
 
 #[cfg(test)]
@@ -218,7 +283,7 @@ mod tests {
     fn shown(wants: &Wants, ports: &[u16]) -> (Vec<u16>, Vec<(u8, bool)>) {
         let counted = |port: &u16| {
             let (word, lane) = wants.count_of(1, *port).unwrap();
-            word.load(Relaxed) / lane & 0xff != 0
+            word.load(Relaxed) / lane % 256 != 0
         };
         let ledger = wants.ledger.lock().unwrap();
         let mut hosts: Vec<_> =
@@ -231,7 +296,7 @@ mod tests {
     fn what_any_queue_wants_is_wanted_until_the_last_one_wants_it_no_more() {
         let Some(wants) = wants(2) else { return };
         let ports = [0, 7, 8, 80, 81, u16::MAX];
-        let (mut one, mut two) = (wants.join(false), wants.join(false));
+        let (mut one, mut two) = (wants.join(0, false), wants.join(1, false));
         let any = |wants: &Wants| wants.board.all().iter().map(|n| n.load(Relaxed)).sum::<u64>();
         assert_eq!(any(&wants), 8, "each wants everything of four kinds");
         wants.tell(0, &mut one, &wanted(&[7, 80, u16::MAX], &[(1, true)]), false);
@@ -253,9 +318,31 @@ mod tests {
     }
 
     #[test]
+    fn prefixes_are_denied_that_every_queue_denies() {
+        let Some(wants) = wants(3) else { return };
+        let denies = |prefixes: &[&str]| {
+            let mut all = wanted(&[], &[]);
+            prefixes.iter().for_each(|prefix| all.deny(prefix.parse().unwrap()));
+            all
+        };
+        let shown = || wants.ledger.lock().unwrap().shown_denied.len();
+        let board = || wants.board.all()[DENIES].load(Relaxed);
+        // The third queue is nobody's.
+        let (mut one, mut two) = (wants.join(0, false), wants.join(1, false));
+        wants.tell(0, &mut one, &denies(&["10.1.0.0/16", "10.1.2.3/16", "fd01::/16"]), false);
+        assert_eq!((shown(), board()), (0, 0), "the other one has not told yet");
+        wants.tell(1, &mut two, &denies(&["10.1.9.9/16", "fd02::/16"]), false);
+        assert_eq!((shown(), board()), (1, 1), "host bits do not count");
+        wants.tell(0, &mut one, &denies(&["fd02::/16", "10.1.0.0/17"]), false);
+        assert_eq!((shown(), board()), (1, 1));
+        wants.tell(1, &mut two, &denies(&[]), false);
+        assert_eq!((shown(), board()), (0, 0));
+    }
+
+    #[test]
     fn more_queues_than_can_be_counted_want_every_port() {
         let Some(wants) = wants(QUEUES_MAX + 1) else { return };
-        let mut told = wants.join(false);
+        let mut told = wants.join(0, false);
         wants.tell(0, &mut told, &wanted(&[7], &[(1, true)]), false);
         assert_eq!(told.any, [false, false, true, true]);
     }

@@ -6,7 +6,7 @@ use std::thread;
 
 use floodwall_base::{IfIndex, Instant, Units};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
-use floodwall_packet::{Burst, HandoffList, PacketBuf, PacketList, Pool, Round, Triage};
+use floodwall_packet::{Burst, HandoffList, PacketBuf, PacketList, Pool, Round, Triage, Wanted};
 
 use super::tests::{owned_by, wait_until};
 use super::*;
@@ -24,6 +24,9 @@ struct Seen {
     /// Turns in which strangers had a credit, and in which all were let through under pressure.
     cut: AtomicU64,
     uncut: AtomicU64,
+    /// How often it was told that everything is wanted, and that something is.
+    everything: AtomicU64,
+    something: AtomicU64,
 }
 
 /// A queue that is never empty, or always: of ten packets one is a friend's.
@@ -55,6 +58,8 @@ impl Device for Queue {
     }
 
     fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        let told = [&self.seen.everything, &self.seen.something];
+        assert!(!self.knows || told.iter().any(|count| count.load(Ordering::Relaxed) > 0));
         Ok(packets.take().len())
     }
 
@@ -72,6 +77,12 @@ impl Device for Queue {
             Some(_) => &self.seen.cut,
             None => return,
         };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn want(&mut self, wanted: &Wanted) {
+        let count = if wanted.any_v6 { &self.seen.everything } else { &self.seen.something };
+        assert!(wanted.any_v6 || wanted.udp.has(7));
         count.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -94,7 +105,7 @@ struct Taker(Arc<Seen>);
 
 impl Engine for Taker {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
-        round.arrived.drain().for_each(drop);
+        round.arrived.drain().for_each(|packet| round.departing.push_back(packet));
         Units(1)
     }
 
@@ -116,6 +127,16 @@ impl Engine for Taker {
             let is_friend = packet.first()[MARK] == b'f';
             *class = if is_friend { Triage::Friend } else { Triage::Stranger };
         }
+    }
+
+    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+        wanted.nothing();
+        wanted.udp.set(7, iface == IfIndex(1));
+    }
+
+    fn wants_changed(&self) -> u64 {
+        // Something changes once.
+        u64::from(self.0.adopted.load(Ordering::Relaxed) > 100)
     }
 }
 
@@ -161,6 +182,11 @@ fn the_owner_of_a_flow_tells_the_interface_of_it_whichever_queue_it_came_by() {
     assert!(told > 10_000, "{told}: of nearly each, though nobody presses the second worker");
     assert!(first.cut.load(Ordering::Relaxed) > 0, "strangers have a credit");
     assert_eq!(first.told.load(Ordering::Relaxed), 0, "its worker knows none of them");
+    let wants = |seen: &Seen| {
+        [&seen.everything, &seen.something].map(|count| count.load(Ordering::Relaxed))
+    };
+    assert_eq!(wants(&first), [0, 1], "at the start");
+    assert_eq!(wants(&second), [0, 2], "and when it changes");
     stop.trigger();
     assert!(crew.join().unwrap().is_conserved());
 }
@@ -171,6 +197,8 @@ fn where_a_worker_could_tell_of_nobody_no_strangers_are_cut() {
     wait_until(|| first.uncut.load(Ordering::Relaxed) > 1000);
     assert_eq!(first.cut.load(Ordering::Relaxed), 0);
     assert_eq!(second.told.load(Ordering::Relaxed), 0);
+    assert!(first.everything.load(Ordering::Relaxed) > 0, "nor could it say what it wants");
+    assert_eq!(first.something.load(Ordering::Relaxed), 0);
     stop.trigger();
     assert!(crew.join().unwrap().is_conserved());
 }

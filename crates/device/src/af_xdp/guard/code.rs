@@ -5,7 +5,7 @@
 //! cannot be read to its ports is no friend's and no plain stranger's: it has a credit of its own.
 //! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 768, RFC 9293.
 
-use super::destination::{Elsewhere, Maps, look, port, whatever};
+use super::destination::{Elsewhere, Maps, look, port, source, whatever};
 use super::{DESK_GRANTED, DESK_REFUSED, DESK_USED, Kind, Refusal, SETS, WAYS};
 use crate::af_xdp::assembler::{Assembler, Does, Function, Label, Reg, Size, When};
 use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
@@ -17,7 +17,7 @@ const LENGTH: i16 = -16;
 /// Where the length of an IPv4 header lies meanwhile.
 const HEADER: i16 = -48;
 /// Where headers and fields are in a frame without tag.
-const L3: i16 = 14;
+pub(super) const L3: i16 = 14;
 const V4_PORTS: i16 = L3 + 20;
 const V6_PORTS: i16 = L3 + 40;
 /// Words of plain IPv4 and IPv6 headers that make a flow, with the sizes of their loads.
@@ -75,7 +75,7 @@ pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label) {
         other: a.label(),
         refused: core::array::from_fn(|_| a.label()),
     };
-    desk(a, known.desks, through);
+    desk(a, known, &ways);
     let (v4, v6) = link(a, &ways);
     a.place(v4);
     ipv4(a, known, &ways);
@@ -109,18 +109,23 @@ pub(super) fn look_up(a: &mut Assembler, map: i32, missing: Label) {
         .jump_if(Reg::R0, When::Equal, 0, missing);
 }
 
-/// Finds the desk of the frame's queue, for `R9`; without pressure all frames go through.
-fn desk(a: &mut Assembler, desks: i32, through: Label) {
+/// Finds the desk of the frame's queue, for `R9`; without pressure all frames go through that are
+/// not denied.
+fn desk(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
     a.load(Size::Word, Reg::R1, Reg::R6, RX_QUEUE);
-    look_up(a, desks, through);
-    a.copy(Reg::R9, Reg::R0)
-        .load(Size::Double, Reg::R1, Reg::R9, 0)
-        .jump_if(Reg::R1, When::Equal, 0, through)
+    look_up(a, known.desks, ways.through);
+    a.copy(Reg::R9, Reg::R0).load(Size::Word, Reg::R7, Reg::R6, DATA).load(
+        Size::Word,
+        Reg::R8,
+        Reg::R6,
+        DATA_END,
+    );
+    source(a, &known.maps, ways.refuse(Refusal::Denied));
+    a.load(Size::Double, Reg::R1, Reg::R9, 0)
+        .jump_if(Reg::R1, When::Equal, 0, ways.through)
         .copy(Reg::R1, Reg::R6)
         .call(Function::FrameBytes)
-        .store(Size::Double, Reg::R10, LENGTH, Reg::R0)
-        .load(Size::Word, Reg::R7, Reg::R6, DATA)
-        .load(Size::Word, Reg::R8, Reg::R6, DATA_END);
+        .store(Size::Double, Reg::R10, LENGTH, Reg::R0);
 }
 
 /// Goes to `short` where the frame has not so many bytes.

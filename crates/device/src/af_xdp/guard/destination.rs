@@ -1,15 +1,20 @@
-//! What the program asks of a packet's destination: whether we want it there at all.
+//! What the program asks of a packet's ends: whether we want it from there, or there, at all.
 //!
-//! Called by `steering.rs` and `code.rs` while they assemble. Invariant: what goes to `foreign` or
-//! is refused is wanted by no shard (`wants.rs`). `R6` to `R9` stay; the frame begins at `R7`.
+//! Called by `steering.rs` and `code.rs` while they assemble. Invariant: what goes to `foreign`,
+//! `closed` or `denied` is wanted by no shard (`wants.rs`). `R6` to `R9` stay; the frame begins at `R7`.
 
-use super::code::{look_up, word};
+use super::code::{L3, look_up, reach, wire, word};
 use crate::af_xdp::assembler::{Assembler, Does, Function, Label, Reg, Size, When};
-use crate::af_xdp::wants::{Any, BY_PORT, PORT_WORDS, WHATEVER};
+use crate::af_xdp::wants::{Any, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
 
 /// Where an address of 16 bytes lies on the stack, and whether ports say what is wanted there.
 const ADDRESS: i16 = -32;
 const PORTS_SAY: i16 = -40;
+/// Where a prefix of 20 bytes lies: how many bits count, and the address.
+const SOURCE: i16 = -72;
+/// Where the sources are in the headers.
+const V4_SOURCE: i16 = 12;
+const V6_SOURCE: i16 = 8;
 /// Where the destination is in the headers.
 const V4_DESTINATION: i16 = 16;
 const V6_DESTINATION: i16 = 24;
@@ -23,6 +28,7 @@ pub(in crate::af_xdp) struct Maps {
     pub(in crate::af_xdp) board: i32,
     pub(in crate::af_xdp) ports: i32,
     pub(in crate::af_xdp) addresses: i32,
+    pub(in crate::af_xdp) denied: i32,
 }
 
 /// Where a packet goes that is not for an address of ours.
@@ -119,4 +125,39 @@ pub(super) fn port(a: &mut Assembler, maps: &Maps, ports: i16, any: Any, closed:
         .jump_if(Reg::R1, When::Differs, 0, open);
     wanted_anyway(a, maps, any, closed);
     a.place(open);
+}
+
+/// Goes to `denied` with what comes from where nothing is let in. The frame begins at `R7` and ends
+/// at `R8`; what cannot be read goes on.
+pub(super) fn source(a: &mut Assembler, maps: &Maps, denied: Label) {
+    let (v6, ask, on) = (a.label(), a.label(), a.label());
+    a.set(Reg::R1, 0);
+    look_up(a, maps.board, on);
+    a.load(Size::Double, Reg::R1, Reg::R0, word(DENIES)).jump_if(Reg::R1, When::Equal, 0, on);
+    reach(a, L3, on);
+    a.load(Size::Half, Reg::R1, Reg::R7, L3 - 2)
+        .jump_if(Reg::R1, When::Equal, wire(0x86dd), v6)
+        .jump_if(Reg::R1, When::Differs, wire(0x0800), on);
+    reach(a, L3 + 20, on);
+    a.set(Reg::R1, 0)
+        .store(Size::Word, Reg::R10, SOURCE + 4, Reg::R1)
+        .store(Size::Word, Reg::R10, SOURCE + 8, Reg::R1)
+        .set(Reg::R1, i32::from_ne_bytes([0, 0, 0xff, 0xff]))
+        .store(Size::Word, Reg::R10, SOURCE + 12, Reg::R1);
+    copy_word(a, L3 + V4_SOURCE, SOURCE + 16);
+    a.jump(ask);
+    a.place(v6);
+    reach(a, L3 + 40, on);
+    for word in (0..16).step_by(4) {
+        copy_word(a, L3 + V6_SOURCE + word, SOURCE + 4 + word);
+    }
+    a.place(ask);
+    a.set(Reg::R1, 128)
+        .store(Size::Word, Reg::R10, SOURCE, Reg::R1)
+        .map(Reg::R1, maps.denied)
+        .copy(Reg::R2, Reg::R10)
+        .add(Reg::R2, i32::from(SOURCE))
+        .call(Function::MapLookup)
+        .jump_if(Reg::R0, When::Differs, 0, denied);
+    a.place(on);
 }

@@ -280,3 +280,47 @@ fn at_a_shared_link_address_only_what_is_for_our_addresses_is_taken() {
     assert_eq!(say(&line, &v4), CLOSED);
     assert_eq!(say(&line, &elsewhere(false, v4)), Said::Passed);
 }
+
+#[test]
+fn what_is_denied_dies_always_by_the_longest_word_on_it_and_nothing_else_does() {
+    const DENIED: Said = Said::Refused("rx_denied");
+    for line in [FirstLine::load(STATION), FirstLine::load_shared(STATION)] {
+        let Some(mut line) = or_skipped(line) else { return };
+        let mut wanted = ours();
+        wanted.udp.set(PORT, true);
+        line.want(&wanted);
+        // From 10.0.0.host and from fdfd:…:fd and the host.
+        let (v4, v6) = (|host| flow(false, UDP, host, 1), |host| flow(true, UDP, host, 1));
+        assert_eq!([v4(3), v6(3)].map(|frame| say(&line, &frame)), [Said::Taken; 2]);
+        wanted.deny("10.0.0.0/30".parse().unwrap());
+        wanted.deny("fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fd00/126".parse().unwrap());
+        line.want(&wanted);
+        for pressure in [None, Some(usize::MAX)] {
+            line.admit(NOW, pressure);
+            for frame in [v4(0), v4(3), v6(0), v6(3)] {
+                assert_eq!(say(&line, &frame), DENIED, "{pressure:?}");
+                // Whatever it carries; a tag hides it from here.
+                assert_eq!(say(&line, &tagged(&frame, 0)), Said::Taken);
+            }
+            assert_eq!(say(&line, &with(with(v4(1), 6, 0x20), 9, 1)), DENIED, "in pieces");
+            assert_eq!(say(&line, &with(v6(1), 6, 44)), DENIED);
+            for frame in [v4(4), v6(4)] {
+                assert_eq!(say(&line, &frame), Said::Taken, "{pressure:?}");
+            }
+            assert_ne!(say(&line, &frame(0x0806, &[0, 1, 8, 0, 6, 4, 0, 1, 10, 0])), DENIED);
+            for cut in [&v4(1)[..33], &v6(1)[..53], &v4(1)[..14]] {
+                assert_ne!(say(&line, cut), DENIED, "it cannot be read");
+            }
+        }
+        assert_eq!((line.stats().rx_denied, line.stats().rx_lost()), (12, 12));
+        let mut all = ours();
+        all.udp.set(PORT, true);
+        ["0.0.0.0/0", "::/0"].iter().for_each(|prefix| all.deny(prefix.parse().unwrap()));
+        line.want(&all);
+        assert_eq!([v4(9), v6(9)].map(|frame| say(&line, &frame)), [DENIED; 2]);
+        wanted = ours();
+        wanted.udp.set(PORT, true);
+        line.want(&wanted);
+        assert_eq!([v4(3), v6(3)].map(|frame| say(&line, &frame)), [Said::Taken; 2]);
+    }
+}
