@@ -637,8 +637,8 @@ fn failed(name: &str, action: &'static str, error: io::Error) -> DeviceError {
         Some(libc::ENOSYS) => unsupported(
             name,
             "BPF in this kernel",
-            "use packet:INTERFACE, or a kernel with CONFIG_BPF_SYSCALL; where calls are filtered (a \
-             container, a unit), allow bpf(2)",
+            "use packet:INTERFACE, or a kernel with CONFIG_BPF_SYSCALL; where calls are filtered \
+             (a container, a unit), allow bpf(2)",
         ),
         Some(libc::EAFNOSUPPORT) => unsupported(
             name,
