@@ -35,7 +35,6 @@ mod words;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, Wanted};
@@ -104,9 +103,6 @@ struct Shared {
     ring: u32,
     /// `XDP_COPY` or `XDP_ZEROCOPY`.
     bind: u16,
-    /// Frames came to a queue that has no say in where the kernel's half runs: the first has, for
-    /// all.
-    has_arrivals: AtomicBool,
 }
 
 /// See the file's head. One receive queue of an interface.
@@ -187,7 +183,6 @@ impl AfXdp {
             local: card.is_local(),
             ring: config.ring,
             bind,
-            has_arrivals: AtomicBool::new(false),
         });
         let queues = (0..queues).map(|number| Self::queue(&info, &shared, number));
         Ok(OpenedXdp { queues: queues.collect::<Result<_, _>>()?, notes })
@@ -395,11 +390,10 @@ impl Device for AfXdp {
         if self.queue.is_none() && !self.attach(pool)? {
             return Ok(0);
         }
-        let is_ready = self.queue.as_ref().is_some_and(Queue::is_ready);
-        match &mut self.placement {
-            Some(placement) => placement.before_taking(is_ready),
-            None if is_ready => self.shared.has_arrivals.store(true, Ordering::Relaxed),
-            None => {}
+        if let Some(placement) = &mut self.placement
+            && !self.queue.as_ref().is_some_and(Queue::is_ready)
+        {
+            placement.poll();
         }
         let mut taken = self.take(burst);
         if let Some(queue) = &mut self.queue {
@@ -447,9 +441,6 @@ impl Device for AfXdp {
             self.turn.rest(guard, self.number, self.shared.ring as usize / 2);
         }
         if let Some(placement) = &mut self.placement {
-            if self.shared.has_arrivals.swap(false, Ordering::Relaxed) {
-                placement.note_arrival();
-            }
             placement.rest();
         }
     }
@@ -646,8 +637,8 @@ fn failed(name: &str, action: &'static str, error: io::Error) -> DeviceError {
         Some(libc::ENOSYS) => unsupported(
             name,
             "BPF in this kernel",
-            "use packet:INTERFACE, or a kernel with CONFIG_BPF_SYSCALL; where calls are filtered (a \
-             container, a unit), allow bpf(2)",
+            "use packet:INTERFACE, or a kernel with CONFIG_BPF_SYSCALL; where calls are filtered \
+             (a container, a unit), allow bpf(2)",
         ),
         Some(libc::EAFNOSUPPORT) => unsupported(
             name,

@@ -214,8 +214,8 @@ impl AccessList {
         Self { looks_further: rules.iter().any(|(rule, _)| rule.protocol.is_some()), rules }
     }
 
-    /// Prefixes from which nothing comes in, whatever it is: for devices that lose it before it costs
-    /// anything. They are of rules that deny without asking for more, and before which no rule
+    /// Prefixes from which nothing comes in, whatever it is: for devices that lose it before it
+    /// costs anything. They are of rules that deny without asking for more, and before which no rule
     /// lets anything in from there.
     pub fn denied_sources(&self) -> impl Iterator<Item = IpCidr> + '_ {
         let rules = || self.rules.iter().map(|(rule, _)| rule);

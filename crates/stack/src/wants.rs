@@ -34,7 +34,7 @@ pub(crate) fn fill(stack: &Stack, iface: IfIndex, wanted: &mut Wanted) {
     }
     let hears = |protocol| [Family::V4, Family::V6].iter().any(|f| stack.raw.hears(*f, protocol));
     wanted.udp.add(stack.udp.ports());
-    wanted.any_udp = asks || stack.udp.hears_every_port() || hears(IpProtocol::UDP);
+    wanted.any_udp = asks || hears(IpProtocol::UDP) || stack.udp.hears_every_port();
     wanted.any_tcp = hears(IpProtocol::TCP);
     if let Some(tcp) = &stack.tcp {
         wanted.any_tcp |= tcp.set.ports(&mut wanted.tcp);

@@ -161,7 +161,7 @@ impl<I: Intake> Udp<I> {
         self.demux.heard()
     }
 
-    /// Whether some socket takes every port.
+    /// Whether a socket has every port.
     #[must_use]
     pub const fn hears_every_port(&self) -> bool {
         self.demux.hears_every_port()

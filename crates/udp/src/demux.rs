@@ -354,12 +354,12 @@ impl Demux {
         }
     }
 
-    /// The ports that any socket has.
+    /// The ports that any socket has; [`EVERY_PORT`] where one has every port.
     pub(crate) const fn heard(&self) -> &PortSet {
         &self.heard
     }
 
-    /// Whether some socket takes every port.
+    /// Whether a socket has every port.
     pub(crate) const fn hears_every_port(&self) -> bool {
         self.every
     }

@@ -1,7 +1,8 @@
 //! What the program asks of a packet's ends: whether we want it from there, or there, at all.
 //!
 //! Called by `steering.rs` and `code.rs` while they assemble. Invariant: what goes to `foreign`,
-//! `closed` or `denied` is wanted by no shard (`wants.rs`). `R6` to `R9` stay; the frame begins at `R7`.
+//! `closed` or `denied` is wanted by no shard (`wants.rs`). `R6` to `R9` stay; the frame begins at
+//! `R7`.
 
 use super::code::{L3, look_up, reach, wire, word};
 use crate::af_xdp::assembler::{Assembler, Does, Function, Label, Reg, Size, When};
