@@ -188,8 +188,8 @@ impl Placement {
         if is_ready { self.note_arrival() } else { self.poll() }
     }
 
-    /// Packets came: perhaps by a run of the half that was not ours, as at a sleep's end. A run with
-    /// packets switches the card's calls off for as long as it may (`gro_flush_timeout`), and what
+    /// Packets came: perhaps by a run of the half that was not ours, as at a sleep's end. Such a
+    /// run switches the card's calls off for as long as it may (`gro_flush_timeout`), and what
     /// comes next would wait so long, unless the half is given back before the next sleep.
     pub(crate) fn note_arrival(&mut self) {
         if let Some(driver) = &mut self.driver {

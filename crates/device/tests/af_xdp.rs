@@ -77,8 +77,8 @@ fn is_ours(packet: &PacketBuf) -> bool {
     bytes[..6] == OURS && bytes.get(at + 2..at + 4) == Some(&[0, 9])
 }
 
-/// Looks until every queue is had: its last owner, the trial when the device was opened, leaves it a
-/// moment later, on a thread of the kernel's that a busy machine keeps waiting.
+/// Looks until every queue is had: its last owner, the trial when the device was opened, leaves it
+/// a moment later, on a thread of the kernel's that a busy machine keeps waiting.
 fn attach(devices: &mut [AfXdp], pool: &Pool) {
     for _ in 0..2000 {
         for device in devices.iter_mut() {
