@@ -367,10 +367,11 @@ impl Device for AfPacket {
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
         let mut taken = 0;
         let mut looked = 0;
-        if let Some(placement) = &mut self.placement
-            && !self.ring.is_ready()
-        {
-            placement.poll();
+        if let Some(placement) = &mut self.placement {
+            match self.ring.is_ready() {
+                true => placement.hold(),
+                false => placement.poll(),
+            }
         }
         // Lost frames count against the room too, so that a call ends.
         for _ in 0..burst.room() {
