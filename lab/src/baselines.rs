@@ -15,3 +15,4 @@ pub mod pullup2;
 pub mod route_cache;
 pub mod scratch;
 pub mod udp_queues;
+pub mod xdp_loop;

@@ -5,6 +5,11 @@ use crate::measure::Measured;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
+mod account;
+mod namespace;
+mod service;
+mod stamps;
+
 pub mod fib_gc;
 pub mod grace_period;
 pub mod header_pull;
@@ -12,6 +17,7 @@ pub mod route_flood;
 pub mod starvation;
 pub mod syn_flood;
 pub mod udp_flood;
+pub mod xdp_flood;
 
 /// Something that can be measured. What varies and what is held it reads from the plan; what is
 /// claimed it does not know.
@@ -42,6 +48,7 @@ const EXPERIMENTS: &[&dyn Experiment] = &[
     &starvation::Starvation,
     &syn_flood::SynFlood,
     &udp_flood::UdpFlood,
+    &xdp_flood::XdpFlood,
 ];
 
 /// The experiment of a name.

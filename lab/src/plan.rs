@@ -23,6 +23,7 @@ const PLANS: &[(&str, &str)] = &[
     ("starvation", include_str!("../plans/starvation.toml")),
     ("syn-flood", include_str!("../plans/syn-flood.toml")),
     ("udp-flood", include_str!("../plans/udp-flood.toml")),
+    ("xdp-flood", include_str!("../plans/xdp-flood.toml")),
 ];
 
 /// How much of a plan is run.

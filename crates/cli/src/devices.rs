@@ -24,11 +24,12 @@ pub(crate) struct Opened {
 }
 
 /// Opens an interface's device as wanted, for the workers on these cores, before whom or behind
-/// whom the kernel's half stands, with the most that it and our privilege allow.
+/// whom the kernel's half stands if that is not the device's to say, with the most that it and our
+/// privilege allow.
 pub(crate) fn open(
     index: usize,
     wanted: &InterfaceSettings,
-    (cores, rank): (&[Option<usize>], HalfRank),
+    (cores, rank): (&[Option<usize>], Option<HalfRank>),
     random: &mut Randomness,
 ) -> Result<Opened, DeviceError> {
     let name = &wanted.device.value.name;

@@ -372,7 +372,10 @@ impl Device for AfPacket {
         let mut taken = 0;
         let mut looked = 0;
         if let Some(placement) = &mut self.placement {
-            placement.before_taking(self.ring.is_ready());
+            match self.ring.is_ready() {
+                true => placement.hold(),
+                false => placement.poll(),
+            }
         }
         // Lost frames count against the room too, so that a call ends.
         for _ in 0..burst.room() {

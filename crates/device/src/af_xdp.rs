@@ -36,6 +36,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, Wanted};
 use rustix::event::epoll;
@@ -63,6 +64,10 @@ const LINK_BYTES: usize = 18;
 const SPARES: usize = 256;
 /// Tries to get a queue that its last owner has just left.
 const TRIES_MAX: u32 = 20_000;
+/// How often in a row the kernel's half is run for one burst, at most.
+const POLLS_MAX: u32 = 4;
+/// Frames of one run behind which there are more: it was over by its time.
+const BEHIND: u64 = 24;
 /// Entries of the rings by which the memory is tried out when a device opens.
 const TRIAL: u32 = 64;
 
@@ -125,6 +130,10 @@ pub struct AfXdp {
     turn: Turn,
     /// What the program has been told that is wanted.
     told: Option<Told>,
+    /// The last call left frames in the ring.
+    had_more: bool,
+    /// The last run of the kernel's half was ours, and nothing was left behind it.
+    saw_all: bool,
     /// The kernel had no empty frame left.
     overflowed: bool,
     stats: DeviceStats,
@@ -221,6 +230,8 @@ impl AfXdp {
             placement: None,
             turn: Turn::default(),
             told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
+            had_more: false,
+            saw_all: false,
             overflowed: false,
             stats: DeviceStats::default(),
         })
@@ -281,6 +292,47 @@ impl AfXdp {
         let Some(fd) = queue.fd() else { return Ok(()) };
         watch(&self.either, fd)?;
         self.shared.steering.take(self.number, fd.as_raw_fd())
+    }
+
+    /// Runs the kernel's half, where that is ours to do, until so many frames wait or it has no
+    /// more. What dies for want of credit counts as well: behind it there may be friends. Frames
+    /// that are there already, and are all, do not wait for it.
+    fn run_kernel_half(&mut self, wanted: usize) {
+        let Some(queue) = &self.queue else { return };
+        let guard = self.shared.steering.guard();
+        let mut there = queue.waiting();
+        let Some(placement) = self.placement.as_mut().filter(|placement| placement.is_ours())
+        else {
+            return;
+        };
+        if there > 0 && !self.had_more && !self.turn.presses() {
+            placement.hold();
+        } else {
+            let refused = || guard.map_or(0, |guard| guard.strangers(self.number));
+            let mut seen = there as u64 + refused();
+            for _ in 0..POLLS_MAX {
+                if there >= wanted {
+                    break;
+                }
+                placement.poll();
+                there = queue.waiting();
+                let before = core::mem::replace(&mut seen, there as u64 + refused());
+                self.saw_all = seen.saturating_sub(before) < BEHIND;
+                if self.saw_all {
+                    break;
+                }
+            }
+        }
+        self.had_more = there > wanted;
+    }
+
+    /// How many frames of strangers may wait. Half of the ring is the friends', however long the
+    /// worker is away; where nothing comes without the worker, it needs no more than a burst.
+    fn stranger_places(&self) -> usize {
+        match self.placement.as_ref().is_some_and(Placement::is_ours) {
+            true => BURST_MAX,
+            false => self.shared.ring as usize / 2,
+        }
     }
 
     /// Takes frames out of the ring into `burst`.
@@ -390,11 +442,7 @@ impl Device for AfXdp {
         if self.queue.is_none() && !self.attach(pool)? {
             return Ok(0);
         }
-        if let Some(placement) = &mut self.placement
-            && !self.queue.as_ref().is_some_and(Queue::is_ready)
-        {
-            placement.poll();
-        }
+        self.run_kernel_half(burst.room());
         let mut taken = self.take(burst);
         if let Some(queue) = &mut self.queue {
             self.overflowed |= queue.is_starved();
@@ -446,9 +494,16 @@ impl Device for AfXdp {
     }
 
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
-        if let Some(guard) = self.shared.steering.guard() {
-            self.turn.begin(guard, now, self.number, credit);
-        }
+        let Some(guard) = self.shared.steering.guard() else { return };
+        let credit = credit.map(|credit| match credit {
+            usize::MAX => credit,
+            _ => {
+                let waiting = self.queue.as_ref().map_or(0, Queue::waiting);
+                credit.min(self.stranger_places().saturating_sub(waiting))
+            }
+        });
+        self.turn.begin(guard, now, self.number, credit);
+        self.overflowed |= self.turn.has_refused(guard, self.number) && !self.saw_all;
     }
 
     fn want(&mut self, wanted: &Wanted) {

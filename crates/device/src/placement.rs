@@ -94,6 +94,9 @@ pub struct Placement {
     driver: Option<Box<dyn Drive>>,
     /// How often it did.
     polls: u64,
+    /// Receive halves that we run, as they are set while we do; and whether they are now.
+    driven: Vec<(Napi, NapiSetting)>,
+    holds: bool,
 }
 
 /// Why a place could not be had.
@@ -170,38 +173,49 @@ impl Placement {
 
     /// One that has nothing to undo yet.
     fn new(report: PlacementReport, system: Option<Box<dyn System>>) -> Self {
-        let (undo, note, driver) = (Vec::new(), None, None);
-        Self { report, system, index: 0, undo, note, driver, polls: 0 }
+        let (undo, note, driver, driven) = (Vec::new(), None, None, Vec::new());
+        let (polls, holds) = (0, false);
+        Self { report, system, index: 0, undo, note, driver, polls, driven, holds }
     }
 
     /// Runs the kernel's half for a moment, where that is ours to do.
-    fn poll(&mut self) {
+    pub(crate) fn poll(&mut self) {
+        self.hold();
         if let Some(driver) = &mut self.driver {
             driver.poll();
             self.polls += 1;
         }
     }
 
-    /// Runs the kernel's half where nothing waits in the ring that it fills; else takes note of
-    /// what has come.
-    pub(crate) fn before_taking(&mut self, is_ready: bool) {
-        if is_ready { self.note_arrival() } else { self.poll() }
-    }
-
-    /// Packets came: perhaps by a run of the half that was not ours, as at a sleep's end. Such a
-    /// run switches the card's calls off for as long as it may (`gro_flush_timeout`), and what
-    /// comes next would wait so long, unless the half is given back before the next sleep.
-    pub(crate) fn note_arrival(&mut self) {
-        if let Some(driver) = &mut self.driver {
-            driver.note_arrival();
+    /// Takes the kernel's half from the card, where we run it ourselves: frames have come.
+    pub(crate) fn hold(&mut self) {
+        if !self.holds && self.driver.is_some() {
+            self.holds = true;
+            self.shift(|(_, ours)| *ours);
         }
     }
 
-    /// Gives the kernel's half back to the card until the next [`Placement::poll`].
+    /// Gives the kernel's half back to the card until the next [`Placement::hold`]: set as it was
+    /// before us, or what comes for others while we sleep waits for our long time to be over.
     pub(crate) fn rest(&mut self) {
-        if let Some(driver) = &mut self.driver {
-            driver.release();
+        if core::mem::take(&mut self.holds) {
+            self.shift(|(theirs, _)| theirs.setting);
+            self.driver.iter_mut().for_each(|driver| driver.release());
         }
+    }
+
+    /// Sets the halves that we run. Where that is refused by now, they stay as they are.
+    fn shift(&self, to: impl Fn(&(Napi, NapiSetting)) -> NapiSetting) {
+        let Some(system) = &self.system else { return };
+        for half in &self.driven {
+            let wish = NapiSetting { threaded: None, ..to(half) };
+            let _ = system.set_napi(half.0.id, &wish);
+        }
+    }
+
+    /// Whether it is we who run the kernel's half.
+    pub(crate) const fn is_ours(&self) -> bool {
+        self.driver.is_some()
     }
 
     /// How often we ran the kernel's half ourselves.
@@ -287,9 +301,11 @@ impl Placement {
         for napi in napis {
             let threaded = napi.setting.threaded.map(|_| false);
             let (defer, flush_nanos) = (POLL_DEFER, POLL_FLUSH_NANOS);
-            self.set(napi, NapiSetting { defer, flush_nanos, threaded })?;
+            let ours = NapiSetting { defer, flush_nanos, threaded };
+            self.set(napi, ours)?;
+            self.driven.push((*napi, ours));
         }
-        self.driver = Some(driver);
+        (self.driver, self.holds) = (Some(driver), true);
         self.report.place = KernelHalf::BusyPoll.word();
         self.report.words = "within the worker's own calls while packets come".to_owned();
         Ok(())

@@ -180,8 +180,9 @@ pub struct OpenConfig {
     pub kernel_half: KernelHalf,
     /// The core of the worker that will have the device; `None` where it is not pinned.
     pub core: Option<usize>,
-    /// Which of the two goes first there.
-    pub rank: HalfRank,
+    /// Which of the two goes first there. With `None` it is the kernel's half where the device
+    /// tells friends from strangers, for whom it does not see it cannot tell, else the worker.
+    pub rank: Option<HalfRank>,
 }
 
 impl Default for OpenConfig {
@@ -194,7 +195,7 @@ impl Default for OpenConfig {
             mtu: None,
             kernel_half: KernelHalf::default(),
             core: None,
-            rank: HalfRank::default(),
+            rank: None,
         }
     }
 }
@@ -259,8 +260,10 @@ fn boxed<D: Device + 'static>(devices: Vec<D>) -> Vec<Box<dyn Device>> {
 }
 
 #[cfg(target_os = "linux")]
-const fn placement_of(config: &OpenConfig) -> PlacementConfig {
-    PlacementConfig { half: config.kernel_half, core: config.core, rank: config.rank }
+fn placement_of(config: &OpenConfig, chooses: bool) -> PlacementConfig {
+    let rank = if chooses { HalfRank::Before } else { HalfRank::Behind };
+    let rank = config.rank.unwrap_or(rank);
+    PlacementConfig { half: config.kernel_half, core: config.core, rank }
 }
 
 /// A packet socket, and the place of the kernel's half behind it.
@@ -268,7 +271,7 @@ const fn placement_of(config: &OpenConfig) -> PlacementConfig {
 fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
     let wanted = AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
     let mut device = AfPacket::open(name, &wanted)?;
-    let wanted = placement_of(config);
+    let wanted = placement_of(config, false);
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     device.place(placement);
@@ -289,7 +292,7 @@ fn open_xdp(word: &DeviceWord, config: &OpenConfig) -> Result<OpenedDevice, Devi
     let queues = word.queues.or(config.queues);
     let wanted = AfXdpConfig { queues, mode: word.mode, ..AfXdpConfig::new(station) };
     let OpenedXdp { mut queues, notes } = AfXdp::open(name, &wanted)?;
-    let wanted = placement_of(config);
+    let wanted = placement_of(config, queues.first().is_some_and(Device::knows_friends));
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     if let Some(first) = queues.first_mut() {

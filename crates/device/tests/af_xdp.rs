@@ -291,6 +291,38 @@ fn a_flood_beyond_the_ring_is_counted_and_the_device_goes_on() {
 }
 
 #[test]
+fn strangers_have_half_of_the_ring_at_most_whatever_their_credit_and_it_is_told_once() {
+    inside(|| {
+        let (pool, now) = (pool(), Instant::ORIGIN);
+        if !veth(1) {
+            return;
+        }
+        let config = AfXdpConfig { ring: 64, ..config(XdpMode::Generic) };
+        let Some(OpenedXdp { mut queues, .. }) = open(&config) else { return };
+        let _ = collect(&mut queues, &pool, 0);
+        let (kernel, peer) = ends(true);
+        let stranger = UdpSocket::bind((kernel, 0)).unwrap();
+        let first = (0..50).any(|_| {
+            stranger.send_to(b"first", (peer, 9)).is_ok()
+                && !collect(&mut queues, &pool, 1).is_empty()
+        });
+        assert!(first, "nothing arrives at all");
+        let _ = collect(&mut queues, &pool, 0);
+        // Two turns in a row that take nothing: the second finds the places taken.
+        for _ in 0..2 {
+            queues[0].admit(now, Some(1000));
+            (0..100).for_each(|_| assert_eq!(stranger.send_to(b"x", (peer, 9)).unwrap(), 1));
+        }
+        let came = collect(&mut queues, &pool, 200).len();
+        assert!((16..=32).contains(&came), "{came}");
+        queues[0].admit(now, Some(1000));
+        assert!(queues[0].has_overflowed(), "some have died for want of credit");
+        queues[0].admit(now, Some(1000));
+        assert!(!queues[0].has_overflowed(), "and none since");
+    });
+}
+
+#[test]
 fn under_pressure_friends_arrive_strangers_up_to_their_credit_and_each_frame_has_a_fate() {
     inside(|| {
         for (mode, v6) in [(0, false), (0, true), (1, false), (1, true)] {

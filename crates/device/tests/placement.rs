@@ -277,6 +277,33 @@ fn behind_each_rest_the_card_calls_at_once_whoever_ran_its_half_before() {
 }
 
 #[test]
+fn after_a_rest_the_worker_runs_the_kernels_half_as_before() {
+    inside(|| {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        if !veth() {
+            return;
+        }
+        let Some(placement) = take(KernelHalf::BusyPoll) else { return };
+        let mut device = AfPacket::open("ours", &AfPacketConfig::default()).unwrap();
+        device.place(placement);
+        looks_behind_an_empty_ring(&mut device, &pool);
+        for _ in 0..3 {
+            device.rest();
+            // From here on the card is silent: what comes is found by looking, or by a timer of
+            // 20 ms, which is a thousand looks.
+            looks_behind_an_empty_ring(&mut device, &pool);
+            let before = device.placement().unwrap().polls();
+            send_frames(20, &pool);
+            let mut came = 0;
+            while came < 20 && device.placement().unwrap().polls() - before < 500 {
+                came += device.receive(&pool, &mut Burst::new()).unwrap();
+            }
+            assert!(came >= 20, "{came}: nobody has looked");
+        }
+    });
+}
+
+#[test]
 fn a_tap_has_nothing_to_place_unless_a_bridge_stands_behind_it() {
     inside(|| {
         assert!(Placement::of_tun("no-such-if").words.starts_with("nothing to place: "));

@@ -75,9 +75,15 @@ pub(crate) struct TurnGate {
 }
 
 impl TurnGate {
-    /// A gate before devices of which the smallest ring holds `ring` packets, as far as is known.
-    pub(crate) fn new(config: &WorkerConfig, ring: usize) -> Self {
-        let gate = config.gate.map(|gate| GateConfig { burst: gate.burst.max(ring / 2), ..gate });
+    /// A gate before devices of which the smallest ring holds `ring` packets, as far as is known;
+    /// `acquaints` where one of them is told of friends.
+    pub(crate) fn new(config: &WorkerConfig, ring: usize, acquaints: bool) -> Self {
+        let gate = |gate: GateConfig| GateConfig {
+            burst: gate.burst.max(ring / 2),
+            acquaints: gate.acquaints || acquaints,
+            ..gate
+        };
+        let gate = config.gate.map(gate);
         Self {
             gate: gate.map(Gate::new),
             handed_gate: None,
@@ -94,7 +100,7 @@ impl TurnGate {
 
     /// The worker is `own` of a crew: neighbours will hand over packets.
     pub(crate) fn join(&mut self, own: WorkerId) {
-        let handed = |gate: &Gate| GateConfig { burst: 0, ..*gate.config() };
+        let handed = |gate: &Gate| GateConfig { burst: 0, acquaints: false, ..*gate.config() };
         self.handed_gate = self.gate.as_ref().map(|gate| HandedGate::new(own, handed(gate)));
     }
 

@@ -202,6 +202,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let mut facts = Facts::default();
         facts.set(Fact::DevicesLive, ports.len() as u64);
         let ring = ports.iter().map(Port::ring).min().unwrap_or(0);
+        let acquaints = ports.iter().any(Port::knows_friends);
         Ok(Self {
             engine: None,
             port_of: transmitters(&ports),
@@ -221,7 +222,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             bell,
             control,
             mailbox,
-            gate: TurnGate::new(&config, ring),
+            gate: TurnGate::new(&config, ring, acquaints),
             config,
             spin: (0, Instant::ORIGIN),
             crew: None,

@@ -43,6 +43,8 @@ use crate::share::Share;
 /// For so many bursts under pressure after a friend's packet more friends are looked for: a
 /// million packets, a fifth of a second or more. Where there is no friend, nobody looks ahead.
 const FRIENDS_FOR: u32 = 16_384;
+/// Without pressure one burst in so long is looked at for friends, where they are asked for.
+const ACQUAINTS_EVERY: Duration = Duration::from_millis(1);
 /// No turn takes longer than this: it is interrupted.
 const TURN_MAX: Duration = Duration::from_millis(1);
 
@@ -69,6 +71,9 @@ pub struct GateConfig {
     /// of what the smallest ring of its devices holds, where that is known: a flood of twice its
     /// speed fills the other half meanwhile, and no friend dies.
     pub burst: usize,
+    /// Whether friends are looked for without pressure too, now and then: for devices that are told
+    /// of them, and let them through from the first moment of a flood on.
+    pub acquaints: bool,
 }
 
 impl Default for GateConfig {
@@ -79,6 +84,7 @@ impl Default for GateConfig {
             waiting: STRANGERS_WAITING_MAX,
             patience: Duration::from_millis(16),
             burst: 0,
+            acquaints: false,
         }
     }
 }
@@ -174,6 +180,8 @@ pub struct Gate {
     turn: usize,
     /// Where a burst lies while it is sorted.
     sorting: Burst,
+    /// When friends are looked for without pressure.
+    acquaints_at: Instant,
     /// Whether the last poll came back full, and how many friends the last burst begins with.
     full: bool,
     friends: usize,
@@ -198,6 +206,7 @@ impl Gate {
             lines: [PacketList::new(), PacketList::new()],
             turn: 0,
             sorting: Burst::new(),
+            acquaints_at: Instant::ORIGIN,
             full: false,
             friends: 0,
             stats: GateStats::default(),
@@ -256,15 +265,19 @@ impl Gate {
     #[must_use]
     pub fn credit(&self) -> Option<usize> {
         let now = self.polled.unwrap_or(Instant::ORIGIN);
+        // Where a device has just lost some, it has them in abundance, whatever room polls have.
+        let short = self.pressure.has_lost(now);
         match (self.pressure.chooses(), self.full) {
             (true, true) => Some(CREDIT_FULL),
-            (true, false) => Some(CREDIT),
-            _ if self.pressure.is_alert(now) => Some(CREDIT.max(self.config.burst)),
+            (true, false) => Some(if short { BURST_MAX } else { CREDIT }),
+            _ if self.pressure.is_alert(now) => {
+                Some(if short { BURST_MAX } else { CREDIT.max(self.config.burst) })
+            }
             _ => self.is_under_pressure().then_some(usize::MAX),
         }
     }
 
-    /// A device had no room for all that came since the last poll, at `now`.
+    /// A device had no room for all that came since the last poll, or no credit, at `now`.
     pub const fn overflowed(&mut self, now: Instant) {
         self.pressure.overflowed(now);
     }
@@ -287,6 +300,29 @@ impl Gate {
         let sated = burst.len() > poll.appetite;
         if self.is_under_pressure() || self.waiting() > 0 || sated {
             self.sort(engine, burst, full, poll.appetite);
+        } else if self.config.acquaints && poll.now >= self.acquaints_at && !burst.is_empty() {
+            self.acquaints_at = poll.now + ACQUAINTS_EVERY;
+            self.acquaint(engine, burst);
+        }
+    }
+
+    /// Friends to the front, whoever else came behind them: nobody dies of being looked at.
+    #[cold]
+    fn acquaint<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst) {
+        let mut classes = [Triage::Stranger; BURST_MAX];
+        engine.classify(burst, &mut classes);
+        core::mem::swap(burst, &mut self.sorting);
+        let mut others = PacketList::new();
+        for (packet, class) in self.sorting.drain().zip(classes) {
+            match class {
+                Triage::Friend => drop(burst.push(packet)),
+                Triage::Refusable | Triage::Stranger => others.push_back(packet),
+            }
+        }
+        self.friends = burst.len();
+        // There is room: no more than came.
+        while let Some(packet) = others.pop_front() {
+            let _ = burst.push(packet);
         }
     }
 

@@ -172,6 +172,12 @@ impl Pressure {
         self.lost = Some(now);
     }
 
+    /// Whether a device has lost packets at that very poll.
+    #[inline]
+    pub(crate) fn has_lost(&self, polled: Instant) -> bool {
+        self.lost == Some(polled)
+    }
+
     /// A refusable packet had to die at `now`.
     pub(crate) const fn refused(&mut self, now: Instant) {
         self.refused = Some(now);

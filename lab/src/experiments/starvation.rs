@@ -7,9 +7,6 @@
 //! our worker and the kernel's own stack meet the same flood in one run, in turns, one core each
 //! time. Threads need root and are skipped without, with the reason.
 
-mod account;
-mod namespace;
-mod service;
 mod simulated;
 mod tables;
 mod threads;

@@ -197,7 +197,7 @@ fn open_devices(settings: &Settings, cores: &[Option<usize>]) -> Result<Vec<Open
     let mut random = entropy::randomness().map_err(words)?;
     let mut all = Vec::new();
     // A router looks at packets much faster than it passes them on.
-    let rank = if settings.transit.forwards() { HalfRank::Before } else { HalfRank::Behind };
+    let rank = settings.transit.forwards().then_some(HalfRank::Before);
     for (index, wanted) in settings.interfaces.iter().enumerate() {
         let opened = devices::open(index, wanted, (cores, rank), &mut random).map_err(words)?;
         if let Some(mtu) = &wanted.mtu

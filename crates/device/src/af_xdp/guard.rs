@@ -154,6 +154,12 @@ impl Guard {
         pressed.store(1, Relaxed);
     }
 
+    /// How many strangers have died at `queue`.
+    pub(crate) fn strangers(&self, queue: u32) -> u64 {
+        let count = self.word(queue, DESK_REFUSED + Refusal::Stranger as usize);
+        count.map_or(0, |count| count.load(Relaxed))
+    }
+
     /// Adds what died at `queue`.
     pub(crate) fn count(&self, queue: u32, stats: &mut DeviceStats) {
         for why in Refusal::ALL {
@@ -178,9 +184,23 @@ impl Guard {
 pub(crate) struct Turn {
     newcomers: u32,
     presses: bool,
+    /// Strangers that the queue had refused by the last turn.
+    refused: u64,
 }
 
 impl Turn {
+    /// Whether strangers have a credit just now.
+    pub(crate) const fn presses(self) -> bool {
+        self.presses
+    }
+
+    /// Whether strangers have died for want of credit since the last turn: more come than are let
+    /// in, although polls may have room.
+    pub(crate) fn has_refused(&mut self, guard: &Guard, queue: u32) -> bool {
+        let refused = guard.strangers(queue);
+        core::mem::replace(&mut self.refused, refused) != refused
+    }
+
     /// A turn begins.
     pub(crate) fn begin(&mut self, guard: &Guard, now: Instant, queue: u32, credit: Option<usize>) {
         let pressed = credit.is_some();
@@ -190,7 +210,7 @@ impl Turn {
         if pressed || self.presses {
             guard.admit(queue, credit);
         }
-        *self = Self { newcomers: NEWCOMERS_MAX, presses: pressed };
+        (self.newcomers, self.presses) = (NEWCOMERS_MAX, pressed);
     }
 
     /// While the worker sleeps nobody renews the credit: a ring may fill to so much.

@@ -110,6 +110,8 @@ impl Queue {
             socket: None,
             is_owed: false,
         };
+        let bytes = size as usize * frame_bytes;
+        raise_send_buffer(fd, libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
         bind(fd, index, queue, flags | libc::XDP_USE_NEED_WAKEUP)?;
         made.socket = Some(socket);
         made.refill(pool);
@@ -122,6 +124,11 @@ impl Queue {
 
     pub(crate) fn is_ready(&self) -> bool {
         self.rx.is_ready()
+    }
+
+    /// How many frames wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.rx.waiting() as usize
     }
 
     /// Whether the kernel has used up every empty frame that it had: what comes now is lost.
@@ -293,6 +300,16 @@ impl Drop for Queue {
                 drop(self.region.take_back_filled((frame * self.frame_bytes) as u64, 0));
             }
         }
+    }
+}
+
+/// Where frames are copied on their way out, the system counts what the other side has not taken
+/// yet against the socket, 166 small frames by default: fewer than wait there under load. As far as
+/// it may be raised; else the socket refuses for a moment, and is asked again.
+fn raise_send_buffer(socket: BorrowedFd<'_>, bytes: libc::c_int) {
+    let set = |option| crate::socket::set_option(socket, libc::SOL_SOCKET, option, &bytes);
+    if set(libc::SO_SNDBUFFORCE).is_err() {
+        let _ = set(libc::SO_SNDBUF);
     }
 }
 

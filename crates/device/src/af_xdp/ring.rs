@@ -118,6 +118,12 @@ impl<T: Entry> Ring<T> {
         self.word(self.at.producer).load(Ordering::Acquire) != self.ours
     }
 
+    /// Of a ring that the kernel fills: how many entries wait.
+    pub(crate) fn waiting(&self) -> u32 {
+        let theirs = self.word(self.at.producer).load(Ordering::Acquire);
+        theirs.wrapping_sub(self.ours).min(self.size)
+    }
+
     /// Takes the oldest entry. The kernel keeps it until [`Ring::give_back`].
     pub(crate) fn pop(&mut self) -> Option<T> {
         if self.theirs == self.ours {

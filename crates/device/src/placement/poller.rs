@@ -16,6 +16,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Microseconds of one poll: some three dozen frames.
 const POLL_MICROS: u32 = 20;
+/// Of the look that gives the half back.
+const LOOK_MICROS: u32 = 1;
 
 const IORING_ENTER_GETEVENTS: libc::c_uint = 1;
 const IORING_ENTER_EXT_ARG: libc::c_uint = 1 << 3;
@@ -30,8 +32,6 @@ const TRACKING_STATIC: u32 = 1;
 pub(super) trait Drive: Send + Debug {
     /// Runs it for a moment.
     fn poll(&mut self);
-    /// Packets came by a run that was not ours: behind such a one, too, the card does not call.
-    fn note_arrival(&mut self);
     /// Runs it once more and gives it back to the card, which calls when something comes.
     fn release(&mut self);
 }
@@ -39,11 +39,16 @@ pub(super) trait Drive: Send + Debug {
 /// See the file's head.
 #[derive(Debug)]
 pub(super) struct Poller {
-    ring: OwnedFd,
-    ids: Vec<u32>,
-    /// Whether the card calls.
-    released: bool,
+    /// Polls with preference: the card is silent meanwhile and after.
+    preferring: Ring,
+    /// Looks once without, which ends as the card's own look would: its calls are on again.
+    releasing: Ring,
 }
+
+/// An io_uring that polls receive halves while it waits. It knows them for good: who changes the
+/// way in which a ring polls makes it forget them all.
+#[derive(Debug)]
+struct Ring(OwnedFd);
 
 /// `struct io_uring_napi`.
 #[repr(C)]
@@ -75,6 +80,13 @@ struct Time {
 impl Poller {
     /// A poller of these receive halves.
     pub(super) fn open(ids: &[u32]) -> io::Result<Self> {
+        let preferring = Ring::open(ids, POLL_MICROS, true)?;
+        Ok(Self { preferring, releasing: Ring::open(ids, LOOK_MICROS, false)? })
+    }
+}
+
+impl Ring {
+    fn open(ids: &[u32], micros: u32, prefer: bool) -> io::Result<Self> {
         // `struct io_uring_params`: all zeros asks for nothing special.
         let mut parameters = [0_u64; 15];
         // SAFETY: the system reads and writes 120 bytes, which live until the call returns.
@@ -83,29 +95,22 @@ impl Poller {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a descriptor that was just made, and that nobody else has.
-        let ring = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
-        let poller = Self { ring, ids: ids.to_vec(), released: true };
-        poller.prefer(true)?;
-        Ok(poller)
+        let ring = Self(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) });
+        ring.register(NAPI_REGISTER, TRACKING_STATIC, (micros, prefer))?;
+        ids.iter().try_for_each(|id| ring.register(NAPI_ADD_ID, *id, (micros, prefer)))?;
+        Ok(ring)
     }
 
-    /// From now on polls with preference or without. Whoever registers anew has forgotten all
-    /// receive halves, so they are told again.
-    fn prefer(&self, prefer: bool) -> io::Result<()> {
-        self.register(NAPI_REGISTER, TRACKING_STATIC, prefer)?;
-        self.ids.iter().try_for_each(|id| self.register(NAPI_ADD_ID, *id, prefer))
-    }
-
-    fn register(&self, operation: u8, parameter: u32, prefer: bool) -> io::Result<()> {
+    fn register(&self, operation: u8, parameter: u32, way: (u32, bool)) -> io::Result<()> {
         let mut wish = RingNapi {
-            busy_poll_micros: POLL_MICROS,
-            prefer_busy_poll: u8::from(prefer),
+            busy_poll_micros: way.0,
+            prefer_busy_poll: u8::from(way.1),
             operation,
             pad: [0; 2],
             parameter,
             reserved: 0,
         };
-        let (ring, what) = (self.ring.as_raw_fd(), IORING_REGISTER_NAPI);
+        let (ring, what) = (self.0.as_raw_fd(), IORING_REGISTER_NAPI);
         // SAFETY: the system reads and writes one structure of this layout, which lives until the
         // call returns.
         let result =
@@ -113,12 +118,12 @@ impl Poller {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Waits for an event that never comes, and polls meanwhile.
-    fn wait(&self) {
-        let time = Time { seconds: 0, nanos: i64::from(POLL_MICROS) * 1000 };
+    /// Waits so long for an event that never comes, and polls meanwhile.
+    fn wait(&self, micros: u32) {
+        let time = Time { seconds: 0, nanos: i64::from(micros) * 1000 };
         let at = (&raw const time) as u64;
         let wait = Wait { mask: 0, mask_bytes: 0, min_wait_micros: 0, time: at };
-        let (ring, flags) = (self.ring.as_raw_fd(), IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG);
+        let (ring, flags) = (self.0.as_raw_fd(), IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG);
         // SAFETY: the system reads both structures, which have its layout and live until the call
         // returns. It ends with the time, or with a signal; either way there is nothing to do.
         let _ = unsafe {
@@ -130,22 +135,10 @@ impl Poller {
 
 impl Drive for Poller {
     fn poll(&mut self) {
-        self.released = false;
-        self.wait();
-    }
-
-    fn note_arrival(&mut self) {
-        self.released = false;
+        self.preferring.wait(POLL_MICROS);
     }
 
     fn release(&mut self) {
-        if core::mem::replace(&mut self.released, true) {
-            return;
-        }
-        // Without preference the last look ends as the card's own would: its calls are on again.
-        // Were this refused, the half would look by itself when its time is over.
-        let _ = self.prefer(false);
-        self.wait();
-        let _ = self.prefer(true);
+        self.releasing.wait(LOOK_MICROS);
     }
 }

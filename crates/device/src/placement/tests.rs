@@ -23,20 +23,16 @@ struct State {
 struct Fake {
     state: Arc<Mutex<State>>,
     denied: Arc<Mutex<Vec<(&'static str, i32)>>>,
-    polled: Arc<Mutex<(u32, u32, u32)>>,
+    polled: Arc<Mutex<(u32, u32)>>,
 }
 
-/// A driver that counts: polls, times that it was given back, and arrivals.
+/// A driver that counts: polls, and times that it was given back.
 #[derive(Debug)]
-struct Polled(Arc<Mutex<(u32, u32, u32)>>);
+struct Polled(Arc<Mutex<(u32, u32)>>);
 
 impl Drive for Polled {
     fn poll(&mut self) {
         self.0.lock().unwrap().0 += 1;
-    }
-
-    fn note_arrival(&mut self) {
-        self.0.lock().unwrap().2 += 1;
     }
 
     fn release(&mut self) {
@@ -90,8 +86,10 @@ impl System for Fake {
     fn set_napi(&self, id: u32, wish: &NapiSetting) -> io::Result<()> {
         self.with("set_napi", |state| {
             let napi = state.napis.iter_mut().find(|napi| napi.id == id).unwrap();
-            napi.setting = *wish;
-            napi.thread = wish.threaded.unwrap().then_some(THREAD);
+            // What is not told stays.
+            let threaded = wish.threaded.or(napi.setting.threaded);
+            napi.setting = NapiSetting { threaded, ..*wish };
+            napi.thread = threaded.unwrap().then_some(THREAD);
         })
     }
 
@@ -198,10 +196,14 @@ fn the_worker_runs_the_kernels_half_itself_and_gives_it_back_before_it_sleeps() 
     assert_eq!(placement.report().place, "busy-poll");
     let setting = fake.state().napis[0].setting;
     assert_eq!((setting.defer, setting.flush_nanos), (POLL_DEFER, POLL_FLUSH_NANOS));
-    (0..3).for_each(|_| placement.before_taking(false));
-    placement.before_taking(true);
+    (0..3).for_each(|_| placement.poll());
+    // As long as it sleeps, what comes for others is looked at as it was before us.
     placement.rest();
-    assert_eq!((*fake.polled.lock().unwrap(), placement.polls()), ((3, 1, 1), 3));
+    assert_eq!((*fake.polled.lock().unwrap(), placement.polls()), ((3, 1), 3));
+    assert_eq!(fake.state().napis, before);
+    placement.hold();
+    assert_eq!(fake.state().napis[0].setting, setting);
+    assert_eq!(*fake.polled.lock().unwrap(), (3, 1), "what lies in the ring goes first");
     drop(placement);
     assert_eq!(fake.polled.lock().unwrap().1, 2, "the card calls again when we are gone");
     assert_eq!(fake.state().napis, before);

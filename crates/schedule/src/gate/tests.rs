@@ -535,6 +535,8 @@ fn after_a_ring_has_overflowed_friends_are_looked_for_and_nobody_dies_of_it() {
     let mut bench = Bench::new(GateConfig { burst: 512, ..GateConfig::default() });
     bench.gate.overflowed(bench.now);
     let ring = [(false, b's'), (true, b'f'), (false, b's'), (true, b's')];
+    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"fsss");
+    assert_eq!(bench.gate.credit(), Some(BURST_MAX), "what lies in the ring goes first");
     while bench.now < Instant::from_nanos(1) + ALERT_LASTS {
         assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"fsss");
         assert_eq!((bench.gate.friends(), bench.gate.credit()), (1, Some(512)), "half a ring");
@@ -543,6 +545,40 @@ fn after_a_ring_has_overflowed_friends_are_looked_for_and_nobody_dies_of_it() {
     bench.now += LASTS;
     assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"sfss", "nobody looks any more");
     assert_eq!((bench.gate.credit(), bench.gate.stats().dropped()), (None, 0));
+}
+
+#[test]
+fn of_strangers_that_a_device_has_just_refused_it_brings_no_more_than_a_burst() {
+    let mut bench = Bench::new(GateConfig { burst: 512, ..GateConfig::default() });
+    let refuse = |bench: &mut Bench| {
+        let now = bench.now;
+        bench.round(&mut bench.ring([(false, b's')]), BURST_MAX);
+        bench.gate.overflowed(now);
+        bench.gate.credit()
+    };
+    bench.round(&mut bench.ring([(false, b's')]), BURST_MAX);
+    assert_eq!(bench.gate.credit(), None);
+    assert_eq!(refuse(&mut bench), Some(BURST_MAX));
+    bench.round(&mut bench.ring([(false, b's')]), BURST_MAX);
+    assert_eq!(bench.gate.credit(), Some(512), "none was refused this time");
+    bench.flood(100, || b's');
+    assert_eq!(bench.gate.credit(), Some(CREDIT_FULL), "polls come back full");
+    assert_eq!(refuse(&mut bench), Some(BURST_MAX), "there was room, but not for all");
+    assert_eq!(bench.gate.stats().refused, 0);
+}
+
+#[test]
+fn a_device_that_tells_friends_is_told_of_them_before_there_is_pressure() {
+    let mut bench = Bench::new(GateConfig { acquaints: true, ..GateConfig::default() });
+    let ring = [(false, b'r'), (false, b's'), (true, b'f'), (false, b's'), (true, b'f')];
+    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"ffrss", "nobody dies of it");
+    assert_eq!((bench.gate.friends(), bench.gate.credit()), (2, None));
+    // One burst in a while is enough: the others cost nothing.
+    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"rsfsf");
+    assert_eq!((bench.gate.friends(), bench.engine.asked.get()), (0, 1));
+    bench.now += ACQUAINTS_EVERY;
+    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"ffrss");
+    assert_eq!(bench.gate.stats().dropped() + bench.gate.waiting() as u64, 0);
 }
 
 #[test]

@@ -26,8 +26,8 @@ use floodwall_world::{
 };
 
 use super::Variant;
-use super::service::{Answers, Toil};
 use crate::error::LabError;
+use crate::experiments::service::{Answers, Toil};
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 /// The interface of friends, the one of strangers.

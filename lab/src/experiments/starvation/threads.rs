@@ -26,15 +26,13 @@ use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 use floodwall_schedule::{BalanceConfig, Share};
 use floodwall_stack::{Host, accounts_needed};
 
-use super::account::Account;
-use super::namespace;
-use super::service::Toil;
 use super::simulated::{self, PORTS};
 use crate::error::LabError;
+use crate::experiments::namespace;
+use crate::experiments::service::Toil;
+use crate::experiments::stamps::Stamps;
 use crate::progress::Progress;
 
-/// A gap up to this is the program's own step, or an interrupt: progress.
-const STEP: Duration = Duration::from_micros(20);
 /// What the program has of a core that nobody else wants, at least.
 const QUIET: f64 = 0.85;
 /// What a flood has before timestamps count.
@@ -312,32 +310,27 @@ impl Table {
                     || [&*shared.taken, &shared.offered].map(|n| n.load(Ordering::Relaxed));
                 let (before, stolen) = (counts(), stolen(self.cores.flooded));
                 let receiver = shared.receiver.load(Ordering::Acquire);
-                let account = Account::open(receiver, self.cores.flooded);
-                let stamps = take_stamps(self.length);
-                let thirds = account.thirds();
-                let after = counts();
-                Ok((stamps, thirds, before, after, stolen))
+                let stamps = Stamps::take(self.length, receiver, self.cores.flooded);
+                Ok((stamps, before, counts(), stolen))
             });
             let outcome = stamps.join().unwrap_or_else(|_| Err(wrong("the program panicked")));
             shared.stop.trigger();
             for thread in [receiver, flood] {
                 thread.join().unwrap_or_else(|_| Err(wrong("a thread panicked")))?;
             }
-            let (stamps, thirds, before, after, stolen_before) = outcome?;
+            let (stamps, before, after, stolen_before) = outcome?;
             let stolen = stolen(self.cores.flooded).zip(stolen_before);
             let rate = |n: usize| {
                 let count = |all: [u64; 2]| all.get(n).copied().unwrap_or(0);
                 (count(after) - count(before)) as f64 / stamps.whole.as_secs_f64()
             };
-            let whole = stamps.whole.as_secs_f64();
-            let thirds = thirds.min(stamps.lost).as_secs_f64();
             Ok(Trial {
                 system: self.system,
                 planned: self.rate,
                 offered: rate(1),
                 taken: rate(0),
-                share: (whole - stamps.lost.as_secs_f64()) / (whole - thirds).max(f64::EPSILON),
-                thirds: thirds / whole,
+                share: stamps.share(),
+                thirds: stamps.thirds_part(),
                 gap: stamps.longest,
                 stolen: stolen.map(|(after, before)| {
                     (TICK * (after - before) as u32).as_secs_f64() / stamps.whole.as_secs_f64()
@@ -418,30 +411,6 @@ impl Table {
         }
         Ok(())
     }
-}
-
-/// What timestamps have shown.
-struct Stamps {
-    whole: Duration,
-    lost: Duration,
-    longest: Duration,
-}
-
-/// A program that only takes timestamps.
-fn take_stamps(length: Duration) -> Stamps {
-    let clock = Clock::new();
-    let start = clock.now();
-    let (mut last, mut lost, mut longest) = (start, Duration::ZERO, Duration::ZERO);
-    while last - start < length {
-        let now = clock.now();
-        let gap = now - last;
-        if gap > STEP {
-            lost += gap;
-        }
-        longest = longest.max(gap);
-        last = now;
-    }
-    Stamps { whole: last - start, lost, longest }
 }
 
 /// Ticks of a core that the machine's own host has taken, as far as it says so.

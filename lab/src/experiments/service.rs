@@ -1,6 +1,6 @@
-//! The programs that live behind the stack's sockets in this experiment.
+//! The programs that live behind the stack's sockets in experiments.
 //!
-//! Made by `simulated.rs` and `threads.rs`. [`Answers`] answers its friends, each on a socket that
+//! Made by `starvation` and `xdp_flood`. [`Answers`] answers its friends, each on a socket that
 //! is connected to it: known flows, which triage tells from strangers. [`Toil`] takes whatever
 //! anybody sends and works on each datagram: what strangers cost, beyond the stack's own part.
 
@@ -16,7 +16,7 @@ use floodwall_udp::{SocketId, SocketSettings};
 const DATAGRAM_MAX: usize = 1500;
 
 /// See the file's head.
-pub(super) struct Answers {
+pub(crate) struct Answers {
     /// Where each friend asks, and from where.
     flows: Vec<(SocketAddr, SocketAddr)>,
     sockets: Vec<SocketId>,
@@ -25,7 +25,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// One that answers what is sent along these flows: our end, the friend's end.
-    pub(super) fn new(flows: Vec<(SocketAddr, SocketAddr)>) -> Self {
+    pub(crate) fn new(flows: Vec<(SocketAddr, SocketAddr)>) -> Self {
         Self { flows, sockets: Vec::new(), buffer: vec![0; DATAGRAM_MAX].into() }
     }
 }
@@ -61,7 +61,7 @@ impl Application for Answers {
 }
 
 /// See the file's head.
-pub(super) struct Toil {
+pub(crate) struct Toil {
     port: u16,
     /// Units of work for each datagram.
     units: u32,
@@ -73,7 +73,7 @@ pub(super) struct Toil {
 
 impl Toil {
     /// A program at `port` that spends `units` of work on each datagram, and counts them.
-    pub(super) fn new(port: u16, units: u32, served: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(port: u16, units: u32, served: Arc<AtomicU64>) -> Self {
         let buffer = vec![0; DATAGRAM_MAX].into();
         Self { port, units, socket: None, buffer, more: false, served }
     }

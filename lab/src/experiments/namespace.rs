@@ -1,25 +1,29 @@
-//! The network that the threads' part runs in: a namespace of one thread, with two cables.
+//! The network that experiments with real threads run in: a namespace of one thread, with cables.
 //!
-//! Called by `threads.rs`. A veth pair whose far end is the kernel's own stack, and a TAP whose far
-//! end is ours; the flood enters both by a packet socket. The namespace has no name and no way out,
-//! and goes with the threads in it, however they end. Needs root, `ip` and `mount`.
+//! Called by `starvation/threads.rs` and `xdp_flood/trials.rs`. A veth pair whose far end is the
+//! kernel's own stack, or shared with ours, and a TAP whose far end is ours. The namespace has no
+//! name and no way out, and goes with the threads in it, however they end. Needs root, `ip` and
+//! `mount`.
 
 use std::process::{Command, Stdio};
 
 use rustix::thread::UnshareFlags;
 
 /// Where the flood enters the cable to the kernel.
-pub(super) const VETH_NEAR: &str = "fwlab0";
+pub(crate) const VETH_NEAR: &str = "fwlab0";
 /// The kernel's end of it.
-const VETH_FAR: &str = "fwlab1";
+pub(crate) const VETH_FAR: &str = "fwlab1";
+/// Where control groups are, and where they are put for a moment.
+const GROUPS: &str = "/sys/fs/cgroup";
+const ASIDE: &str = "/mnt";
 /// The cable to our stack.
-pub(super) const TAP: &str = "fwlab2";
+pub(crate) const TAP: &str = "fwlab2";
 
 /// Puts the calling thread, and those that it starts, into a namespace of its own.
 ///
 /// # Errors
 /// What is missing, in words.
-pub(super) fn enter() -> Result<(), String> {
+pub(crate) fn enter() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("it makes a network namespace, and this is not root".to_owned());
     }
@@ -31,7 +35,15 @@ pub(super) fn enter() -> Result<(), String> {
     own.map_err(|errno| format!("the system refuses a network namespace ({errno})"))?;
     // The system's files about this namespace's interfaces, for this thread only.
     run("mount", "--make-rprivate /")?;
-    run("mount", "-t sysfs sysfs /sys")
+    // The control groups lie in the folder that is covered by that, and a thread of the kernel may
+    // have to be moved into ours. Where they cannot be kept in sight, nobody is moved.
+    let kept = run("mount", &format!("--rbind {GROUPS} {ASIDE}")).is_ok();
+    run("mount", "-t sysfs sysfs /sys")?;
+    if kept {
+        run("mount", &format!("--rbind {ASIDE} {GROUPS}"))?;
+        run("umount", &format!("-l {ASIDE}"))?;
+    }
+    Ok(())
 }
 
 /// Lays the cable to the kernel's stack: its end has these addresses, and receives on `core`.
@@ -39,7 +51,7 @@ pub(super) fn enter() -> Result<(), String> {
 ///
 /// # Errors
 /// What is missing, in words.
-pub(super) fn lay_veth(addrs: &[String], core: usize) -> Result<[u8; 6], String> {
+pub(crate) fn lay_veth(addrs: &[String], core: usize) -> Result<[u8; 6], String> {
     run("ip", "link set lo up")?;
     run("ip", &format!("link add {VETH_NEAR} type veth peer name {VETH_FAR}"))?;
     for addr in addrs {
@@ -49,10 +61,7 @@ pub(super) fn lay_veth(addrs: &[String], core: usize) -> Result<[u8; 6], String>
     run("ip", &format!("link set {VETH_NEAR} up"))?;
     run("ip", &format!("link set {VETH_FAR} up"))?;
     // Else the sender's core would do the receiver's work.
-    let steer = format!("/sys/class/net/{VETH_FAR}/queues/rx-0/rps_cpus");
-    let mask = 1_u128.checked_shl(core as u32).unwrap_or(0);
-    std::fs::write(&steer, format!("{mask:x}"))
-        .map_err(|error| format!("the kernel's receive half cannot be steered ({error})"))?;
+    steer(VETH_FAR, core)?;
     let text = std::fs::read_to_string(format!("/sys/class/net/{VETH_FAR}/address"));
     let text = text.map_err(|error| format!("{VETH_FAR} has no address ({error})"))?;
     let mut octets = text.trim().split(':').map(|part| u8::from_str_radix(part, 16));
@@ -60,11 +69,41 @@ pub(super) fn lay_veth(addrs: &[String], core: usize) -> Result<[u8; 6], String>
     Ok([next()?, next()?, next()?, next()?, next()?, next()?])
 }
 
+/// Has the kernel's receive half of an interface run on `core`, whoever sends.
+///
+/// # Errors
+/// What is missing, in words.
+pub(crate) fn steer(name: &str, core: usize) -> Result<(), String> {
+    let steer = format!("/sys/class/net/{name}/queues/rx-0/rps_cpus");
+    let mask = 1_u128.checked_shl(core as u32).unwrap_or(0);
+    std::fs::write(&steer, format!("{mask:x}"))
+        .map_err(|error| format!("the kernel's receive half cannot be steered ({error})"))
+}
+
+/// Runs `ip` with these words.
+///
+/// # Errors
+/// What it says.
+pub(crate) fn ip(words: &str) -> Result<(), String> {
+    run("ip", words)
+}
+
+/// Frames that an interface has received.
+///
+/// # Errors
+/// The system does not tell.
+pub(crate) fn received(name: &str) -> Result<u64, String> {
+    let path = format!("/sys/class/net/{name}/statistics/rx_packets");
+    let text = std::fs::read_to_string(&path);
+    let count = text.ok().and_then(|text| text.trim().parse().ok());
+    count.ok_or_else(|| format!("{path} has no number"))
+}
+
 /// Brings our stack's cable up, once the TAP is open.
 ///
 /// # Errors
 /// What is missing, in words.
-pub(super) fn raise_tap() -> Result<(), String> {
+pub(crate) fn raise_tap() -> Result<(), String> {
     run("ip", &format!("link set {TAP} up"))
 }
 

@@ -1,14 +1,16 @@
 //! `Account`: how long thirds had a core while the program on it was ready, as the system tells.
 //!
-//! Called by `threads.rs`, in the program's own thread. A program that is ready and does not run
-//! waits for whoever runs: the receiver, the kernel's own thread for packets (`ksoftirqd`), or a
-//! third, with whom the experiment has nothing to do. What interrupts the program is not among its
-//! waits: interrupts stay what they are, the flood's. Invariant: where the system tells less, fewer
-//! thirds are found, never more; but where it hides `ksoftirqd`, its runs count as a third's, which
-//! is to the advantage of the kernel's stack alone.
+//! Called by `stamps.rs`, in the program's own thread. A program that is ready and does not run
+//! waits for whoever runs: the receiver, the kernel's own threads for packets (`ksoftirqd`, and
+//! those of an interface's receive halves), or a third, with whom the experiment has nothing to do.
+//! What interrupts the program is not among its waits: interrupts stay what they are, the flood's.
+//! Invariant: where the system tells less, fewer thirds are found, never more; but where it hides
+//! these threads, their runs count as a third's, to the advantage of who is served by them.
 
 use core::time::Duration;
 use std::fs;
+
+use super::namespace::VETH_FAR;
 
 /// Both numbers of the system's account of a thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +34,7 @@ impl Schedule {
 
 /// See the file's head: open from its making on.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(crate) struct Account {
     /// Of those who belong to the experiment.
     own: Vec<String>,
     before: Option<(Schedule, Duration)>,
@@ -40,16 +42,17 @@ pub(super) struct Account {
 
 impl Account {
     /// Opened by the program itself; `receiver` is a thread of this process.
-    pub(super) fn open(receiver: i32, core: usize) -> Self {
+    pub(crate) fn open(receiver: i32, core: usize) -> Self {
         let mut own = vec![format!("/proc/self/task/{receiver}/schedstat")];
-        own.extend(packet_thread(core));
+        own.extend(threads_called(&format!("ksoftirqd/{core}"), true));
+        own.extend(threads_called(&format!("napi/{VETH_FAR}-"), false));
         let mut account = Self { own, before: None };
         account.before = account.now();
         account
     }
 
     /// For how long thirds had the core since.
-    pub(super) fn thirds(&self) -> Duration {
+    pub(crate) fn thirds(&self) -> Duration {
         let Some(((before, own_before), (now, own_now))) = self.before.zip(self.now()) else {
             return Duration::ZERO;
         };
@@ -65,14 +68,14 @@ impl Account {
     }
 }
 
-/// Where the system tells of its own thread for a core's packets.
-fn packet_thread(core: usize) -> Option<String> {
-    let name = format!("ksoftirqd/{core}");
-    let all = fs::read_dir("/proc").ok()?.flatten();
-    let mut paths = all.map(|entry| entry.path()).filter(|path| {
-        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+/// Where the system tells of threads of that name, or whose name begins so.
+fn threads_called(name: &str, whole: bool) -> Vec<String> {
+    let is_called = |comm: &str| if whole { comm == name } else { comm.starts_with(name) };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let paths = all.map(|entry| entry.path()).filter(|path| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|comm| is_called(comm.trim_end()))
     });
-    Some(paths.next()?.join("schedstat").to_string_lossy().into_owned())
+    paths.map(|path| path.join("schedstat").to_string_lossy().into_owned()).collect()
 }
 
 #[cfg(test)]
