@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, Family, IfIndex, IpCidr};
 use floodwall_ip::RawSettings;
-use floodwall_packet::{Engine as _, Wanted};
+use floodwall_packet::{Engine as _, Triage, Wanted};
 use floodwall_stack::{AddAddress, StackConfig};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr};
 use floodwall_tests::{Rig, ethernet_config};
@@ -90,6 +90,22 @@ fn a_port_is_wanted_while_a_socket_has_it() {
         assert!(!wants(&rig).udp.has(53) && wants(&rig).udp.has(own.port()));
         let frame = craft::udp(SocketAddr::new(addr(family, PEER), 9), end, b"hello");
         let _ = rig.classify(&[craft::from_peer(&frame)]);
+    }
+}
+
+#[test]
+fn a_socket_at_every_port_wants_them_all_while_it_is_there() {
+    for family in FAMILIES {
+        let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
+        let settings = SocketSettings { every_port: true, ..SocketSettings::new(family) };
+        let any = SocketAddr::new(addr(family, HOST), 0);
+        let id = changes(&mut rig, |rig| rig.sockets(|s| s.udp_bind(any, settings)).0);
+        assert!(wants(&rig).any_udp && !wants(&rig).any_tcp, "{family:?}");
+        let end = SocketAddr::new(addr(family, HOST), 4444);
+        let frame = craft::udp(SocketAddr::new(addr(family, PEER), 9), end, b"hello");
+        assert_ne!(rig.classify(&[craft::from_peer(&frame)])[0], Triage::Refusable);
+        changes(&mut rig, |rig| rig.sockets(|s| s.udp_close(id.expect("room"))).0);
+        assert!(!wants(&rig).any_udp);
     }
 }
 
