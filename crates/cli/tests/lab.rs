@@ -113,6 +113,7 @@ fn list_names_every_plan_with_its_question() {
         "starvation",
         "syn-flood",
         "udp-flood",
+        "xdp-flood",
     ] {
         assert!(listed.lines().any(|line| line.starts_with(&format!("{plan} "))), "{listed}");
     }
