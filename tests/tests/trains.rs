@@ -2,6 +2,8 @@
 //!
 //! What a connection's segments in a row have in common is looked at once (`floodwall-tcp`'s
 //! `train.rs`, `stack`'s `follow.rs`). Nobody may notice but by the number of acknowledgments.
+#![expect(clippy::unwrap_used, reason = "a test says so")]
+#![expect(clippy::indexing_slicing, reason = "twins and frames of known size")]
 
 use std::collections::BTreeMap;
 
@@ -146,8 +148,8 @@ fn a_burst_and_its_segments_one_by_one_have_the_same_outcome() {
         assert_eq!(answers[0] > 0, answers[1] > 0, "seed {seed}");
         let died = [0, 1].map(|n| dead(&deaths(&before[n], &twins[n].rig.stats())));
         assert_eq!(died[0], died[1], "seed {seed}");
-        for n in 0..2 {
-            assert!(twins[n].rig.conservation().holds(), "seed {seed}");
+        for twin in &twins {
+            assert!(twin.rig.conservation().holds(), "seed {seed}");
         }
         let delivered = twins.each_ref().map(|twin| twin.rig.stats().fates.delivered);
         assert_eq!(delivered[0], delivered[1], "seed {seed}");

@@ -14,7 +14,7 @@ use core::iter;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6, sum};
-use floodwall_packet::{Offload, PacketBuf, PacketList};
+use floodwall_packet::{ChecksumState, Offload, PacketBuf, PacketList};
 
 use crate::device::Medium;
 use crate::gather::{SLICES_MAX, Slices};
@@ -63,8 +63,14 @@ impl<'a> Head<'a> {
         if !link.is_empty() && !link.ends_with(&ether_type) {
             return None;
         }
-        // The system finishes the checksum of a run, whether its segments have theirs or not.
-        let whole = packet.offload().is_none_or(|offload| offload.gso_type == 0);
+        // The system finishes the checksum of a run, whether its segments have theirs or leave it.
+        let whole = match (packet.checksum_state(), packet.offload()) {
+            (ChecksumState::Partial, Some(o)) => {
+                o.gso_type == 0 && usize::from(o.checksum_start) == l4 && o.checksum_offset == 16
+            }
+            (ChecksumState::Partial, None) | (_, Some(_)) => false,
+            (_, None) => true,
+        };
         // A frame may end in padding.
         if said != len || !whole {
             return None;

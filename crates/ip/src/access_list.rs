@@ -215,8 +215,8 @@ impl AccessList {
     }
 
     /// Prefixes from which nothing comes in, whatever it is: for devices that lose it before it
-    /// costs anything. They are of rules that deny without asking for more, and before which no rule
-    /// lets anything in from there.
+    /// costs anything. They are of rules that deny without asking for more, and before which no
+    /// rule lets anything in from there.
     pub fn denied_sources(&self) -> impl Iterator<Item = IpCidr> + '_ {
         let rules = || self.rules.iter().map(|(rule, _)| rule);
         rules().enumerate().flat_map(move |(at, rule)| {

@@ -205,9 +205,9 @@ impl<'a> Iterator for Iter<'a> {
 
     fn next(&mut self) -> Option<&'a PacketBuf> {
         self.left = self.left.checked_sub(1)?;
-        // SAFETY: `at` points to `first`, `last` or a descriptor's `next`, all one pointer, and `left`
-        // says that it is not null. `PacketBuf` is a transparent non-null pointer, so the place
-        // reads as one; the list is borrowed, so nobody moves it.
+        // SAFETY: `at` points to `first`, `last` or a descriptor's `next`, all one pointer, and
+        // `left` says that it is not null. `PacketBuf` is a transparent non-null pointer, so the
+        // place reads as one; the list is borrowed, so nobody moves it.
         unsafe {
             let packet = &*self.at.cast::<PacketBuf>();
             self.at = (&raw const packet.descriptor().next).cast();

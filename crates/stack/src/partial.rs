@@ -1,9 +1,9 @@
 //! Checksums that TCP leaves to the device: told to it, or finished here after all.
 //!
 //! Called at departure (`tx.rs`) and where a packet is cut into fragments (`cut.rs`), of which none
-//! has all bytes. Such a packet is one of our own, whose TCP header lies at
-//! [`PacketBuf::l4`], with the pseudo-header's sum in its checksum field; one that arrived so and is
-//! passed on has its virtio header already. Reading: OASIS virtio 1.2, 5.1.6.2.
+//! has all bytes. Such a packet is one of our own, whose TCP header lies at [`PacketBuf::l4`], with
+//! the pseudo-header's sum in its checksum field; one that arrived so and is passed on has its
+//! virtio header already. Reading: OASIS virtio 1.2, 5.1.6.2.
 
 use floodwall_packet::{ChecksumState, Offload, PacketBuf};
 

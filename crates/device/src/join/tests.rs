@@ -163,6 +163,21 @@ fn what_differs_in_anything_else_is_not_joined() {
         partial.set_checksum_state(ChecksumState::Partial);
         described.push_back(partial);
         assert!(Run::at_front(&described, Medium::Ethernet).is_none());
+        // One that says where its checksum belongs is what the run will be.
+        for (start, joined) in [(l4, 2), (l4 - 2, 1)] {
+            let mut left = list(&pool, std::slice::from_ref(&first));
+            let mut partial = pool.packet_from(&second).unwrap();
+            partial.set_checksum_state(ChecksumState::Partial);
+            partial.set_offload(Offload {
+                flags: 1,
+                checksum_start: start as u16,
+                checksum_offset: 16,
+                ..Offload::default()
+            });
+            left.push_back(partial);
+            let run = Run::at_front(&left, Medium::Ethernet);
+            assert_eq!(run.map_or(1, |run| run.count), joined);
+        }
         assert!(Run::at_front(&list(&pool, &[first]), Medium::Ethernet).is_none());
     }
     assert!(Run::at_front(&PacketList::new(), Medium::Ip).is_none());

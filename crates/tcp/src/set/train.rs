@@ -130,8 +130,8 @@ impl<H: HalfOpen> Tcp<H> {
         !self.train.is_empty()
     }
 
-    /// Whether a segment of `len` bytes at `seq` goes on where the train ends. The caller knows that
-    /// its headers say what those of the segment before said.
+    /// Whether a segment of `len` bytes at `seq` goes on where the train ends. The caller knows
+    /// that its headers say what those of the segment before said.
     #[inline]
     #[must_use]
     pub fn follows(&self, seq: Seq, len: u32) -> bool {
