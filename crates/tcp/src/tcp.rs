@@ -467,8 +467,10 @@ impl<H: HalfOpen> Tcp<H> {
         // No time is asked where nothing is held any more.
         self.memory.note(index, 0, Instant::ORIGIN);
         if let Some(place) = self.places.get_mut(index as usize) {
-            if let Some(connection) = place.connection.take() {
+            if let Some(mut connection) = place.connection.take() {
                 self.ports.leave(connection.flow.local.port);
+                connection.ahead.clear(&mut self.runs);
+                connection.recovery.clear(&mut self.records);
             }
             if let Some((_, slot)) = place.slot.take() {
                 self.half_open.accepted(slot);

@@ -184,6 +184,8 @@ impl Connection {
     fn on_fin(&mut self, cx: &mut Cx<'_>) {
         self.rcv.nxt += 1;
         self.rcv.fin = true;
+        // What a peer sent behind its end is nothing.
+        self.ahead.clear(cx.runs);
         self.events.add(Events::READABLE);
         self.due.add(Due::ACK);
         let is_wait = self.state() == State::FinWait2;
