@@ -12,7 +12,7 @@ use floodwall_stack::services::ServiceKind;
 use floodwall_stack::{Application, StreamKind, StreamService, TcpService};
 
 use crate::bench::Bench;
-use crate::command::{Process, ip, run};
+use crate::command::{Process, Said, ip, run};
 use crate::link::{Ends, Kind, NAME, ends};
 use crate::namespace::{inside, is_deep, pause, skip, until};
 
@@ -172,6 +172,12 @@ pub(crate) fn idle_session(bench: Bench) {
     end(bench);
 }
 
+/// wrk for so many seconds, and as long again.
+fn wrk(words: &str, seconds: u64) -> Option<Said> {
+    let process = Process::start("wrk", words, b"")?;
+    Some(process.wait(PATIENCE + 2 * Duration::from_secs(seconds)))
+}
+
 /// wrk and ab: hundreds of connections at a time, kept and new ones, without an error.
 #[test]
 fn wrk_and_ab_meet_no_error() {
@@ -180,7 +186,7 @@ fn wrk_and_ab_meet_no_error() {
         for Ends { ours, .. } in ends() {
             let at = url(ours, "/");
             let words = format!("-t 1 -c 256 -d {seconds}s {at}");
-            if let Some(said) = run("wrk", &words, b"") {
+            if let Some(said) = wrk(&words, seconds) {
                 assert!(said.status.success(), "{}", said.complaint);
                 assert!(
                     !said.text.contains("errors") && !said.text.contains("Non-2xx"),
@@ -238,7 +244,7 @@ fn the_axum_example_serves_wrk_without_an_error() {
         assert!(page.is_none_or(|page| page.text.len() == 1_000_000));
         let seconds = if is_deep() { 60 } else { 1 };
         let words = format!("-t 1 -c 256 -d {seconds}s http://10.77.0.2:8080/");
-        if let Some(said) = run("wrk", &words, b"") {
+        if let Some(said) = wrk(&words, seconds) {
             assert!(said.status.success(), "{}", said.complaint);
             assert!(
                 !said.text.contains("errors") && !said.text.contains("Non-2xx"),
