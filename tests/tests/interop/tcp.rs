@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use floodwall_base::DropReason;
+use floodwall_device::{FaultConfig, FaultRates};
 use floodwall_stack::services::ServiceKind;
 use floodwall_stack::{Application, StreamKind, StreamService, TcpService};
 
@@ -25,6 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs one scenario with all TCP services, in a namespace of its own.
 pub(crate) fn over(kind: Kind, scenario: fn(Bench)) {
+    over_a_link(kind, kind.usual_offload(), None, scenario);
+}
+
+fn over_a_link(kind: Kind, offload: bool, fault: Option<FaultConfig>, scenario: fn(Bench)) {
     inside(move || {
         let services: Vec<Box<dyn Application>> = vec![
             Box::new(TcpService::new(ServiceKind::Echo, ECHO)),
@@ -33,7 +38,7 @@ pub(crate) fn over(kind: Kind, scenario: fn(Bench)) {
             Box::new(StreamService::new(StreamKind::Http, HTTP)),
             Box::new(StreamService::new(StreamKind::Bulk, BULK)),
         ];
-        if let Some(bench) = Bench::with(kind, kind.usual_offload(), None, services) {
+        if let Some(bench) = Bench::with(kind, offload, fault, services) {
             scenario(bench);
         }
     });
@@ -87,6 +92,23 @@ pub(crate) fn megabytes(bench: Bench) {
         there_and_back(SocketAddr::new(ours, ECHO), len);
     }
     end(bench);
+}
+
+/// One packet in a hundred is lost each way, and as many are overtaken, some by more than the
+/// peer's patience.
+#[test]
+fn every_byte_comes_back_over_a_link_that_loses_and_reorders() {
+    let rates = FaultRates { loss: 0.01, reordering: 0.01, distance: 5, ..FaultRates::default() };
+    let fault = FaultConfig { seed: 78, rx: rates, tx: rates };
+    over_a_link(Kind::Tun, false, Some(fault), |bench| {
+        let len = if is_deep() { 1 << 30 } else { 4 << 20 };
+        for Ends { ours, .. } in ends() {
+            there_and_back(SocketAddr::new(ours, ECHO), len);
+        }
+        let end = bench.running.stop();
+        let stats = end.outcome.expect("it was asked to end").ports[0].stats;
+        assert!(stats.rx_injected > 0 && stats.tx_injected > 0);
+    });
 }
 
 /// What only goes one way: up, down, and characters without end until the reader goes.
