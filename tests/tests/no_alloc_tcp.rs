@@ -51,6 +51,16 @@ fn pieces(packet: &PacketBuf) -> impl Iterator<Item = Piece> + '_ {
         .map(|piece| (piece.as_ptr().addr(), piece.len()))
 }
 
+/// Those of a segment's text: its header lies before it, in the same chunk or another.
+fn text(segment: &PacketBuf) -> impl Iterator<Item = Piece> + '_ {
+    let mut header = segment.payload();
+    pieces(segment).filter_map(move |(at, len)| {
+        let here = header.min(len);
+        header -= here;
+        (here < len).then_some((at + here, len - here))
+    })
+}
+
 impl Pair {
     fn new(v6: bool) -> Self {
         let pool =
@@ -85,8 +95,7 @@ impl Pair {
     fn launch(&mut self, from: usize, out: Transmit) {
         self.segments += 1;
         if let Some(seen) = &mut self.seen {
-            // Behind the header, which lies apart.
-            seen.extend(pieces(&out.packet).skip(1));
+            seen.extend(text(&out.packet));
         }
         if self.loses.is_none_or(|every| !self.segments.is_multiple_of(every)) {
             self.hosts[1 - from].arrived.push_back(out.packet);

@@ -215,8 +215,8 @@ fn a_device_that_finishes_checksums_is_left_them() {
             assert_eq!((at, offload.flags, offload.gso_type), ((l4, 16), 1, 0), "{family:?}");
             // What the device does.
             let check = packet.sum(l4, packet.len() - l4).finish();
-            let field = packet.first_mut().expect("headers of our own").get_mut(l4 + 16..l4 + 18);
-            field.expect("a header").copy_from_slice(&check.to_be_bytes());
+            let front = packet.front_mut(l4 + 18).expect("headers of our own");
+            front[l4 + 16..].copy_from_slice(&check.to_be_bytes());
             let read = peer.read(&[packet]);
             assert!(matches!(read.as_slice(), [segment] if segment.len > 0), "{family:?}");
         }

@@ -39,7 +39,8 @@ pub fn ipv4(
     let mut fields = Ipv4Fields::new(src_addr, dst_addr, protocol, ttl, total_len);
     fields.dont_fragment = true;
     (fields.dscp, fields.ecn) = (Dscp::of_traffic_class(class), Ecn::of_traffic_class(class));
-    if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
+    let out = packet.front_mut(ipv4::HEADER_LEN).and_then(|bytes| bytes.first_chunk_mut());
+    if let Some(out) = out {
         fields.emit(out);
     }
     Ok(packet)
@@ -65,7 +66,8 @@ pub fn ipv6(
     let mut packet = packet.push_header(pool, ipv6::HEADER_LEN).map_err(HeaderError::NoBuffer)?;
     let mut fields = Ipv6Fields::new(src_addr, dst_addr, next_header, hop_limit, payload_len);
     (fields.dscp, fields.ecn) = (Dscp::of_traffic_class(class), Ecn::of_traffic_class(class));
-    if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
+    let out = packet.front_mut(ipv6::HEADER_LEN).and_then(|bytes| bytes.first_chunk_mut());
+    if let Some(out) = out {
         fields.emit(out);
     }
     Ok(packet)

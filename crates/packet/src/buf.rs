@@ -2,17 +2,20 @@
 //!
 //! A packet is one chunk or a chain of chunks. Dropping the handle gives everything back: the
 //! frames to their homes, the charge to its account. Bytes that a reference also sees are
-//! read-only. Chains are freed by a loop. Reading: design note in `docs/design/packet.md`.
+//! read-only; those before them are the frame's handle's own, so that headers go there while others
+//! read what is behind. Chains are freed by a loop. Not here: who may rearrange a chain
+//! (`pulldown.rs`).
 
 use core::mem;
 use core::ptr::NonNull;
 use core::slice;
+use core::sync::atomic::Ordering::Relaxed;
 
 use floodwall_base::limits::CHUNKS_MAX;
 
 use crate::account::{self, Account, AccountFull};
 use crate::chunks::Chunks;
-use crate::descriptor::{Class, Descriptor};
+use crate::descriptor::{Class, Descriptor, LARGE, STANDS_IN};
 use crate::home;
 use crate::list::PacketList;
 use crate::meta::layers_move_down;
@@ -24,8 +27,8 @@ pub struct PacketBuf(NonNull<Descriptor>);
 
 const _: () = assert!(size_of::<Option<PacketBuf>>() == 8);
 
-// SAFETY: a handle is the only owner of its descriptor's cells; what is shared (`refs`) is atomic,
-// and the bytes of a shared frame are never written.
+// SAFETY: a handle is the only owner of its descriptor's cells; what is shared (`refs`, `front`) is
+// atomic, and bytes that a reference sees are never written.
 unsafe impl Send for PacketBuf {}
 // SAFETY: `&PacketBuf` only reads cells, and nobody writes them while it is borrowed.
 unsafe impl Sync for PacketBuf {}
@@ -107,12 +110,27 @@ impl PacketBuf {
         is_exclusive(d).then(|| unsafe { chunk_bytes_mut(d) })
     }
 
-    /// Spare bytes before the first byte; 0 where the memory is shared.
+    /// The first `n` bytes for writing: headers, which may lie before bytes that are shared
+    /// ([`PacketBuf::share_behind`]). `None` where the first chunk has fewer, or others see them.
+    #[must_use]
+    #[inline]
+    pub fn front_mut(&mut self, n: usize) -> Option<&mut [u8]> {
+        let d = self.descriptor();
+        if n > d.len.get() as usize || !owns_before(d, d.off.get() as usize + n) {
+            return None;
+        }
+        // SAFETY: they lie in the chunk, no reference sees them, and `&mut self` keeps others of
+        // this handle away.
+        Some(unsafe { front_bytes_mut(d, n) })
+    }
+
+    /// Spare bytes before the first byte; 0 where a reference sees them.
     #[must_use]
     #[inline]
     pub fn headroom(&self) -> usize {
         let d = self.descriptor();
-        if is_exclusive(d) { d.off.get() as usize } else { 0 }
+        let off = d.off.get() as usize;
+        if owns_before(d, off) { off } else { 0 }
     }
 
     /// Spare bytes behind the first chunk's last; 0 where the memory is shared.
@@ -123,7 +141,7 @@ impl PacketBuf {
     }
 
     /// Grows the packet by `n` bytes at its front, and gives them to be written. `None` where the
-    /// headroom is too small or the memory is shared; the packet is unchanged then.
+    /// headroom is too small; the packet is unchanged then.
     #[inline]
     pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
         let d = self.descriptor();
@@ -136,9 +154,8 @@ impl PacketBuf {
         d.off.set(d.off.get() - n as u32);
         d.len.set(d.len.get() + n as u32);
         d.total.set(d.total.get() + n as u32);
-        // SAFETY: exclusive, or the headroom would have been 0.
-        let bytes = unsafe { chunk_bytes_mut(d) };
-        Some(&mut bytes[..n])
+        // SAFETY: no reference sees them, or the headroom would have been 0.
+        Some(unsafe { front_bytes_mut(d, n) })
     }
 
     /// As [`PacketBuf::prepend`] for a constant number of bytes.
@@ -148,7 +165,7 @@ impl PacketBuf {
     }
 
     /// This packet with `n` more bytes in front, contiguous and to be written through
-    /// [`PacketBuf::first_mut`]: in its own headroom where there is room, else in a small chunk of
+    /// [`PacketBuf::front_mut`]: in its own headroom where there is room, else in a small chunk of
     /// its own before it, to which all that is known of the packet passes. The charge stays as it
     /// is.
     ///
@@ -192,6 +209,17 @@ impl PacketBuf {
         let all = (front + len) as u32;
         d.len.set(all);
         d.total.set(all);
+    }
+
+    /// Moves an empty chunk's start back to `front` bytes of headroom, as far as `len` bytes will
+    /// still fit behind.
+    #[inline]
+    pub(crate) fn move_back(&self, front: usize, len: usize) {
+        let d = self.descriptor();
+        let room = tailroom(d);
+        debug_assert!(d.len.get() == 0 && len <= room, "it is no place for {len} bytes");
+        let off = d.off.get() as usize;
+        d.off.set(front.min(off + room - len).max(off) as u32);
     }
 
     /// Grows the first and only chunk by `n` bytes at its end, and gives them to be written.
@@ -370,6 +398,25 @@ impl PacketBuf {
         shared
     }
 
+    /// Another read-only view of all bytes, as [`PacketBuf::share`]; this handle may still put
+    /// headers before them, since nobody sees its headroom. The view counts as the frame
+    /// ([`PacketBuf::true_size`]): it is for who keeps the bytes while the packet travels. `None`
+    /// where there is more than one chunk, others share it already, or no reference is free.
+    #[must_use]
+    pub fn share_behind(&mut self, pool: &Pool) -> Option<Self> {
+        let d = self.descriptor();
+        if !d.chain.get().is_null() || !is_exclusive(d) {
+            return None;
+        }
+        let view = pool.take(Class::Reference)?;
+        d.refs.share_sole();
+        d.front.store(d.off.get(), Relaxed);
+        borrow(view.descriptor(), d, d, 0, d.len.get());
+        view.descriptor().flags.set(STANDS_IN);
+        view.descriptor().stands_for.set(true_size(d));
+        Some(view)
+    }
+
     /// What the first chunk lies in. Its true size is that of this class at least.
     #[must_use]
     #[inline]
@@ -378,7 +425,7 @@ impl PacketBuf {
     }
 
     /// True bytes of the packet's memory: what an account is charged. A reference counts as its
-    /// descriptor alone.
+    /// descriptor alone, but for one that stands for its frame ([`PacketBuf::share_behind`]).
     #[must_use]
     #[inline]
     pub fn true_size(&self) -> u32 {
@@ -531,6 +578,25 @@ pub(crate) unsafe fn chunk_bytes_mut(d: &Descriptor) -> &mut [u8] {
     }
 }
 
+/// The first `n` bytes of a chunk for writing.
+///
+/// # Safety
+/// The chunk has them, its handle owns all before their end ([`owns_before`]), and its packet is
+/// mutably borrowed for `'a`.
+#[inline]
+#[expect(clippy::mut_from_ref, reason = "the caller holds the packet's `&mut`, as documented")]
+unsafe fn front_bytes_mut(d: &Descriptor, n: usize) -> &mut [u8] {
+    debug_assert!(owns_before(d, d.off.get() as usize + n), "a mutable slice of shared bytes");
+    // SAFETY: as in `chunk_bytes`; nobody else sees these bytes by the caller's promise.
+    unsafe { slice::from_raw_parts_mut(d.frame.get().add(d.off.get() as usize), n) }
+}
+
+/// Whether the chunk's owner may write all bytes of the frame before `end`: no reference sees them.
+#[inline]
+pub(crate) fn owns_before(d: &Descriptor, end: usize) -> bool {
+    d.class.get() != Class::Reference && (d.refs.is_sole() || end <= d.front.load(Relaxed) as usize)
+}
+
 /// Whether the chunk's owner may write: it has a frame, and no reference lives.
 #[inline]
 pub(crate) fn is_exclusive(d: &Descriptor) -> bool {
@@ -542,7 +608,7 @@ pub(crate) fn is_exclusive(d: &Descriptor) -> bool {
 pub(crate) fn frame_bytes(d: &Descriptor) -> usize {
     match d.class.get() {
         Class::Small => SMALL_BYTES,
-        Class::Frame => home::of_slot(d.home.get()).map_or(0, |h| h.frame_bytes),
+        Class::Frame => 2048 << (d.home.get() / LARGE),
         Class::Super => SUPER_BYTES,
         Class::Reference => 0,
     }
@@ -556,30 +622,47 @@ pub(crate) fn tailroom(d: &Descriptor) -> usize {
 
 #[inline]
 fn true_size(d: &Descriptor) -> u32 {
+    if d.flags.get() & STANDS_IN != 0 {
+        return d.stands_for.get();
+    }
     (frame_bytes(d) + size_of::<Descriptor>()) as u32
 }
 
 fn held_size(d: &Descriptor) -> u32 {
-    // SAFETY: a reference's owner is alive: the reference counts as one of its owners. What is
-    // read of it is constant after the start.
-    let owner = unsafe { d.owner.get().as_ref() }.filter(|_| d.class.get() == Class::Reference);
+    let owner = owner_of(d).filter(|_| d.flags.get() & STANDS_IN == 0);
     true_size(d) + owner.map_or(0, true_size)
+}
+
+/// In a reference: whose frame it borrows.
+#[inline]
+fn owner_of(d: &Descriptor) -> Option<&Descriptor> {
+    // SAFETY: a reference's owner is alive: the reference counts as one of its owners. Of what is
+    // not atomic in it only what is constant after the start is read.
+    unsafe { d.owner.get().as_ref() }.filter(|_| d.class.get() == Class::Reference)
 }
 
 /// A reference to `len` bytes from `from` of the chunk `d`, as a packet.
 pub(crate) fn reference_to(pool: &Pool, d: &Descriptor, from: u32, len: u32) -> Option<PacketBuf> {
     let reference = pool.take(Class::Reference)?;
-    // SAFETY: a reference's owner is alive: the reference counts as one of its owners.
-    let owner = unsafe { d.owner.get().as_ref() }.filter(|_| d.class.get() == Class::Reference);
-    let owner = owner.unwrap_or(d);
+    let owner = owner_of(d).unwrap_or_else(|| {
+        // Whoever sees this part of the frame: none of it is its handle's own any more.
+        d.front.store(0, Relaxed);
+        d
+    });
     owner.refs.share();
-    let r = reference.descriptor();
-    r.owner.set(owner);
-    r.frame.set(d.frame.get());
-    r.off.set(d.off.get() + from);
-    r.len.set(len);
-    r.total.set(len);
+    borrow(reference.descriptor(), owner, d, from, len);
     Some(reference)
+}
+
+/// Names what a fresh reference, counted among its owners, borrows of `owner`: `len` bytes from
+/// `from` of the chunk `d`.
+#[inline]
+fn borrow(reference: &Descriptor, owner: &Descriptor, d: &Descriptor, from: u32, len: u32) {
+    reference.owner.set(owner);
+    reference.frame.set(d.frame.get());
+    reference.off.set(d.off.get() + from);
+    reference.len.set(len);
+    reference.total.set(len);
 }
 
 /// Puts `fresh`, one chunk, and `tail`, one chunk, behind `chunk` into its chain.
@@ -662,7 +745,7 @@ fn release_frame(d: &Descriptor) {
 
 #[inline]
 fn go_home(d: &Descriptor) {
-    match home::of_slot(d.home.get()) {
+    match home::of_slot(d.home.get() & !LARGE) {
         Some(home) => home.give(d),
         // A home is unregistered only when all its descriptors are back.
         None => debug_assert!(false, "a descriptor outlived its home"),

@@ -10,6 +10,7 @@
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::AtomicU32;
 
 use floodwall_sync::take_all::{Link, Node};
 
@@ -23,6 +24,11 @@ pub(crate) const LINK_GROUP: u8 = 1 << 1;
 pub(crate) const CHECKSUM_SHIFT: u32 = 2;
 /// Where the checksum state lies.
 pub(crate) const CHECKSUM_MASK: u8 = 0b11 << CHECKSUM_SHIFT;
+/// A reference that counts as the frame that it borrows: whose handle has gone ahead.
+pub(crate) const STANDS_IN: u8 = 1 << 4;
+
+/// In `home`: frames have 4 KiB here, not 2.
+pub(crate) const LARGE: u16 = 1 << 15;
 
 /// Shape of the memory behind a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,12 +82,16 @@ pub(crate) struct Descriptor {
     pub(crate) hash: Cell<u32>,
     /// The interface it came from or goes to.
     pub(crate) iface: Cell<u16>,
-    /// Which home it belongs to; constant after the start.
+    /// Which home it belongs to, and [`LARGE`]; constant after the start.
     pub(crate) home: Cell<u16>,
     // Line 1.
     pub(crate) timestamp: Cell<u64>,
     /// In a reference: whose frame it borrows.
     pub(crate) owner: Cell<*const Self>,
+    /// In a reference that stands for its frame: that one's true bytes.
+    pub(crate) stands_for: Cell<u32>,
+    /// In a frame that is shared: no reference sees bytes before this place.
+    pub(crate) front: AtomicU32,
     pub(crate) gso_type: Cell<u8>,
     pub(crate) gso_flags: Cell<u8>,
     pub(crate) header_len: Cell<u16>,
@@ -130,6 +140,8 @@ impl Descriptor {
             home: Cell::new(home),
             timestamp: Cell::new(0),
             owner: Cell::new(ptr::null()),
+            stands_for: Cell::new(0),
+            front: AtomicU32::new(0),
             gso_type: Cell::new(0),
             gso_flags: Cell::new(0),
             header_len: Cell::new(0),

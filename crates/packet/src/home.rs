@@ -42,8 +42,6 @@ pub(crate) struct Home {
     /// How many allocations found nothing.
     pub(crate) failures: AtomicU32,
     pub(crate) accounts: Accounts,
-    /// Bytes of a frame of `Class::Frame`.
-    pub(crate) frame_bytes: usize,
     /// The region's first byte, from which addresses at devices count.
     pub(crate) memory: *const u8,
 }
@@ -89,19 +87,13 @@ pub(crate) fn of_slot<'a>(slot: u16) -> Option<&'a Home> {
 }
 
 impl Home {
-    pub(crate) fn new(
-        counts: [usize; 4],
-        accounts: usize,
-        frame_bytes: usize,
-        memory: *const u8,
-    ) -> Self {
+    pub(crate) fn new(counts: [usize; 4], accounts: usize, memory: *const u8) -> Self {
         Self {
             claim: Claim::new(),
             stacks: UnsafeCell::new(counts.map(Vec::with_capacity)),
             returned: CachePadded::new(TakeAllList::new()),
             failures: AtomicU32::new(0),
             accounts: Accounts::new(accounts),
-            frame_bytes,
             memory,
         }
     }

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use crate::account::Account;
 use crate::buf::PacketBuf;
-use crate::descriptor::{Class, Descriptor};
+use crate::descriptor::{Class, Descriptor, LARGE};
 use crate::home::{self, Home};
 use crate::lane::Lane;
 use crate::rooms::Rooms;
@@ -179,7 +179,6 @@ impl Region {
             let home = ptr::NonNull::from(Box::leak(Box::new(Home::new(
                 counts,
                 config.accounts,
-                config.frame_bytes,
                 self.memory.as_ptr(),
             ))));
             let Some(slot) = home::register(home.as_ptr()) else {
@@ -197,6 +196,7 @@ impl Region {
     /// Writes every descriptor and shares them out, in turn, so that homes get equal parts.
     fn carve(&mut self) {
         let (mut at, mut byte) = (0, 0);
+        let large = if self.frame_bytes > 2048 { LARGE } else { 0 };
         for Part { class, count, bytes } in self.parts {
             for i in 0..count {
                 let (slot, mut home) = self.homes[i % self.homes.len()];
@@ -205,7 +205,7 @@ impl Region {
                 unsafe {
                     let place = self.descriptors.as_ptr().add(at);
                     let frame = self.memory.as_ptr().add(byte);
-                    place.write(Descriptor::new(class, slot, frame));
+                    place.write(Descriptor::new(class, slot | large, frame));
                     home.as_mut().stock(place, class);
                 }
                 at += 1;
@@ -420,6 +420,16 @@ impl Pool {
             return Some(found);
         }
         if len <= SUPER_BYTES - HEADROOM { self.alloc(Class::Super) } else { None }
+    }
+
+    /// As [`Pool::alloc_for`], with `front` bytes of headroom, as far as the class has so many
+    /// beside `len`.
+    #[must_use]
+    #[inline]
+    pub fn alloc_behind(&self, front: usize, len: usize) -> Option<PacketBuf> {
+        let packet = self.alloc_for(len)?;
+        packet.move_back(front, len);
+        Some(packet)
     }
 
     /// A packet of `front + len` bytes for the caller to write through [`PacketBuf::first_mut`]:

@@ -15,7 +15,8 @@
 //! # Orderings, and why
 //!
 //! * `share` is **relaxed**: who shares owns, so the count is not on its way to nought, and the new
-//!   reference travels to other threads by means that order it.
+//!   reference travels to other threads by means that order it. Who is the sole owner stores 2, for
+//!   the same reason.
 //! * `release` subtracts with **release**, so that its reads of the bytes come before what the last
 //!   owner does, and with **acquire**, for when it is the last itself. Before that it loads, with
 //!   **acquire** for the same reason: 1 means that nobody else has the frame, and only who has it
@@ -55,6 +56,14 @@ impl RefCount {
     #[inline]
     pub(crate) fn share(&self) {
         self.0.fetch_add(1, Relaxed);
+    }
+
+    /// As [`RefCount::share`] by who [`is_sole`](RefCount::is_sole), and stays so for the length of
+    /// this call: without a read-modify-write.
+    #[inline]
+    pub(crate) fn share_sole(&self) {
+        debug_assert!(self.is_sole());
+        self.0.store(2, Relaxed);
     }
 
     /// Gives one ownership up; true if it was the last. Then the count is as new, and the caller
@@ -193,6 +202,28 @@ mod model {
             assert!(frame.count.is_sole());
         });
         assert!(WROTE.load(Relaxed) && REFUSED.load(Relaxed));
+    }
+
+    #[test]
+    fn who_was_alone_and_shared_is_alone_again_when_the_reader_has_gone() {
+        static WROTE: AtomicBool = AtomicBool::new(false);
+        loom::model(|| {
+            let frame = frame();
+            frame.count.share_sole();
+            let writer = Arc::clone(&frame);
+            let thread = thread::spawn(move || {
+                if writer.count.is_sole() {
+                    WROTE.store(true, Relaxed);
+                    // SAFETY: the only owner, else loom fails the model.
+                    writer.bytes.with_mut(|bytes| unsafe { *bytes = 8 });
+                }
+            });
+            assert_eq!(frame.read(), 7);
+            assert!(!frame.count.release(), "the writer is still an owner");
+            thread.join().unwrap();
+            assert!(frame.count.is_sole());
+        });
+        assert!(WROTE.load(Relaxed));
     }
 
     #[test]

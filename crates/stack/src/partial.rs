@@ -33,8 +33,7 @@ pub(crate) fn finish(packet: &mut PacketBuf) {
     };
     let check = packet.sum(start, len).finish();
     let at = start + usize::from(OFFSET);
-    let field = at..at + 2;
-    if let Some(field) = packet.first_mut().and_then(|bytes| bytes.get_mut(field)) {
+    if let Some(field) = packet.front_mut(at + 2).and_then(|bytes| bytes.get_mut(at..)) {
         field.copy_from_slice(&check.to_be_bytes());
         packet.set_checksum_state(ChecksumState::Unverified);
     }

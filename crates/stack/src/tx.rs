@@ -370,7 +370,7 @@ impl Stack {
             Err(packet) => return self.die_out::<A>(packet, DropReason::NoBuffer),
         };
         let ether_type: EtherType = A::ETHER_TYPE;
-        if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
+        if let Some(out) = packet.front_mut(LEN).and_then(|bytes| bytes.first_chunk_mut()) {
             EthernetFields { dst_addr, src_addr, ether_type }.emit(out);
         }
         if let Some((query, path)) = learn {

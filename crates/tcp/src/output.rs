@@ -27,6 +27,8 @@ use crate::timer::Timer;
 
 /// Where in a header the checksum lies (RFC 9293 section 3.1).
 const CHECKSUM: core::ops::Range<usize> = 16..18;
+/// What goes before a segment at most: IPv6, and Ethernet with a tag.
+const LOWER_HEADERS: usize = 40 + 18;
 /// TCP's protocol number.
 pub(crate) const PROTOCOL: u8 = 6;
 /// How long to wait where the pool has nothing for a header.
@@ -393,22 +395,34 @@ pub(crate) fn assemble(
         None => (0, Sum::ZERO),
     };
     let pseudo = pseudo_header(flow, (header_len + payload_len) as u32)?;
-    let mut packet = pool.alloc_laid_out(0, header_len)?;
-    fields.emit(options, pseudo, sum, packet.first_mut()?).ok()?;
+    let mut packet = with_front(pool, payload, header_len)?;
+    fields.emit(options, pseudo, sum, packet.front_mut(header_len)?).ok()?;
     if partial {
         leave_partial(&mut packet, pseudo)?;
-    }
-    if let Some(payload) = payload {
-        packet.append(payload).ok()?;
     }
     packet.set_layers(0, 0, header_len);
     Some(packet)
 }
 
+/// A packet whose first `len` bytes are to be written, and then its payload: in whose headroom
+/// where there is some, and enough for the headers that will go before, else in a chunk of their
+/// own.
+#[inline]
+fn with_front(pool: &Pool, payload: Option<PacketBuf>, len: usize) -> Option<PacketBuf> {
+    let Some(mut payload) = payload else { return pool.alloc_laid_out(0, len) };
+    if payload.headroom() >= len + LOWER_HEADERS && payload.prepend(len).is_some() {
+        return Some(payload);
+    }
+    let mut head = pool.alloc_laid_out(0, len)?;
+    head.append(payload).ok()?;
+    Some(head)
+}
+
 /// Leaves the checksum of a segment to its device.
 #[inline]
 fn leave_partial(packet: &mut PacketBuf, pseudo: Sum) -> Option<()> {
-    packet.first_mut()?.get_mut(CHECKSUM)?.copy_from_slice(&pseudo.fold().to_be_bytes());
+    let field = packet.front_mut(CHECKSUM.end)?.get_mut(CHECKSUM)?;
+    field.copy_from_slice(&pseudo.fold().to_be_bytes());
     packet.set_checksum_state(ChecksumState::Partial);
     Some(())
 }

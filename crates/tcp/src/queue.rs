@@ -17,6 +17,9 @@ use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
 /// Chunks that one segment borrows: headers go before them in a chunk of their own, or two.
 pub(crate) const BORROWED_MAX: usize = CHUNKS_MAX - 2;
 
+/// What all headers before text need at most: 60 bytes of TCP, 40 of IPv6, Ethernet and a tag.
+const HEADROOM: usize = 128;
+
 /// Whether a packet fills a quarter of its memory at most.
 pub(crate) fn is_sparse(packet: &PacketBuf) -> bool {
     is_sparse_in(packet.len(), packet.held_size())
@@ -26,9 +29,10 @@ const fn is_sparse_in(len: usize, held: u32) -> bool {
     len as u32 <= held / 4
 }
 
-/// See the file's head. Into one of `OWN` memory nobody else's comes: a reference in it is the
-/// front of a chunk that [`ByteQueue::lend`] has cut, whose rest waits behind it, here or in the
-/// queue that it was cut from, and holds the memory. So a frame that was cut counts once.
+/// See the file's head. Into one of `OWN` memory nobody else's comes: a reference in it stands for
+/// a chunk that [`ByteQueue::lend`] has let go, and counts as it, or is the front of one that was
+/// cut, whose rest waits behind it, here or in the queue that it was cut from, and holds the
+/// memory. So a frame that was cut counts once.
 #[derive(Default, Debug)]
 pub(crate) struct ByteQueue<const OWN: bool = false> {
     list: PacketList,
@@ -172,7 +176,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
         }
         // Little that is written alone takes little; what comes behind others is filled up.
         let room = if self.is_empty() { len.min(whole) } else { whole };
-        Some((pool.alloc_for(room)?, room))
+        Some((pool.alloc_behind(HEADROOM, room)?, room))
     }
 
     /// Puts up to `most` bytes behind those of the newest chunk, if nobody borrows it.
@@ -292,12 +296,18 @@ impl<const OWN: bool> ByteQueue<OWN> {
         shared
     }
 
-    /// Takes the oldest `len` bytes, at most those of one chunk, as a reference, and gives the same
-    /// bytes to `kept`: two owners of one memory. `None` where nothing waits or no reference is
-    /// free.
+    /// Takes the oldest `len` bytes, at most those of one chunk, and gives the same bytes to
+    /// `kept`: two owners of one memory. A whole chunk travels itself, with its headroom for
+    /// headers; of others a reference does. `None` where nothing waits or no reference is free.
     pub(crate) fn lend(&mut self, len: u32, kept: &mut Self, pool: &Pool) -> Option<PacketBuf> {
         let (mut chunk, held) = self.pop_holding()?;
         let here = (len as usize).min(chunk.len());
+        if here == chunk.len()
+            && let Some(own) = chunk.share_behind(pool)
+        {
+            kept.push_holding(own, held);
+            return Some(chunk);
+        }
         let lent = chunk.share(pool, 0, here);
         let whole = here == chunk.len();
         match (lent, whole) {

@@ -6,6 +6,7 @@ use floodwall_base::{IfIndex, Instant};
 use crate::access::AccessCounters;
 use crate::buf::PacketBuf;
 use crate::burst::Burst;
+use crate::descriptor::Class;
 use crate::meta::{ChecksumState, Offload};
 use crate::pool::{Pool, PoolConfig};
 
@@ -170,4 +171,104 @@ fn a_view_of_shared_memory_counts_what_it_keeps_alive() {
     let held = tail.held_size();
     assert!(held > tail.true_size() && held < all.held_size());
     assert_eq!(of_view.held_size(), held, "a view of a view keeps the same frame");
+}
+
+#[test]
+fn who_shares_behind_its_front_still_puts_headers_before_what_others_read() {
+    let pool = pool();
+    for bytes in [&b"text"[..], &[7; 1400]] {
+        let mut packet = pool.packet_from(bytes).unwrap();
+        let (headroom, size) = (packet.headroom(), packet.true_size());
+        let view = packet.share_behind(&pool).unwrap();
+        assert_eq!(view.first(), bytes);
+        assert_eq!((packet.headroom(), view.headroom(), view.tailroom()), (headroom, 0, 0));
+        packet.prepend(20).unwrap().fill(1);
+        packet = packet.push_header(&pool, 14).unwrap();
+        packet.front_mut(14).unwrap().fill(2);
+        packet.front_mut(34).unwrap()[13] = 3;
+        assert_eq!(packet.chunk_count(), 1);
+        // What the view sees is nobody's to write, and nothing is behind it.
+        assert_eq!(packet.front_mut(35), None);
+        assert_eq!(packet.first_mut(), None);
+        assert_eq!(packet.extend(1), None);
+        assert_eq!(packet.tailroom(), 0);
+        assert_eq!(view.first(), bytes);
+        assert_eq!(packet.first()[..14], [[2; 13].as_slice(), &[3]].concat());
+        assert_eq!(packet.first()[14..], [[1; 20].as_slice(), bytes].concat());
+        // The view stands for the frame, whoever has it.
+        assert_eq!((view.true_size(), view.held_size()), (size, size));
+        let again = view.share(&pool, 0, bytes.len()).unwrap();
+        assert_eq!(again.held_size(), again.true_size() + size);
+        assert!(packet.headroom() > 0, "a view of the view sees no more than it");
+        drop((again, view));
+        assert!(packet.first_mut().is_some());
+    }
+    assert_eq!(pool.available().frames, 16);
+    assert_eq!((pool.available().small, pool.available().references), (16, 128));
+}
+
+#[test]
+fn a_front_that_somebody_sees_is_not_written() {
+    let pool = pool();
+    let mut packet = pool.packet_from(b"headtext").unwrap();
+    packet.trim_front(4);
+    // This one was made while the front was part of the packet.
+    let old = {
+        let mut whole = pool.packet_from(b"headtext").unwrap();
+        let old = whole.share(&pool, 0, 8).unwrap();
+        whole.trim_front(4);
+        assert_eq!(whole.headroom(), 0);
+        assert_eq!(whole.prepend(1), None);
+        assert_eq!(whole.front_mut(1), None);
+        assert!(whole.share_behind(&pool).is_none(), "others share it already");
+        old
+    };
+    assert_eq!(old.first(), b"headtext");
+    // What is shared of the whole later takes the front away again.
+    let view = packet.share_behind(&pool).unwrap();
+    packet.prepend(4).unwrap().copy_from_slice(b"HEAD");
+    let all = packet.share(&pool, 0, 8).unwrap();
+    assert_eq!(packet.front_mut(1), None);
+    assert_eq!(packet.prepend(1), None);
+    assert_eq!(packet.headroom(), 0);
+    assert_eq!((all.first(), view.first()), (&b"HEADtext"[..], &b"text"[..]));
+    // A reference has no front, and a chain none that all of its bytes lie behind.
+    let mut reference = view.share(&pool, 0, 4).unwrap();
+    assert_eq!(reference.front_mut(1), None);
+    assert_eq!(reference.prepend(1), None);
+    assert!(reference.share_behind(&pool).is_none());
+    let mut chain = pool.packet_from_chunks([&b"ab"[..], b"cd"]).unwrap();
+    assert!(chain.share_behind(&pool).is_none());
+    assert_eq!(chain.front_mut(3), None, "beyond the first chunk");
+}
+
+#[test]
+fn a_view_that_stands_for_its_frame_outlives_it_elsewhere() {
+    let pool = pool();
+    let account = pool.open_account(1 << 20).unwrap();
+    let mut packet = pool.packet_from(&[9; 1000]).unwrap();
+    let mut view = packet.share_behind(&pool).unwrap();
+    view.charge(&account).unwrap();
+    assert_eq!(account.used(), u64::from(packet.true_size()));
+    // It travels, gets its last header there, and dies.
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            packet.prepend(14).unwrap().fill(4);
+            assert_eq!(packet.first()[13..15], [4, 9]);
+        });
+    });
+    assert_eq!((view.first(), pool.available().frames), (&[9; 1000][..], 15));
+    drop(view);
+    assert_eq!((account.used(), pool.available().frames), (0, 16));
+}
+
+#[test]
+fn headroom_that_is_asked_for_is_there_as_far_as_the_text_leaves_room() {
+    let pool = pool();
+    let small = pool.alloc_behind(128, 64).unwrap();
+    assert_eq!((small.class(), small.headroom(), small.tailroom()), (Class::Small, 128, 128));
+    let tight = pool.alloc_behind(128, 170).unwrap();
+    assert_eq!((tight.class(), tight.headroom(), tight.tailroom()), (Class::Small, 86, 170));
+    let frame = pool.alloc_behind(128, 1448).unwrap();
+    assert_eq!((frame.class(), frame.headroom()), (Class::Frame, 256));
 }

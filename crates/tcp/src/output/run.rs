@@ -12,7 +12,7 @@ use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::TcpOptionSet;
 
-use super::{CHECKSUM, NoBuffer, leave_partial, pseudo_header};
+use super::{CHECKSUM, NoBuffer, leave_partial, pseudo_header, with_front};
 use crate::connection::{Connection, Cx};
 
 /// Where in a header sequence number and flags lie (RFC 9293 section 3.1).
@@ -53,23 +53,24 @@ impl Heading {
     /// The segment of `payload`, which is borrowed, from `seq` on.
     #[inline]
     fn segment(&self, pool: &Pool, seq: Seq, push: bool, payload: PacketBuf) -> Option<PacketBuf> {
-        let mut packet = pool.alloc_laid_out(0, self.len)?;
-        let out = packet.first_mut()?;
+        let payload_len = payload.len();
+        let sum = if self.partial { Sum::ZERO } else { payload.sum(0, payload_len) };
+        let mut packet = with_front(pool, Some(payload), self.len)?;
+        let out = packet.front_mut(self.len)?;
         out.copy_from_slice(self.bytes.get(..self.len)?);
         out.get_mut(SEQ)?.copy_from_slice(&seq.0.to_be_bytes());
         if push {
             *out.get_mut(FLAGS)? |= TcpFlags::PSH.0;
         }
-        let len = Sum::of_u32(payload.len() as u32);
+        let len = Sum::of_u32(payload_len as u32);
         if self.partial {
             leave_partial(&mut packet, self.pseudo.add(len))?;
         } else {
             let pushed = if push { Sum::of_u16(u16::from(TcpFlags::PSH.0)) } else { Sum::ZERO };
             let heads = self.sum.add(Sum::of_u32(seq.0)).add(len).add(pushed);
-            let check = heads.add(payload.sum(0, payload.len())).finish();
+            let check = heads.add(sum).finish();
             out.get_mut(CHECKSUM)?.copy_from_slice(&check.to_be_bytes());
         }
-        packet.append(payload).ok()?;
         packet.set_layers(0, 0, self.len);
         Some(packet)
     }

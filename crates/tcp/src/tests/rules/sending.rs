@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use floodwall_wire::tcp_options::TcpOptionSet;
+use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use crate::settings::Keepalive;
 use crate::tests::peer::{A, Peer, R, put};
@@ -290,5 +290,38 @@ fn full_segments_that_vanish_again_and_again_become_smaller() {
             out = peer.give(put(A, 1, 1 + arrived as u32));
         }
         assert_eq!(arrived, 4000);
+    }
+}
+
+/// What travels is what is kept, in one piece with its headers; and what is sent again while a
+/// device still has the first is put before the same bytes, not over its headers.
+#[test]
+fn a_segment_lies_in_the_chunk_that_was_written_and_is_repeated_while_it_travels() {
+    for v6 in [false, true] {
+        for (len, header) in [(1000, 20), (64, 32)] {
+            let stamps = (header == 32).then_some(Timestamps { value: 7, echo: 0 });
+            let options = TcpOptionSet { timestamps: stamps, ..MSS };
+            let (mut peer, id) = Peer::accepted(v6, &Settings::default(), options);
+            let text: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let now = peer.now;
+            let (tcp, mut lend) = peer.host.lend(now);
+            assert_eq!(tcp.send(&mut lend, id, &text), Ok(text.len()));
+            let mut first = tcp.transmit(&mut lend).unwrap().packet;
+            assert_eq!((first.chunk_count(), first.len()), (1, header + len));
+            assert_eq!(first.first()[header..], text[..]);
+            assert!(first.headroom() >= 58, "IPv6 and a tagged frame: {}", first.headroom());
+            // Lower layers write theirs; the text is nobody's to write.
+            first.prepend(58).unwrap().fill(0xee);
+            assert!(first.front_mut(58 + header).is_some() && first.first_mut().is_none());
+            let before = first.first().to_vec();
+            let again = peer.wait(Duration::from_secs(2));
+            assert_eq!(again[0].data, text);
+            assert_eq!(first.first(), before, "while a device has it");
+            // Acknowledged, its memory lives as long as the device has it.
+            let ack = put(A, 1, 1 + len as u32);
+            peer.give(if header == 32 { ack.time(9, 0) } else { ack });
+            assert_eq!(peer.host.tcp.named(id).unwrap().snd.held(), 0);
+            assert_eq!(first.first(), before);
+        }
     }
 }
