@@ -57,6 +57,8 @@ pub struct TimerWheel {
     elapsed: u64,
     /// How many entries are set.
     len: usize,
+    /// What [`TimerWheel::deadline`] says: it is asked much more often than it changes.
+    next: Option<Instant>,
 }
 
 impl TimerWheel {
@@ -73,6 +75,7 @@ impl TimerWheel {
             occupied: [0; LEVELS],
             elapsed: now.as_nanos() >> TICK_SHIFT,
             len: 0,
+            next: None,
         }
     }
 
@@ -100,7 +103,7 @@ impl TimerWheel {
     /// in others. Constant time.
     #[inline]
     pub fn insert(&mut self, index: u32, deadline: Instant) {
-        self.cancel(index);
+        self.take_out(index);
         debug_assert!((index as usize) < self.entries.len());
         if let Some(entry) = self.entries.get_mut(index as usize) {
             let up = deadline.as_nanos().div_ceil(1 << TICK_SHIFT);
@@ -108,11 +111,21 @@ impl TimerWheel {
             self.len += 1;
             self.place(index);
         }
+        self.plan();
     }
 
     /// Clears an entry; nothing where it is not set. Constant time.
     #[inline]
     pub fn cancel(&mut self, index: u32) {
+        if self.is_set(index) {
+            self.take_out(index);
+            self.plan();
+        }
+    }
+
+    /// Takes an entry out of its list, if it is set.
+    #[inline]
+    fn take_out(&mut self, index: u32) {
         let Some(entry) = self.entries.get_mut(index as usize) else {
             return;
         };
@@ -135,6 +148,13 @@ impl TimerWheel {
     /// again at once.
     #[inline]
     pub fn pop_due(&mut self, now: Instant, units: &mut Units) -> Option<u32> {
+        let popped = self.pop(now, units);
+        self.plan();
+        popped
+    }
+
+    #[inline]
+    fn pop(&mut self, now: Instant, units: &mut Units) -> Option<u32> {
         let now = now.as_nanos() >> TICK_SHIFT;
         while !units.is_zero() {
             // First what moves on, so that an entry that is set to "now" for ever delays nobody.
@@ -166,15 +186,23 @@ impl TimerWheel {
 
     /// When [`TimerWheel::pop_due`] has work at the earliest: never later than the first deadline
     /// rounded up to a granule; earlier where an entry must move to a finer level, at most seven
-    /// times for each. `None` where nothing is set. Costs eight loads at most.
+    /// times for each. `None` where nothing is set. Costs a load.
     #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        if self.len == 0 {
-            return None;
-        }
-        let waits = !self.lists.is_empty(DUE) || !self.lists.is_empty(CASCADE);
-        let tick = if waits { self.elapsed } else { self.following()?.0 };
-        Some(Instant::from_nanos(tick << TICK_SHIFT))
+    #[inline]
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Finds out when there is work next. Costs eight loads at most.
+    #[inline]
+    fn plan(&mut self) {
+        let waits = || !self.lists.is_empty(DUE) || !self.lists.is_empty(CASCADE);
+        let tick = match self.len {
+            0 => None,
+            _ if waits() => Some(self.elapsed),
+            _ => self.following().map(|(tick, _)| tick),
+        };
+        self.next = tick.map(|tick| Instant::from_nanos(tick << TICK_SHIFT));
     }
 
     /// The first tick at which a list is reached, and that list.

@@ -381,11 +381,14 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Restores the invariants of one place after something happened to its connection. Who wants
-    /// to send is asked for it before time passes, and its timers are seen to then.
+    /// to send is asked for it before time passes, and all else is seen to then.
     pub(crate) fn settle(&mut self, index: u32, now: Instant) {
         let Some(connection) = self.at(index) else { return };
-        let wants_output = connection.wants_output(&self.records);
-        self.settle_as(index, now, wants_output, !wants_output);
+        if !connection.wants_output(&self.records) {
+            self.settle_as(index, now, false);
+        } else if !self.dirty.is_linked(index) {
+            self.dirty.push_back(DIRTY, index);
+        }
     }
 
     /// The same after the program has read, which changes no more as a rule than what is held.
@@ -403,9 +406,8 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// As [`Tcp::settle`], where it is known whether it wants to send; and whether its timers are
-    /// to be seen to.
-    fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool, with_timers: bool) {
+    /// As [`Tcp::settle`], where it is known whether it wants to send, of whoever was asked for it.
+    fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         // Of what has ended only a program's part is left, which lets go of it.
@@ -428,17 +430,15 @@ impl<H: HalfOpen> Tcp<H> {
         } else if self.dirty.is_linked(index) {
             self.dirty.unlink(index);
         }
-        if with_timers {
-            connection.arm_retransmit();
-            if !wants_output {
-                connection.mind_the_window(now);
-            }
-            self.delayed.set(index, connection.timers.at(Timer::DelayedAck));
-            let next = connection.timers.next();
-            if next < place.armed {
-                place.armed = next;
-                self.wheel.insert(index, next);
-            }
+        connection.arm_retransmit();
+        if !wants_output {
+            connection.mind_the_window(now);
+        }
+        self.delayed.set(index, connection.timers.at(Timer::DelayedAck));
+        let next = connection.timers.next();
+        if next < place.armed {
+            place.armed = next;
+            self.wheel.insert(index, next);
         }
         if !connection.events.is_empty() && place.slot.is_none() && !connection.released {
             let owner = place.owner;
@@ -524,7 +524,7 @@ impl<H: HalfOpen> Tcp<H> {
                 return transmit;
             }
             self.dirty.unlink(index);
-            self.settle_as(index, lend.now, wants_output, true);
+            self.settle_as(index, lend.now, wants_output);
             if transmit.is_some() {
                 return transmit;
             }
