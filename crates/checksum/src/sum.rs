@@ -37,6 +37,13 @@ impl Sum {
         Self(word.swap_bytes() as u64)
     }
 
+    /// The sum of one 64-bit field, as its number (host order): of a header that is still in
+    /// registers, where to read what was just written in pieces would wait for the stores.
+    #[inline]
+    pub const fn of_u64(word: u64) -> Self {
+        Self(word.swap_bytes())
+    }
+
     /// The sum of these bytes followed by `other`'s, if an even number of bytes came before
     /// `other`'s.
     #[inline]

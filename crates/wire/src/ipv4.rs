@@ -315,9 +315,9 @@ impl Ipv4Fields {
     /// Writes a header without options, checksum included.
     #[inline]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
-        self.emit_fixed(5, out);
-        let check = header20(out).finish();
-        field::put_word::<10, _>(out, check);
+        let [first, second, last] = self.lanes(5);
+        let sum = Sum::of_u64(first).add(Sum::of_u64(second)).add(Sum::of_u64(last));
+        put_lanes([first, second | u64::from(sum.finish()) << 32, last], out);
     }
 
     /// Writes a header with `options` (up to 40 bytes, padded with zeros to a multiple of four)
@@ -348,16 +348,26 @@ impl Ipv4Fields {
 
     #[inline]
     fn emit_fixed(&self, words: u8, out: &mut [u8; HEADER_LEN]) {
-        let flags = u16::from(self.dont_fragment) << 14 | u16::from(self.more_fragments) << 13;
-        out[0] = 0x40 | words;
-        out[1] = self.dscp.with_ecn(self.ecn);
-        field::put_word::<2, _>(out, self.total_len);
-        field::put_word::<4, _>(out, self.id);
-        field::put_word::<6, _>(out, flags | self.fragment_offset >> 3);
-        out[8] = self.ttl;
-        out[9] = self.protocol.0;
-        field::put_word::<10, _>(out, 0);
-        field::put::<12, 4, _>(out, self.src_addr.octets());
-        field::put::<16, 4, _>(out, self.dst_addr.octets());
+        put_lanes(self.lanes(words), out);
     }
+
+    /// The fixed part as numbers of eight, eight and four bytes, its checksum zero: still in
+    /// registers, so that their sum need not wait for stores.
+    #[inline]
+    fn lanes(&self, words: u8) -> [u64; 3] {
+        let flags = u16::from(self.dont_fragment) << 14 | u16::from(self.more_fragments) << 13;
+        let head = u64::from(0x40 | words) << 56 | u64::from(self.dscp.with_ecn(self.ecn)) << 48;
+        let place = u64::from(self.id) << 16 | u64::from(flags | self.fragment_offset >> 3);
+        let first = head | u64::from(self.total_len) << 32 | place;
+        let second = u64::from(self.ttl) << 56 | u64::from(self.protocol.0) << 48;
+        [first, second | u64::from(self.src_addr.to_bits()), self.dst_addr.to_bits().into()]
+    }
+}
+
+/// Writes a fixed part.
+#[inline]
+fn put_lanes([first, second, last]: [u64; 3], out: &mut [u8; HEADER_LEN]) {
+    field::put::<0, 8, _>(out, first.to_be_bytes());
+    field::put::<8, 8, _>(out, second.to_be_bytes());
+    field::put::<16, 4, _>(out, (last as u32).to_be_bytes());
 }

@@ -291,25 +291,36 @@ impl TcpFields {
         let short = BufferTooShort { needed: HEADER_LEN + options_len };
         let (fixed, rest) = out.split_first_chunk_mut::<HEADER_LEN>().ok_or(short)?;
         let rest = rest.get_mut(..options_len).ok_or(short)?;
-        options.emit_into(rest).map_err(|_| short)?;
-        self.emit_fixed((short.needed / 4) as u8, fixed);
-        let check = pseudo_header.add(header20(fixed)).add(sum(rest)).add(payload).finish();
-        field::put_word::<16, _>(fixed, check);
+        let options = options.emit_summed(rest).map_err(|_| short)?;
+        let [first, second, _] = self.lanes((short.needed / 4) as u8);
+        let fields = Sum::of_u64(first).add(Sum::of_u64(second)).add(Sum::of_u16(self.urgent));
+        let check = pseudo_header.add(fields).add(options).add(payload).finish();
+        let last = u64::from(check) << 16 | u64::from(self.urgent);
+        put_lanes([first, second, last], fixed);
         Ok(short.needed)
+    }
+
+    /// The fixed part as numbers of eight, eight and four bytes, its checksum zero.
+    #[inline]
+    fn lanes(&self, words: u8) -> [u64; 3] {
+        let ports = u64::from(self.src_port) << 48 | u64::from(self.dst_port) << 32;
+        let bits = u64::from(words) << 28 | u64::from(self.flags.0) << 16;
+        let second = u64::from(self.ack) << 32 | bits | u64::from(self.window);
+        [ports | u64::from(self.seq), second, self.urgent.into()]
     }
 
     /// Writes the fixed part for a header of `words` 32-bit words, its checksum zero: for
     /// generators that bring their own option bytes, and for hardware to fill in.
     #[inline]
     pub fn emit_fixed(&self, words: u8, out: &mut [u8; HEADER_LEN]) {
-        field::put_word::<0, _>(out, self.src_port);
-        field::put_word::<2, _>(out, self.dst_port);
-        field::put_long::<4, _>(out, self.seq);
-        field::put_long::<8, _>(out, self.ack);
-        out[12] = words << 4;
-        out[13] = self.flags.0;
-        field::put_word::<14, _>(out, self.window);
-        field::put_word::<16, _>(out, 0);
-        field::put_word::<18, _>(out, self.urgent);
+        put_lanes(self.lanes(words), out);
     }
+}
+
+/// Writes a fixed part.
+#[inline]
+fn put_lanes([first, second, last]: [u64; 3], out: &mut [u8; HEADER_LEN]) {
+    field::put::<0, 8, _>(out, first.to_be_bytes());
+    field::put::<8, 8, _>(out, second.to_be_bytes());
+    field::put_long::<16, _>(out, last as u32);
 }

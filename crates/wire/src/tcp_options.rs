@@ -4,6 +4,7 @@
 //! byte per item and ends at the first error, so at most 40 bytes of options give at most 40
 //! items. Read first: RFC 9293 section 3.2, RFC 7323 (scale, timestamps), RFC 2018 (SACK).
 
+use floodwall_checksum::{Sum, sum};
 use thiserror::Error;
 
 use crate::BufferTooShort;
@@ -16,6 +17,8 @@ pub const SACK_BLOCKS_MAX: usize = 4;
 pub const OPTIONS_LEN_MAX: usize = 40;
 /// The option that does nothing.
 const NOP: u8 = 1;
+/// Two of them, and kind and length of timestamps.
+const TIMESTAMPS_HEAD: u32 = 0x0101_080a;
 
 /// One option of a TCP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,6 +205,14 @@ impl TcpOptionSet {
     /// # Errors
     /// The first option that cannot be read; those before it are added.
     pub fn add(&mut self, options: TcpOptions<'_>) -> Result<(), TcpOptionError> {
+        // Nearly every segment has these, and no others (RFC 7323 appendix A).
+        if let Ok(bytes) = <&[u8; 12]>::try_from(options.rest)
+            && field::long::<0, _>(bytes) == TIMESTAMPS_HEAD
+        {
+            let (value, echo) = (field::long::<4, _>(bytes), field::long::<8, _>(bytes));
+            self.timestamps = Some(Timestamps { value, echo });
+            return Ok(());
+        }
         for option in options {
             match option? {
                 TcpOption::Mss(mss) => self.mss = Some(mss),
@@ -244,6 +255,32 @@ impl TcpOptionSet {
     fn sack_count(&self) -> usize {
         let room = (OPTIONS_LEN_MAX - 4).saturating_sub(self.len_without_sack()) / 8;
         self.sack.iter().take_while(|block| block.is_some()).count().min(room)
+    }
+
+    /// As [`TcpOptionSet::emit_into`], and their sum. Of timestamps alone, which segments behind the
+    /// handshake have, it is that of the numbers.
+    ///
+    /// # Errors
+    /// As [`TcpOptionSet::emit_into`].
+    #[inline]
+    pub(crate) fn emit_summed(&self, out: &mut [u8]) -> Result<Sum, BufferTooShort> {
+        let alone = self.mss.is_none()
+            && self.window_scale.is_none()
+            && !self.sack_permitted
+            && self.sack[0].is_none();
+        match (alone, self.timestamps, out.first_chunk_mut::<12>()) {
+            (true, None, _) => Ok(Sum::ZERO),
+            (true, Some(Timestamps { value, echo }), Some(out)) => {
+                let numbers = u64::from(value) << 32 | u64::from(echo);
+                field::put_long::<0, _>(out, TIMESTAMPS_HEAD);
+                field::put::<4, 8, _>(out, numbers.to_be_bytes());
+                Ok(Sum::of_u32(TIMESTAMPS_HEAD).add(Sum::of_u64(numbers)))
+            }
+            _ => {
+                let len = self.emit_into(out)?;
+                Ok(sum(out.get(..len).unwrap_or_default()))
+            }
+        }
     }
 
     /// Writes the options at the front of `out`, each on whole words by no-operations before it;
