@@ -287,9 +287,9 @@ impl Stack {
     /// The sockets, for the length of one slice: what an application on this core works with.
     /// What it sends is appended to the round's departing packets.
     pub fn sockets<'a>(&'a mut self, round: &'a mut Round<'_>) -> Sockets<'a> {
-        let mut cx = Cx::of(round);
-        self.catch_up(&mut cx);
-        Sockets::new(self, cx)
+        let mut sockets = Sockets::new(self, Cx::of(round));
+        sockets.stack.catch_up(&mut sockets.cx);
+        sockets
     }
 
     /// Keeps a neighbour for ever (`ip neigh add … nud permanent`).

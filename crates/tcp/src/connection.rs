@@ -338,7 +338,7 @@ impl Connection {
 
     /// What the sender must know of the handshake.
     pub(crate) const fn agreement(&self) -> Agreement {
-        Agreement { sack: self.agreed.sack, rtt: RTT }
+        Agreement { sack: self.agreed.sack, rtt: &RTT }
     }
 
     /// The timeout in force.

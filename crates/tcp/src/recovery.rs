@@ -94,7 +94,7 @@ pub struct Agreement {
     /// SACK was agreed on.
     pub sack: bool,
     /// Bounds of the timeout.
-    pub rtt: RttConfig,
+    pub rtt: &'static RttConfig,
 }
 
 /// See the file's head. In this order, so that what each segment asks for lies together, and what
@@ -225,8 +225,8 @@ impl Recovery {
         }
         let since = self.sent_at.max(self.progress);
         let idle = now.as_nanos().saturating_sub(since.as_nanos());
-        if idle > self.rtt.base_nanos(&agreement.rtt) {
-            let rto = self.rtt.base_rto(&agreement.rtt);
+        if idle > self.rtt.base_nanos(agreement.rtt) {
+            let rto = self.rtt.base_rto(agreement.rtt);
             let idle = Duration::from_nanos(idle);
             self.controller.after_idle(idle, rto, self.mss);
             self.sent_at = now;
@@ -383,7 +383,7 @@ impl Recovery {
         if self.board.outstanding() == 0 {
             return None;
         }
-        let rto = self.rtt.rto_nanos(&agreement.rtt);
+        let rto = self.rtt.rto_nanos(agreement.rtt);
         let rto = Instant::from_nanos(self.progress.as_nanos().saturating_add(rto));
         Some(match (self.reordering.get(), self.probe_at.get()) {
             (Some(at), _) if at < rto => (Timer::Reordering, at),

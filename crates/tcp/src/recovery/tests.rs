@@ -10,7 +10,7 @@ use super::*;
 const MSS: u32 = 1000;
 const ALL: Agreement = Agreement {
     sack: true,
-    rtt: RttConfig {
+    rtt: &RttConfig {
         initial: Duration::from_secs(1),
         min: Duration::from_millis(200),
         max: Duration::from_secs(120),
