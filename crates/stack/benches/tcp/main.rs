@@ -1,7 +1,8 @@
 //! TCP through two sockets, both ends on one core, beside smoltcp in the same run.
 //!
-//! `cargo bench -p floodwall-stack --bench tcp`. Rounds of all contestants are interleaved; the
-//! table shows medians, ratios and the bars. Both have the same MTU, buffers and policy of
+//! `cargo bench -p floodwall-stack --bench tcp`. Rounds of those that are compared are interleaved,
+//! and nobody else's, whose memory would be in the caches instead; the table shows medians, ratios
+//! and the bars. Both have the same MTU, buffers and policy of
 //! checksums, no Nagle, and a wire that only moves packets; each byte read is compared with what
 //! was sent. A word picks rows (`-- bulk`; a full stop ends each name, so that `-- ping-pong.` is
 //! one of three); `--count N` does N of each and measures nothing: two such runs under an
@@ -43,12 +44,23 @@ enum Bar {
     Own(f64, String),
 }
 
+impl Bar {
+    /// The name of the row that this one's rounds are among, if it is one of Floodwall's. What only
+    /// smoltcp's own is compared with is measured apart.
+    fn group(&self, who: &str, name: &str) -> String {
+        match self {
+            Self::Own(_, own) if who == "Floodwall" => own.clone(),
+            Self::Own(..) => format!("{who} {name}"),
+            Self::Smoltcp(_) => name.to_owned(),
+        }
+    }
+}
+
 struct Row {
     who: &'static str,
     name: String,
     /// What one of those is that it does, in bytes; nothing where they are exchanges.
     bytes: usize,
-    load: Box<dyn Load>,
     bar: Bar,
     /// How many in a round.
     count: usize,
@@ -89,26 +101,45 @@ fn main() {
     } else {
         Size { many: 10_000, idle: 100_000 }
     };
-    let mut rows = Vec::new();
-    for (who, name, bytes, bar, make) in contestants(size) {
+    let mut groups: Vec<(String, Vec<Contestant>)> = Vec::new();
+    for contestant in contestants(size) {
+        let (who, name, _, bar, _) = &contestant;
         if format!("{who} {name}.").contains(&asked.rows) {
-            rows.push(Row { who, name, bytes, load: make(), bar, count: 1, nanos: Vec::new() });
+            let group = bar.group(who, name);
+            match groups.iter_mut().find(|(of, _)| *of == group) {
+                Some((_, all)) => all.push(contestant),
+                None => groups.push((group, vec![contestant])),
+            }
         }
     }
+    let rows: Vec<Row> = groups.into_iter().flat_map(|(_, all)| run_group(all, &asked)).collect();
+    if asked.count.is_none() {
+        report(&rows);
+    }
+}
+
+/// Makes contestants and has them do their rounds in turns.
+fn run_group(all: Vec<Contestant>, asked: &Asked) -> Vec<Row> {
+    let mut loads: Vec<(Row, Box<dyn Load>)> = all
+        .into_iter()
+        .map(|(who, name, bytes, bar, make)| {
+            (Row { who, name, bytes, bar, count: 1, nanos: Vec::new() }, make())
+        })
+        .collect();
     if let Some(count) = asked.count {
-        rows.iter_mut().for_each(|row| row.load.run(count));
-        return;
+        loads.iter_mut().for_each(|(_, load)| load.run(count));
+        return Vec::new();
     }
     if !asked.quick {
-        rows.iter_mut().for_each(calibrate);
+        loads.iter_mut().for_each(|(row, load)| calibrate(row, &mut **load));
     }
     for _ in 0..if asked.quick { 2 } else { ROUNDS } {
-        for row in &mut rows {
-            let nanos = measure(row);
+        for (row, load) in &mut loads {
+            let nanos = measure(row.count, &mut **load);
             row.nanos.push(nanos);
         }
     }
-    report(&rows);
+    loads.into_iter().map(|(row, _)| row).collect()
 }
 
 type Contestant = (&'static str, String, usize, Bar, Maker);
@@ -166,10 +197,10 @@ fn own_nanos() -> f64 {
 }
 
 /// How many make a share of a round.
-fn calibrate(row: &mut Row) {
-    row.load.run(64);
+fn calibrate(row: &mut Row, load: &mut dyn Load) {
+    load.run(64);
     let start = own_nanos();
-    row.load.run(64);
+    load.run(64);
     let each = (own_nanos() - start) / 64.0;
     let count = (SHARE / each) as usize;
     // Where 64 are done at once, whole ones.
@@ -177,11 +208,11 @@ fn calibrate(row: &mut Row) {
 }
 
 /// Nanoseconds of one.
-fn measure(row: &mut Row) -> f64 {
-    row.load.run(row.count.div_ceil(10));
+fn measure(count: usize, load: &mut dyn Load) -> f64 {
+    load.run(count.div_ceil(10));
     let start = own_nanos();
-    row.load.run(row.count);
-    (own_nanos() - start) / row.count as f64
+    load.run(count);
+    (own_nanos() - start) / count as f64
 }
 
 fn median(values: &[f64]) -> f64 {
