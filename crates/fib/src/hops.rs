@@ -92,7 +92,7 @@ impl Hops {
     /// What a number leads to, where its interface carries packets (a bit of `down` for each that
     /// does not). A group gives the member of the flow; one whose interface is down is left out,
     /// and the flows of the others stay where they are.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn found<A: Address>(
         &self,
         id: u32,
@@ -122,7 +122,7 @@ impl Hops {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn found_at<A: Address>(
     id: u32,
     words: &[AtomicU64; WORDS],

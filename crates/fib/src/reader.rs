@@ -98,7 +98,7 @@ pub(crate) const fn verdict<A: Family>(kind: RouteKind) -> Found<A> {
 
 impl<A: Family> Shared<A> {
     /// What a prefix's value leads to at `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn resolve(&self, value: u32, query: &Query<A>, now: Instant) -> Option<Found<A>> {
         let down = self.down.load(Acquire);
         if value & ENTRY == 0 && value != 0 {
@@ -108,6 +108,7 @@ impl<A: Family> Shared<A> {
     }
 
     /// Each lifetime once at most: so a chain that is changed meanwhile ends too.
+    #[inline(never)]
     fn resolve_ending(
         &self,
         mut value: u32,
