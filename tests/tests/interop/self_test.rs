@@ -6,8 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::binary::floodwall;
-use crate::command::{Process, Said, ip, run, shown_by_ip};
+use crate::command::{Process, Said, ip, shown_by_ip};
 use crate::namespace::{inside, pause, set};
+
+/// It waits for repeats where super-frames are lost: half a minute on an idle machine.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// What is proved for each device, whatever else is.
 const PROVED: [&str; 11] = [
@@ -26,7 +29,8 @@ const PROVED: [&str; 11] = [
 
 /// Runs it with these words; `None`, and said so, where there is no such command.
 fn self_test(words: &str) -> Option<Said> {
-    run(floodwall()?.to_str()?, &format!("self-test {words}"), b"")
+    let process = Process::start(floodwall()?.to_str()?, &format!("self-test {words}"), b"")?;
+    Some(process.wait(LIMIT))
 }
 
 fn report(said: &Said) -> Value {
