@@ -387,7 +387,8 @@ impl Recovery {
         let rto = Instant::from_nanos(self.progress.as_nanos().saturating_add(rto));
         Some(match (self.reordering.get(), self.probe_at.get()) {
             (Some(at), _) if at < rto => (Timer::Reordering, at),
-            (None, Some(at)) if at < rto => (Timer::Probe, at),
+            // A probe takes the place of a timeout that would come first (RFC 8985 section 7.2).
+            (None, Some(at)) => (Timer::Probe, at.min(rto)),
             _ => (Timer::Retransmission, rto),
         })
     }
@@ -588,7 +589,8 @@ impl Recovery {
         }
     }
 
-    /// Section 7.2: a probe is due after two round trips in which nothing was heard.
+    /// Section 7.2: a probe is due after two round trips in which nothing was heard; where a
+    /// timeout would come first, then ([`Recovery::timer`]).
     fn schedule_probe(&mut self, agreement: &Agreement, now: Instant) {
         let may = agreement.sack
             && self.phase == Phase::Open

@@ -238,11 +238,18 @@ fn a_tail_that_is_lost_is_probed_after_two_round_trips() {
 }
 
 #[test]
-fn a_single_segment_is_given_time_for_a_delayed_ack_before_a_probe() {
+fn a_single_segment_is_probed_when_its_timeout_would_be() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(1, ms(0));
-    // 2 * SRTT + 200 ms is later than the timeout of 300 ms.
-    assert_eq!(s.timer(), Some((Timer::Retransmission, ms(300))));
+    // After 2 * SRTT + 200 ms, and after SRTT + 200 ms at the latest, when the timeout would be.
+    assert_eq!(s.timer(), Some((Timer::Probe, ms(300))));
+    let window = s.recovery.controller().window();
+    assert!(matches!(s.expire(ms(300)), Expired::Probe { .. }));
+    s.recovery.on_retransmitted(&mut s.records, Seq(0), MSS, ms(300));
+    s.recovery.on_probe_sent(true, ms(300));
+    // The timeout is as far behind the probe as it would have been behind the segment.
+    assert_eq!(s.recovery.controller().window(), window);
+    assert_eq!(s.timer(), Some((Timer::Retransmission, ms(600))));
 }
 
 #[test]
