@@ -7,8 +7,9 @@
 //! events. Built: the base of the dialect (sockets, segments, the usual options, aggregation,
 //! blocking calls, timed commands) and its first two stages as far as Floodwall has what they are
 //! about: code blocks, ICMP errors, ECN, `poll`, `epoll`, messages, options of the command line,
-//! and profiles of Linux and FreeBSD (`profile.rs`). Not here, and refused: fast open, MD5, zero
-//! copy and error queues, UDP, encapsulation, accurate ECN.
+//! and profiles of Linux and FreeBSD (`profile.rs`). Options and flags of fast open, MD5 and
+//! accurate ECN can be written, and Floodwall answers them as what it does not know. Not here, and
+//! refused: calls about fast open, keys of MD5, zero copy and error queues, UDP, encapsulation.
 
 mod addresses;
 mod calls;

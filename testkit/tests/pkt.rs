@@ -130,6 +130,9 @@ fn a_script_that_is_wrong_fails_at_its_line() {
         ("+0 > . 1:1(0) ack 1", "nothing was sent"),
         ("+0 getsockopt(4, SOL_SOCKET, SO_ERROR, [104], [4]) = 0", "expected [104]"),
         ("+0...0.02 read(4, ..., 10) = 0", "has not returned"),
+        ("+0 socket(..., SOCK_DGRAM, IPPROTO_UDP) = 5", "only SOCK_STREAM"),
+        ("+0 sendfile(4, 5, [0], 5) = 5", "no file of this script"),
+        ("+0...0.3 poll([{fd=4, events=POLLIN, revents=0}], 1, 60) = 1", "has not returned"),
     ] {
         let script = parse(&format!("{OPEN}{event}\n")).unwrap();
         let outcomes = [Some(in_memory(&script)), on_kernel(script)];
@@ -218,11 +221,109 @@ fn scripts_of_others_systems_find_their_habits() {
         // The same words asked of Floodwall without the profile's habits: each shows.
         let lines = text.lines().filter(|line| !line.contains(['`', '#']));
         let own = lines.filter(|line| !line.contains("SO_RCVBUF")).collect::<Vec<_>>().join("\n");
-        let script =
-            parse_with(&own.replace("eol", "nop").replace("wscale 8", "wscale 3"), &words).unwrap();
+        let theirs = "nop,wscale 6,sackOK,TS val 100 ecr 0";
+        let ours = own.replace(theirs, "sackOK,TS val 100 ecr 0,nop,wscale 3");
+        let ours = ours.replace("eol", "nop").replace("wscale 8", "wscale 3");
+        let script = parse_with(&ours, &words).unwrap();
         assert_eq!(script.profile(), Profile::Own);
         in_memory(&script).expect_err("habits of its own");
     }
+}
+
+/// The machine that a script was written on can be known by its SYN, its buffers by their scale.
+#[test]
+fn a_script_that_sets_nothing_up_is_known_by_its_syn() {
+    for (options, profile) in [
+        ("mss 1460,nop,wscale 6,sackOK,TS val 1 ecr 0", Profile::FreeBsd),
+        ("mss 1460,sackOK,TS val 1 ecr 0,nop,wscale 7", Profile::Linux),
+        ("mss 1460,sackOK,TS val 1 ecr 0,nop,wscale 10", Profile::Linux),
+        ("mss 1460,sackOK,TS val 1 ecr 0,nop,wscale 3", Profile::Own),
+    ] {
+        let text = format!(
+            "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 fcntl(3, F_SETFL, O_RDWR|O_NONBLOCK) = 0
++0 connect(3, ..., ...) = -1 EINPROGRESS (Operation now in progress)
++0 > S 0:0(0) win 65535 <{options}>"
+        );
+        let script = parse(&text).unwrap();
+        assert_eq!(script.profile(), profile, "{options}");
+        in_memory(&script).unwrap_or_else(|failure| panic!("{options}: {failure}"));
+        let script = parse(&format!("`./defaults.sh`\n{text}")).unwrap();
+        assert_eq!(script.profile(), Profile::Linux, "{options}");
+        in_memory(&script).expect_err("its settings say the scale");
+    }
+}
+
+/// What the dialect has beside segments and bytes, in one play each.
+#[test]
+fn calls_options_and_segments_of_all_kinds_are_understood() {
+    for events in [
+        // Nobody reads any more: what came before is read, then the end.
+        "+0 < P. 1:11(10) ack 1 win 257
++0 shutdown(4, SHUT_RD) = 0
++0 poll([{fd=4, events=POLLIN|POLLOUT|POLLRDHUP, revents=POLLIN|POLLOUT|POLLRDHUP}], 1, 0) = 1
++0 read(4, ..., 100) = 10
++0 read(4, ..., 100) = 0
++0 write(4, ..., 10) = 10
++0 > P. 1:11(10) ack 11",
+        // Waiting for nothing lasts as long as was said.
+        "+0...0.1 poll([{fd=4, events=POLLIN, revents=0}], 1, 100) = 0
++0 open(\"zeros\", O_RDONLY) = 6
++0 sendfile(4, 6, [0], 7) = 7
++0 > P. 1:8(7) ack 1
++0 close(6) = 0",
+        "+0 setsockopt(4, SOL_TCP, TCP_CONGESTION, \"reno\", 4) = 0
++0 setsockopt(4, SOL_TCP, TCP_CONGESTION, \"unheard\", 7) = -1 ENOENT (none)
++0 setsockopt(4, SOL_TCP, TCP_KEEPIDLE, [7], 4) = 0
++0 setsockopt(4, SOL_SOCKET, SO_KEEPALIVE, [1], 4) = 0
++0 getsockopt(4, SOL_TCP, TCP_KEEPIDLE, [7], [4]) = 0
++7 > . 0:0(0) ack 1",
+        "+0 setsockopt(4, SOL_TCP, TCP_NOTSENT_LOWAT, [0xffffffff], 4) = 0
++0 getsockopt(4, SOL_TCP, TCP_NOTSENT_LOWAT, [0xffffffff], [4]) = 0
++0 getsockopt(4, SOL_TCP, TCP_MAXSEG, [1000], [4]) = 0
++0 getsockopt(4, SOL_SOCKET, SO_ACCEPTCONN, [0], [4]) = 0
++0 getsockopt(3, SOL_SOCKET, SO_ACCEPTCONN, [1], [4]) = 0
++0 getsockopt(3, SOL_TCP, TCP_MAXSEG, [536], [4]) = 0
++0 getsockopt(4, SOL_TCP, TCP_UNHEARD, [0], [4]) = -1 ENOPROTOOPT (none)",
+        // What is not known, or not for TCP, changes nothing; a new socket's connection begins
+        // anew; an option of a listener holds for those to come.
+        "+0 < icmp echo_reply
++0 < icmp timestamp_reply
++0 < icmp information_request
++0 close(4) = 0
++0 > F. 1:1(0) ack 1
++0 < R 1:1(0) win 0
++0 close(3) = 0
++0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 bind(3, ..., ...) = 0
++0 listen(3, 1) = 0
++0 setsockopt(3, SOL_TCP, TCP_MAXSEG, [800], 4) = 0
++0 < SEWA 0:0(0) win 9000 <mss 1000,FO,FO 0123456789abcdef,FOEXP 01,md5 00,ECN e1b 1,nop,nop,nop>
++0 > S. 0:0(0) ack 1 <mss 800>",
+    ] {
+        let script =
+            parse(&format!("{OPEN}{events}\n")).unwrap_or_else(|e| panic!("{events}: {e}"));
+        in_memory(&script).unwrap_or_else(|failure| panic!("{events}: {failure}"));
+    }
+}
+
+/// A timestamp that a script does not see it need not name either.
+#[test]
+fn an_echo_may_be_of_options_that_were_left_open() {
+    let opened = "0 socket(..., SOCK_STREAM|SOCK_NONBLOCK, IPPROTO_TCP) = 3
++0 bind(3, ..., ...) = 0
++0 listen(3, 1) = 0
++0 accept(3, ..., ...) = -1 EAGAIN (nobody)
++0 < S 0:0(0) win 9000 <mss 1000,nop,nop,TS val 5 ecr 0>
++0 > S. 0:0(0) ack 1 OPTIONS
++0 < . 1:1(0) ack 1 win 9000 <nop,nop,TS val 6 ecr 77>
++0 accept(3, ..., ...) = 4
+";
+    let script = parse(&opened.replace("OPTIONS", "<...>")).unwrap();
+    in_memory(&script).unwrap();
+    let script = parse(&opened.replace("OPTIONS", "<mss 1460,nop,nop,TS val 1 ecr 5>")).unwrap();
+    let failure = in_memory(&script).expect_err("never sent");
+    assert!(failure.line == 7 && failure.what.contains("ecr 77"), "{failure}");
 }
 
 #[test]
@@ -234,6 +335,9 @@ fn what_is_wrong_or_not_supported_is_refused_with_line_and_word() {
         ("+0 < X 0:0(0) win 1", 1, "X", "a flag is none"),
         ("+0 > S 0:0(0) <mss 1460,sackOK>", 1, "end", "fill no whole words"),
         ("+0 > S 0:0(0) <foo>", 1, "foo>", "option is not supported"),
+        ("+0 > S 0:0(0) <FO 123>", 1, "123>", "pairs of hexadecimal"),
+        ("+0 > S 0:0(0) <md5 valid>", 1, "md5", "keys for MD5"),
+        ("+0 > .8 0:0(0)", 1, ".8", "a flag is none"),
         ("// a comment\n/* and\n another */ +0 > udp (3)", 3, "udp", "kind of packet"),
         ("+0 < icmp unheard", 1, "unheard", "ICMP type or code"),
         ("+0 %{ assert x", 1, "assert", "is missing"),

@@ -37,9 +37,11 @@ pub(super) const CALLS: &[&str] = &[
     "epoll_create",
     "epoll_ctl",
     "epoll_wait",
+    "open",
+    "sendfile",
 ];
 /// Those that give bytes to the TCP.
-pub(super) const WRITES: &[&str] = &["write", "writev", "send", "sendto", "sendmsg"];
+pub(super) const WRITES: &[&str] = &["write", "writev", "send", "sendto", "sendmsg", "sendfile"];
 
 impl<'a> Player<'a> {
     pub(super) fn call(
@@ -101,6 +103,12 @@ impl<'a> Player<'a> {
             result = Ok(pending.done);
         }
         let is_partial = is_write && pending.done < call.result;
+        // Who expects nothing waits until the timeout says so.
+        let is_asleep = matches!(call.name.as_str(), "poll" | "epoll_wait")
+            && result == Ok(0)
+            && call.result == 0
+            && now < until;
+        let is_partial = is_partial || is_asleep;
         if self.would_wait(call, &result) || is_partial {
             if now > until + self.tolerance(until) {
                 return Err(format!("{} of line {} has not returned", call.name, event.line));
@@ -132,12 +140,21 @@ impl<'a> Player<'a> {
         let makes = matches!(call.name.as_str(), "socket" | "accept");
         match (result, &call.errno) {
             (Ok(made), None) if makes && *made >= 0 => {
-                self.sockets.insert(call.result, (*made, false));
+                let is_said =
+                    |arg: &Arg| matches!(arg, Arg::Word(it) if it.contains("SOCK_NONBLOCK"));
+                self.sockets.insert(call.result, (*made, call.args.iter().any(is_said)));
                 self.tested = Some(*made);
+                if call.name == "socket" {
+                    self.begin_connection();
+                }
                 Ok(())
             }
             (Ok(_), None) if call.name == "epoll_create" => {
                 self.epolls.insert(call.result, Vec::new());
+                Ok(())
+            }
+            (Ok(_), None) if call.name == "open" => {
+                self.files.insert(call.result);
                 Ok(())
             }
             (Ok(n), None) if *n == call.result => Ok(()),
@@ -161,14 +178,21 @@ impl<'a> Player<'a> {
             other => Err(format!("{}: argument {at} is {other:?}, not a name", call.name)),
         };
         if call.name == "socket" {
-            return Ok(self.backend.call(&Call::Socket));
+            return match word(1)?.split('|').next() {
+                Some("SOCK_STREAM") => Ok(self.backend.call(&Call::Socket)),
+                other => Err(format!("socket: {other:?} is not supported, only SOCK_STREAM")),
+            };
         }
         match call.name.as_str() {
             "poll" => return self.poll(call),
-            "epoll_create" => return Ok(Ok(0)),
+            "epoll_create" | "open" => return Ok(Ok(0)),
             "epoll_ctl" => return self.watch(call),
             "epoll_wait" => return self.watched(call),
             "close" if self.epolls.remove(&number(0)?).is_some() => return Ok(Ok(0)),
+            "close" if self.files.remove(&number(0)?) => return Ok(Ok(0)),
+            "sendfile" if !self.files.contains(&number(1)?) => {
+                return Err(format!("sendfile: {} is no file of this script", number(1)?));
+            }
             _ => {}
         }
         let script_fd = number(0)?;
@@ -185,8 +209,8 @@ impl<'a> Player<'a> {
             }
             "connect" if self.connecting == Some(socket) => Call::Connected(socket),
             "connect" => Call::Connect(socket, self.script.ports.1),
-            "write" | "send" | "sendto" | "writev" | "sendmsg" | "read" | "recv" | "recvfrom"
-            | "readv" | "recvmsg" => return self.transfer(socket, call),
+            "write" | "send" | "sendto" | "writev" | "sendmsg" | "sendfile" | "read" | "recv"
+            | "recvfrom" | "readv" | "recvmsg" => return self.transfer(socket, call),
             "ioctl" => return self.ioctl(socket, call),
             "shutdown" => Call::Shutdown(socket, word(1)?),
             "close" => {
@@ -195,15 +219,13 @@ impl<'a> Player<'a> {
             }
             "fcntl" => return self.fcntl(script_fd, &word(1)?, call),
             "setsockopt" if word(2)? == "TCP_INQ" => {
-                let is_on = numbers(call.args.get(3)).first().is_some_and(|value| *value != 0);
-                if is_on {
-                    self.tell_waiting.insert(socket);
-                } else {
-                    self.tell_waiting.remove(&socket);
-                }
+                self.tell_waiting(socket, call.args.get(3));
                 return Ok(Ok(0));
             }
-            "setsockopt" => Call::SetOption(socket, word(2)?, numbers(call.args.get(3))),
+            "setsockopt" => match call.args.get(3) {
+                Some(Arg::Text(value)) => Call::SetText(socket, word(2)?, value.clone()),
+                value => Call::SetOption(socket, word(2)?, numbers(value)),
+            },
             _ => return self.get_option(socket, &word(2)?, call),
         };
         let result = self.backend.call(&made);
@@ -214,6 +236,15 @@ impl<'a> Player<'a> {
             self.connecting = waits.then_some(socket);
         }
         Ok(result)
+    }
+
+    /// Whether messages say how much waits behind them (`TCP_INQ`).
+    fn tell_waiting(&mut self, socket: i64, value: Option<&Arg>) {
+        if numbers(value).first().is_some_and(|value| *value != 0) {
+            self.tell_waiting.insert(socket);
+        } else {
+            self.tell_waiting.remove(&socket);
+        }
     }
 
     /// `poll([{fd=.., events=.., revents=..}], n, timeout)`: as many as have something.

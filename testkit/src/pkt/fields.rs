@@ -71,6 +71,8 @@ pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
         State::Closing => 11,
     };
     let phase = match info.phase {
+        // What was reported out of order may be a loss (Linux's name: disorder).
+        Phase::Open if info.sacked > 0 => 1,
         Phase::Open => 0,
         Phase::Fast => 3,
         Phase::Timeout => 4,
@@ -99,5 +101,7 @@ pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
         ("tcpi_rto", micros(info.rto)),
         ("tcpi_last_data_recv", micros(info.heard_ago) / 1000),
     ];
-    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    // While nothing is outstanding, nothing is that was sent again; else nobody counts it.
+    let none = (info.outstanding == 0).then_some(("tcpi_retrans", 0));
+    fields.into_iter().chain(none).map(|(name, value)| (name.to_owned(), value)).collect()
 }

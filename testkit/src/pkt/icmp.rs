@@ -16,6 +16,14 @@ pub(super) struct Icmp {
 
 /// The numbers of IPv4 and IPv6 for a type's and a code's name.
 const TYPES: &[(&str, Option<u8>, Option<u8>)] = &[
+    ("echo_reply", Some(0), Some(129)),
+    ("echo_request", Some(8), Some(128)),
+    ("timestamp_request", Some(13), None),
+    ("timestamp_reply", Some(14), None),
+    ("information_request", Some(15), None),
+    ("information_reply", Some(16), None),
+    ("address_mask_request", Some(17), None),
+    ("address_mask_reply", Some(18), None),
     ("unreachable", Some(3), Some(1)),
     ("source_quench", Some(4), None),
     ("redirect", Some(5), None),

@@ -167,6 +167,11 @@ impl Kernel {
                 net::shutdown(self.socket(*s)?, how).map(done)?
             }
             Call::SetOption(s, name, values) => self.set_option(*s, name, values).map(done)?,
+            Call::SetText(s, name, value) if name == "TCP_CONGESTION" => {
+                let socket = self.socket(*s)?;
+                also(SockRef::from(socket).set_tcp_congestion(value.as_bytes())).map(done)?
+            }
+            Call::SetText(..) => return Err(Os::NOPROTOOPT),
             Call::Option(s, name) => self.option(*s, name)?,
             Call::Ready(s) => self.ready(*s)?,
             Call::Waiting(s) => {

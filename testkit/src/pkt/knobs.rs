@@ -7,15 +7,22 @@
 
 use std::time::Duration;
 
-use floodwall_tcp::{Acknowledge, Algorithm, Settings};
+use floodwall_tcp::{Acknowledge, Algorithm, Keepalive, Settings};
 
+use super::memory::algorithm_of;
 use super::profile::Profile;
+use super::script::Script;
 
 /// Settings of Linux and of FreeBSD that need nothing here, whatever their value: they tune what
 /// scripts do not see, or what they see is compared wherever it shows.
 const GRANTED: &[&str] = &[
     "net.core.default_qdisc",
+    "net.ipv4.tcp_adv_win_scale",
+    "net.ipv4.tcp_autocorking",
     "net.ipv4.tcp_base_mss",
+    "net.ipv4.tcp_comp_sack_delay_ns",
+    "net.ipv4.tcp_comp_sack_nr",
+    "net.ipv4.tcp_comp_sack_slack_ns",
     "net.ipv4.tcp_dsack",
     "net.ipv4.tcp_early_retrans",
     "net.ipv4.tcp_fack",
@@ -24,7 +31,10 @@ const GRANTED: &[&str] = &[
     "net.ipv4.tcp_fin_timeout",
     "net.ipv4.tcp_frto",
     "net.ipv4.tcp_invalid_ratelimit",
+    "net.ipv4.tcp_limit_output_bytes",
+    "net.ipv4.tcp_max_syn_backlog",
     "net.ipv4.tcp_min_tso_segs",
+    "net.ipv4.tcp_moderate_rcvbuf",
     "net.ipv4.tcp_no_metrics_save",
     "net.ipv4.tcp_pacing_ca_ratio",
     "net.ipv4.tcp_pacing_ss_ratio",
@@ -32,7 +42,9 @@ const GRANTED: &[&str] = &[
     "net.ipv4.tcp_reordering",
     "net.ipv4.tcp_synack_retries",
     "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_tso_rtt_log",
     "net.ipv4.tcp_tso_win_divisor",
+    "net.ipv4.tcp_tw_reuse",
     "net.inet.icmp.icmplim",
     "net.inet.tcp.delayed_ack",
     "net.inet.tcp.fast_finwait2_recycle",
@@ -48,7 +60,10 @@ const GRANTED: &[&str] = &[
 ];
 /// Settings that need nothing at the value that Floodwall has anyway, and are refused at another.
 const ONLY: &[(&str, &str)] = &[
+    ("net.ipv4.tcp_abort_on_overflow", "0"),
     ("net.ipv4.tcp_mtu_probing", "0"),
+    ("net.ipv4.tcp_rfc1337", "1"),
+    ("net.ipv4.tcp_shrink_window", "0"),
     ("net.inet.tcp.blackhole", "0"),
     ("net.inet.tcp.drop_synfin", "0"),
     ("net.inet.tcp.rexmit_drop_options", "0"),
@@ -56,7 +71,7 @@ const ONLY: &[(&str, &str)] = &[
     ("net.inet.tcp.pmtud_blackhole_detection", "0"),
 ];
 /// Programs of the suites that put back or measure what is gone with the play anyway.
-const IDLE: &[&str] = &["", "true", "sleep", "rm", "set_sysctls_restore.py"];
+const IDLE: &[&str] = &["", "true", "sleep", "rm", "dd", "set_sysctls_restore.py"];
 
 /// What commands have set so far.
 #[derive(Clone, Debug)]
@@ -76,12 +91,23 @@ pub(super) struct Knobs {
     unsent_bytes: Option<u32>,
     syn_retries: Option<u8>,
     open_timeout: Option<Duration>,
+    /// What a socket begins with that asks for it.
+    keepalive: Keepalive,
     /// Bytes that a buffer has, which does not grow.
     receive_fixed: Option<u32>,
     send_fixed: Option<u32>,
 }
 
 impl Knobs {
+    /// What the system begins with that a script was written on.
+    pub(super) fn of(script: &Script, buffer: u32) -> Self {
+        let mut knobs = Self::new(script.profile(), buffer);
+        if let Some(shift) = Profile::scale_of(script) {
+            knobs.receive_most = 65_535_u32.checked_shl(shift.into()).unwrap_or(u32::MAX);
+        }
+        knobs
+    }
+
     /// What a system of this profile begins with; `buffer`: what Floodwall's own scripts have.
     pub(super) fn new(profile: Profile, buffer: u32) -> Self {
         // Linux's are those of `defaults.sh`, which its scripts all run.
@@ -101,6 +127,7 @@ impl Knobs {
             unsent_bytes: None,
             syn_retries: None,
             open_timeout: None,
+            keepalive: Keepalive::default(),
             receive_most,
             send_most,
             receive_fixed,
@@ -139,6 +166,11 @@ impl Knobs {
         self.ecn.1
     }
 
+    /// When a silent peer is asked, where a program wants it to be.
+    pub(super) const fn keepalive(&self) -> Keepalive {
+        self.keepalive
+    }
+
     /// Whose system it is.
     pub(super) const fn profile(&self) -> Profile {
         self.profile
@@ -167,6 +199,11 @@ impl Knobs {
                 // Nothing is remembered, and nothing is paced, in the first place.
                 ("ip", ["tcp_metrics", "flush", ..]) => {}
                 ("tc", ["qdisc", "add" | "replace", .., "pfifo" | "pfifo_fast"]) => {}
+                ("tc", ["qdisc", "del" | "delete", ..]) => {}
+                // Segments leave one by one in memory, and none is joined on its way in.
+                ("ethtool", ["-K", ..]) => {}
+                // It begins to count anew; what it counts is Linux's own, and refused.
+                ("nstat", ["-n"]) => {}
                 ("tc", ["qdisc", "add" | "replace", .., "fq"]) => {
                     return Err(format!("`{}`: there is no pacing in memory", one.trim()));
                 }
@@ -212,17 +249,30 @@ impl Knobs {
             "net.inet.tcp.keepinit" => {
                 self.open_timeout = Some(Duration::from_millis(number(0)?.into()));
             }
+            "net.ipv4.tcp_keepalive_time" => {
+                self.keepalive.idle = Duration::from_secs(number(0)?.into());
+            }
+            "net.ipv4.tcp_keepalive_intvl" => {
+                self.keepalive.interval = Duration::from_secs(number(0)?.into());
+            }
+            "net.inet.tcp.keepidle" => {
+                self.keepalive.idle = Duration::from_millis(number(0)?.into());
+            }
+            "net.inet.tcp.keepintvl" => {
+                self.keepalive.interval = Duration::from_millis(number(0)?.into());
+            }
+            "net.ipv4.tcp_keepalive_probes" | "net.inet.tcp.keepcnt" => {
+                self.keepalive.count = u8::try_from(number(0)?).unwrap_or(u8::MAX);
+            }
             "net.ipv4.tcp_rmem" => self.receive_most = number(2)?,
             "net.ipv4.tcp_wmem" => self.send_most = number(2)?,
             "kern.ipc.maxsockbuf" => self.receive_most = number(0)?,
             "net.inet.tcp.recvspace" => self.receive_fixed = Some(number(0)?),
             "net.inet.tcp.sendspace" => self.send_fixed = Some(number(0)?),
             "net.ipv4.tcp_congestion_control" | "net.inet.tcp.cc.algorithm" => {
-                self.algorithm = match value {
-                    "reno" | "newreno" => Algorithm::Reno,
-                    "cubic" => Algorithm::Cubic,
-                    _ => return Err(format!("there is no congestion controller `{value}`")),
-                };
+                let known = algorithm_of(value);
+                self.algorithm =
+                    known.ok_or_else(|| format!("there is no congestion controller `{value}`"))?;
             }
             known if GRANTED.contains(&known) => {}
             known => match ONLY.iter().find(|(only, _)| *only == known) {
@@ -264,7 +314,8 @@ fn shell_words(command: &str) -> Result<Vec<String>, String> {
         return Err(format!("`{}`: a quotation mark is not closed", command.trim()));
     }
     words.retain(|word| {
-        !word.is_empty() && !matches!(word.as_str(), ">" | "/dev/null" | "2>&1" | ">/dev/null")
+        !word.is_empty()
+            && !matches!(word.as_str(), ">" | "/dev/null" | "2>&1" | ">/dev/null" | "2>/dev/null")
     });
     Ok(words)
 }

@@ -116,9 +116,15 @@ impl<'a> Lexer<'a> {
         Ok(out)
     }
 
-    /// The flags of a segment.
+    /// The flags of a segment; a digit may end them.
     pub(super) fn flags(&mut self) -> &'a str {
-        self.take_while(|c| c.is_ascii_alphabetic() || c == '.' || c == '-')
+        self.skip();
+        let rest = self.rest();
+        let is_letter = |c: char| c.is_ascii_alphabetic() || c == '.' || c == '-';
+        let letters = rest.find(|c| !is_letter(c)).unwrap_or(rest.len());
+        let has_digit = |at| rest[at..].starts_with(|c: char| c.is_ascii_digit());
+        let is_number = letters > 0 && has_digit(letters) && !has_digit(letters + 1);
+        self.advance(letters + usize::from(is_number))
     }
 
     /// A whole number, decimal or hexadecimal, possibly negative.

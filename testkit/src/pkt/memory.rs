@@ -3,7 +3,10 @@
 //! Called by `cargo xtask pkt` and by the conformance tests. Invariants: time stands still but for
 //! [`Backend::wait`] and [`Backend::next_packet`], so a script of minutes is played in
 //! milliseconds, and twice the same; the stack is the product's own, from the IP header on. Not
-//! here: Linux's settings; commands that set them are told apart in `knobs.rs`.
+//! here: Linux's settings; commands that set them are told apart in `knobs.rs`; options of sockets
+//! (`memory/sockopts.rs`).
+
+mod sockopts;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -13,11 +16,12 @@ use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round};
 use floodwall_stack::{InterfaceConfig, Sockets, Stack, StackConfig, TcpError, accounts_needed};
 use floodwall_tcp::{
-    Acknowledge, ConnectionError, ConnectionId, Info, Keepalive, ListenerId, RecvError, SendError,
-    Settings, State,
+    ConnectionError, ConnectionId, Info, Keepalive, ListenerId, RecvError, SendError, Settings,
+    State,
 };
 
-use super::calls::number_of;
+pub(super) use sockopts::algorithm_of;
+
 use super::knobs::{Asked, Knobs, asked_of_sockets};
 use super::profile::Profile;
 use super::runner::{Backend, Call, Errno};
@@ -45,6 +49,12 @@ struct Entry {
     abortive: bool,
     /// Our side was shut.
     shut: bool,
+    /// The program reads no more.
+    deaf: bool,
+    /// How many may wait for a listener's program.
+    backlog: usize,
+    /// When a silent peer is asked, once the program wants it to be.
+    keepalive: Keepalive,
     /// Bytes of a receive buffer that does not grow: the system's habit, or the program's word.
     buffer: Option<u32>,
 }
@@ -100,7 +110,7 @@ impl Memory {
             addresses: (local, remote),
             mtu: script.mtu(),
             owner: 0,
-            knobs: Knobs::new(script.profile(), BUFFER),
+            knobs: Knobs::of(script, BUFFER),
             sockets: BTreeMap::new(),
             next: 0,
             seen: VecDeque::new(),
@@ -155,8 +165,17 @@ impl Memory {
 
     fn keep(&mut self, socket: Socket, settings: Settings) -> i64 {
         self.next += 1;
-        let buffer = self.knobs.receive_fixed();
-        let entry = Entry { socket, settings, port: 0, abortive: false, shut: false, buffer };
+        let entry = Entry {
+            socket,
+            settings,
+            port: 0,
+            backlog: 0,
+            abortive: false,
+            shut: false,
+            deaf: false,
+            keepalive: self.knobs.keepalive(),
+            buffer: self.knobs.receive_fixed(),
+        };
         self.sockets.insert(self.next, entry);
         self.next
     }
@@ -194,6 +213,7 @@ impl Memory {
             Call::Shutdown(name, how) => self.shutdown(*name, how),
             Call::Close(name) => self.close(*name),
             Call::SetOption(name, option, values) => self.set_option(*name, option, values),
+            Call::SetText(name, option, value) => self.set_text(*name, option, value),
             Call::Option(name, option) => self.option(*name, option),
             Call::Ready(name) => self.ready(*name),
             Call::Waiting(name) => Ok(self.info(*name)?.readable.into()),
@@ -201,10 +221,14 @@ impl Memory {
     }
 
     fn listen(&mut self, name: i64, backlog: i64) -> Result<i64, Errno> {
-        let Entry { mut settings, port, .. } = self.entry(name)?.clone();
+        self.entry(name)?.backlog = usize::try_from(backlog).unwrap_or(0);
+        self.begin_to_listen(name)
+    }
+
+    fn begin_to_listen(&mut self, name: i64) -> Result<i64, Errno> {
+        let Entry { mut settings, port, backlog, .. } = self.entry(name)?.clone();
         settings.ecn = self.knobs.answers_ecn();
         let (local, owner) = (SocketAddr::new(self.addresses.0, port), self.owner);
-        let backlog = usize::try_from(backlog).unwrap_or(0);
         let listener = self
             .with(|sockets| sockets.tcp_listen(local, &settings, backlog, owner))
             .map_err(|_| errno("EADDRINUSE"))?;
@@ -212,13 +236,18 @@ impl Memory {
         Ok(0)
     }
 
+    fn unlisten(&mut self, listener: ListenerId) {
+        let _ = self.with(|sockets| sockets.tcp_with(|tcp, lend| tcp.unlisten(lend, listener)));
+    }
+
     fn accept(&mut self, name: i64) -> Result<i64, Errno> {
-        let Entry { socket, settings, buffer, .. } = self.entry(name)?.clone();
+        let Entry { socket, settings, buffer, keepalive, .. } = self.entry(name)?.clone();
         let Socket::Listener(listener) = socket else { return Err(errno("EINVAL")) };
         match self.with(|sockets| sockets.tcp_accept(listener)) {
             Ok(Some(id)) => {
                 let name = self.keep(Socket::Connection(id), settings);
-                self.entry(name)?.buffer = buffer;
+                let entry = self.entry(name)?;
+                (entry.buffer, entry.keepalive) = (buffer, keepalive);
                 self.apply(name)?;
                 Ok(name)
             }
@@ -230,7 +259,15 @@ impl Memory {
     /// Tells a connection what its socket was told.
     fn apply(&mut self, name: i64) -> Result<(), Errno> {
         let Entry { socket, mut settings, buffer, .. } = self.entry(name)?.clone();
-        let Socket::Connection(id) = socket else { return Ok(()) };
+        let id = match socket {
+            Socket::Connection(id) => id,
+            Socket::Fresh => return Ok(()),
+            Socket::Listener(listener) => {
+                // It listens anew: what it is told holds for those to come.
+                self.unlisten(listener);
+                return self.begin_to_listen(name).map(|_| ());
+            }
+        };
         if let Some(buffer) = buffer {
             settings.receive_tuned = false;
             settings.receive_bytes = match self.knobs.profile() {
@@ -279,7 +316,7 @@ impl Memory {
             let _ = self.with(|sockets| sockets.tcp_abort(id));
         }
         let entry = self.entry(name)?;
-        (entry.socket, entry.shut) = (Socket::Fresh, false);
+        (entry.socket, entry.shut, entry.deaf) = (Socket::Fresh, false, false);
         Ok(0)
     }
 
@@ -319,7 +356,11 @@ impl Memory {
             true => sockets.tcp_peek(id, &mut out),
             false => sockets.tcp_recv(id, &mut out),
         });
+        let is_deaf = self.entry(name)?.deaf;
         match got {
+            // What came before is read by Linux; FreeBSD has thrown it away.
+            Err(RecvError::WouldBlock) if is_deaf => Ok(0),
+            Ok(_) if is_deaf && self.knobs.profile() == Profile::FreeBsd => Ok(0),
             Ok(n) if out.iter().take(n).all(|byte| *byte == 0) => Ok(length(n)),
             Ok(_) => Err(errno("the bytes are not those that were sent")),
             Err(RecvError::WouldBlock) => Err(errno("EAGAIN")),
@@ -334,13 +375,14 @@ impl Memory {
         if matches!(state, Err(_) | Ok(State::Closed)) {
             return Err(errno("ENOTCONN"));
         }
+        self.entry(name)?.deaf |= how != "SHUT_WR";
         match how {
             "SHUT_WR" | "SHUT_RDWR" => {
                 self.entry(name)?.shut = true;
                 let done = self.with(|sockets| sockets.tcp_shutdown(id));
                 done.map(|()| 0).map_err(|_| errno("ENOTCONN"))
             }
-            // Nothing leaves for it: what comes is not read, that is all.
+            // Nothing leaves for it, and the peer may go on.
             "SHUT_RD" => Ok(0),
             _ => Err(errno("EINVAL")),
         }
@@ -350,10 +392,7 @@ impl Memory {
         let entry = self.sockets.remove(&name).ok_or_else(|| errno("EBADF"))?;
         match entry.socket {
             Socket::Fresh => {}
-            Socket::Listener(listener) => {
-                let _ =
-                    self.with(|sockets| sockets.tcp_with(|tcp, lend| tcp.unlisten(lend, listener)));
-            }
+            Socket::Listener(listener) => self.unlisten(listener),
             Socket::Connection(id) => {
                 let _ = self.with(|sockets| match entry.abortive {
                     true => sockets.tcp_abort(id),
@@ -362,99 +401,6 @@ impl Memory {
             }
         }
         Ok(0)
-    }
-
-    fn set_option(&mut self, name: i64, option: &str, values: &[i64]) -> Result<i64, Errno> {
-        let value = values.first().copied().unwrap_or(0);
-        let number = u32::try_from(value).unwrap_or(0);
-        let profile = self.knobs.profile();
-        let entry = self.entry(name)?;
-        let mut keepalive = entry.settings.keepalive.unwrap_or_default();
-        match option {
-            "SO_REUSEADDR" | "SO_REUSEPORT" => return Ok(0),
-            "TCP_QUICKACK" if value != 0 => entry.settings.acknowledge = Acknowledge::AtOnce,
-            "TCP_QUICKACK" => entry.settings.acknowledge = Acknowledge::default(),
-            "SO_RCVBUF" if profile == Profile::Own => {
-                (entry.settings.receive_bytes, entry.settings.receive_tuned) = (number, false);
-            }
-            // What the handshake agrees on is the system's, not the program's.
-            "SO_RCVBUF" => entry.buffer = Some(number),
-            "SO_SNDBUF" => {
-                let number = if profile == Profile::Linux { number * 2 } else { number };
-                (entry.settings.send_bytes, entry.settings.send_tuned) = (number, false);
-            }
-            "TCP_NODELAY" => entry.settings.nodelay = value != 0,
-            "TCP_CORK" => entry.settings.cork = value != 0,
-            "TCP_NOTSENT_LOWAT" => entry.settings.unsent_bytes = (number > 0).then_some(number),
-            "TCP_SYNCNT" => entry.settings.syn_retries = u8::try_from(value).ok(),
-            "TCP_MAXSEG" => entry.settings.mss = u16::try_from(value).ok().filter(|mss| *mss > 0),
-            "TCP_KEEPINIT" => {
-                let time = Duration::from_secs(number.into());
-                entry.settings.open_timeout = (number > 0).then_some(time);
-            }
-            "SO_KEEPALIVE" => entry.settings.keepalive = (value != 0).then_some(keepalive),
-            "SO_LINGER" => entry.abortive = values == [1, 0],
-            "TCP_USER_TIMEOUT" => {
-                let timeout = Duration::from_millis(number.into());
-                entry.settings.user_timeout = (number > 0).then_some(timeout);
-            }
-            "IP_TTL" | "IPV6_UNICAST_HOPS" => {
-                entry.settings.hop_limit = u8::try_from(value).ok();
-            }
-            "TCP_KEEPIDLE" | "TCP_KEEPINTVL" | "TCP_KEEPCNT" => {
-                let time = Duration::from_secs(number.into());
-                match option {
-                    "TCP_KEEPIDLE" => keepalive.idle = time,
-                    "TCP_KEEPINTVL" => keepalive.interval = time,
-                    _ => keepalive.count = u8::try_from(value).unwrap_or(u8::MAX),
-                }
-                entry.settings.keepalive = entry.settings.keepalive.map(|_| keepalive);
-            }
-            _ => return Err(errno("ENOPROTOOPT")),
-        }
-        self.apply(name)?;
-        Ok(0)
-    }
-
-    fn option(&mut self, name: i64, option: &str) -> Result<i64, Errno> {
-        let entry = self.entry(name)?.clone();
-        match (option, &entry.socket) {
-            ("SO_ERROR", Socket::Connection(id)) => {
-                Ok(self.failure(*id).map_or(0, |Errno(name)| number_of(&name).unwrap_or(5)))
-            }
-            ("SO_ERROR", _) => Ok(0),
-            ("TCP_NODELAY", _) => Ok(entry.settings.nodelay.into()),
-            ("SO_RCVBUF", _) => Ok(self.receive_buffer(name)?.into()),
-            ("SO_SNDBUF", _) => Ok(entry.settings.send_bytes.into()),
-            ("SO_KEEPALIVE", _) => Ok(entry.settings.keepalive.is_some().into()),
-            ("TCP_KEEPIDLE", _) => Ok(seconds(&entry, |keepalive| keepalive.idle)),
-            ("TCP_KEEPINTVL", _) => Ok(seconds(&entry, |keepalive| keepalive.interval)),
-            ("TCP_KEEPCNT", _) => Ok(entry.settings.keepalive.unwrap_or_default().count.into()),
-            ("TCP_USER_TIMEOUT", _) => {
-                let timeout = entry.settings.user_timeout.unwrap_or_default();
-                Ok(i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX))
-            }
-            ("TCP_MAXSEG", Socket::Connection(_)) => Ok(self.info(name)?.snd_mss.into()),
-            _ => Err(errno("ENOPROTOOPT")),
-        }
-    }
-
-    /// What each system says of a receive buffer: Linux twice what was asked for, FreeBSD whole
-    /// segments once the connection is there.
-    fn receive_buffer(&mut self, name: i64) -> Result<u32, Errno> {
-        let entry = self.entry(name)?.clone();
-        let buffer = entry.buffer.unwrap_or(entry.settings.receive_bytes);
-        let is_early = match entry.socket {
-            Socket::Connection(id) => {
-                self.with(|sockets| sockets.tcp_state(id)) == Ok(State::SynSent)
-            }
-            Socket::Fresh | Socket::Listener(_) => true,
-        };
-        Ok(match self.knobs.profile() {
-            Profile::Linux if entry.buffer.is_some() => buffer.saturating_mul(2),
-            Profile::FreeBsd if !is_early => whole_segments(buffer, self.mss()),
-            _ => buffer,
-        })
     }
 
     /// How many of the script's sockets are in a state, by FreeBSD's name for it.
@@ -492,12 +438,12 @@ impl Memory {
                 Ok(if matches!(waits, Ok(Ok(true))) { IN } else { 0 })
             }
             Socket::Connection(_) => {
-                let info = self.info(name)?;
+                let (info, is_deaf) = (self.info(name)?, self.entry(name)?.deaf);
                 let mut ready = 0;
-                if info.readable > 0 || info.has_ended {
+                if info.readable > 0 || info.has_ended || is_deaf {
                     ready |= IN;
                 }
-                if info.has_ended {
+                if info.has_ended || is_deaf {
                     ready |= RDHUP;
                 }
                 if info.writable {
@@ -576,11 +522,6 @@ fn errno(name: &str) -> Errno {
 
 fn length(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-fn seconds(entry: &Entry, of: impl Fn(&Keepalive) -> Duration) -> i64 {
-    let keepalive = entry.settings.keepalive.unwrap_or_default();
-    i64::try_from(of(&keepalive).as_secs()).unwrap_or(i64::MAX)
 }
 
 fn name_of(error: ConnectionError) -> &'static str {

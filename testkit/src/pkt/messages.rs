@@ -22,13 +22,15 @@ impl Player<'_> {
         let (bytes, is_null) = match name {
             "sendmsg" | "recvmsg" => buffers(name, arg(1)?.field("msg_iov"))?,
             "readv" | "writev" => buffers(name, Some(arg(1)?))?,
+            // A file's bytes are those of all buffers: zeros.
+            "sendfile" => (whole(name, arg(3)?)?, false),
             _ => {
                 let is_null = matches!(arg(1)?, Arg::Word(word) if word == "NULL");
                 (whole(name, arg(2)?)?, is_null)
             }
         };
         let flags = match name {
-            "read" | "write" | "readv" | "writev" => String::new(),
+            "read" | "write" | "readv" | "writev" | "sendfile" => String::new(),
             "sendmsg" | "recvmsg" => flags(name, arg(2)?)?,
             _ => flags(name, arg(3)?)?,
         };

@@ -7,7 +7,7 @@ use super::icmp::Icmp;
 use super::lexer::Lexer;
 use super::options;
 use super::script::{
-    ACK, Arg, CWR, ECE, Event, FIN, Opt, PSH, RST, SYN, Script, Segment, SocketCall, URG, What,
+    ACK, AE, Arg, CWR, ECE, Event, FIN, Opt, PSH, RST, SYN, Script, Segment, SocketCall, URG, What,
     When,
 };
 
@@ -302,7 +302,7 @@ fn icmp(lexer: &mut Lexer<'_>, before_it: Option<(u32, u32)>) -> Result<Icmp, Sy
     Ok(Icmp { kind, code, mtu, quoted })
 }
 
-fn flags(lexer: &mut Lexer<'_>) -> Result<u8, SyntaxError> {
+fn flags(lexer: &mut Lexer<'_>) -> Result<u16, SyntaxError> {
     let before = lexer.clone();
     let word = lexer.flags();
     let mut flags = 0;
@@ -315,9 +315,12 @@ fn flags(lexer: &mut Lexer<'_>) -> Result<u8, SyntaxError> {
             'U' => URG,
             'E' => ECE,
             'W' => CWR,
+            'A' => AE,
+            // The three bits of accurate ECN as a number.
+            '0'..='7' => (u16::from(letter as u8) & 7) << 6,
             '.' => ACK,
             '-' => 0,
-            _ => return Err(before.error("a flag is none of F S R P U E W . -")),
+            _ => return Err(before.error("a flag is none of F S R P U E W A . - 0 to 7")),
         };
     }
     if word.is_empty() { Err(before.error("flags are missing")) } else { Ok(flags) }
@@ -341,6 +344,13 @@ fn options(lexer: &mut Lexer<'_>) -> Result<Vec<Opt>, SyntaxError> {
                 Opt::Ts(value, lexer.number()?)
             }
             "sack" => Opt::Sack(blocks(lexer)?),
+            "FO" => Opt::Raw(34, hex(lexer, &[])?),
+            "FOEXP" => Opt::Raw(254, hex(lexer, &[0xf9, 0x89])?),
+            "md5" if lexer.sees("valid") => {
+                return Err(before.error("keys for MD5 are not supported"));
+            }
+            "md5" => Opt::Raw(19, hex(lexer, &[])?),
+            "ECN" => counters(lexer)?,
             _ => return Err(before.error("this option is not supported yet")),
         };
         bytes += super::segment::option_len(&option);
@@ -355,6 +365,38 @@ fn options(lexer: &mut Lexer<'_>) -> Result<Vec<Opt>, SyntaxError> {
         return Err(lexer.error(&format!("{why} ({bytes} bytes)")));
     }
     Ok(options)
+}
+
+/// Bytes that may follow an option's name, behind those that always do.
+fn hex(lexer: &mut Lexer<'_>, first: &[u8]) -> Result<Vec<u8>, SyntaxError> {
+    let mut bytes = first.to_vec();
+    if lexer.sees(",") || lexer.sees(">") {
+        return Ok(bytes);
+    }
+    let before = lexer.clone();
+    let digits = lexer.word().as_bytes();
+    for pair in digits.chunks(2) {
+        let text = std::str::from_utf8(pair).unwrap_or_default();
+        let byte = u8::from_str_radix(text, 16).ok().filter(|_| pair.len() == 2);
+        bytes.push(byte.ok_or_else(|| before.error("pairs of hexadecimal digits are missing"))?);
+    }
+    Ok(bytes)
+}
+
+/// Counters of accurate ECN (RFC 9768 section 3.2.3): the order of the first two tells the kind.
+fn counters(lexer: &mut Lexer<'_>) -> Result<Opt, SyntaxError> {
+    let (kind, names) = match lexer.sees("e1b") {
+        true => (174, ["e1b", "ceb", "e0b"]),
+        false => (172, ["e0b", "ceb", "e1b"]),
+    };
+    let mut bytes = Vec::new();
+    for name in names {
+        if lexer.eat(name) {
+            let count: u32 = lexer.number()?;
+            bytes.extend(count.to_be_bytes().get(1..).unwrap_or_default());
+        }
+    }
+    Ok(Opt::Raw(kind, bytes))
 }
 
 fn blocks(lexer: &mut Lexer<'_>) -> Result<Vec<(u32, u32)>, SyntaxError> {

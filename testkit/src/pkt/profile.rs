@@ -5,8 +5,13 @@
 //! differences that remain, each with its reason; what a script says beside these is compared as
 //! ever. Against a kernel nothing of this applies.
 
+use std::time::Duration;
+
 use super::script::{ACK, Arg, FIN, PSH, Script, What};
 use super::script::{Opt, SYN, Segment};
+
+/// By how much Floodwall scales the window of a buffer as large as its own scripts have.
+const OWN_SCALE: u8 = 3;
 
 /// See the file's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,8 +46,15 @@ pub const DIFFERENCES: &[(Profile, &str, &str)] = &[
     ),
     (
         Profile::Linux,
-        "a FIN is acknowledged after 40 ms in some places",
-        "at once: no data is to come that it could wait for (RFC 9293 section 3.10.7.4)",
+        "a SYN-ACK without timestamps measures the round trip, so that the first probe and timeout \
+         come early",
+        "its moment is nowhere (docs/design/syn-cookie.md): a second until something is measured \
+         (RFC 6298 section 2.1)",
+    ),
+    (
+        Profile::Linux,
+        "a timeout leaves a threshold of 0.7 windows",
+        "of half of what was in flight (RFC 5681 section 3.1, equation 4)",
     ),
     (
         Profile::Linux,
@@ -116,12 +128,23 @@ impl Profile {
             Self::Linux
         } else if has(&["net.inet.", "kern.ipc.", "sockstat"]) || speaks_bsd(script) {
             Self::FreeBsd
-        } else if offers_scale(script, 8) {
-            // Some of Google's scripts run nothing, on a machine that is set up already.
-            Self::Linux
         } else {
-            Self::Own
+            // Some scripts run nothing, on a machine that is set up already.
+            match offered(script) {
+                Some((Self::Own, _)) | None => Self::Own,
+                Some((of, _)) => of,
+            }
         }
+    }
+
+    /// By how much windows are scaled on the machine that a script was written on, where it sets
+    /// that machine up by nothing.
+    pub(super) fn scale_of(script: &Script) -> Option<u8> {
+        let is_setting = |event: &super::script::Event| matches!(event.what, What::Command(_));
+        if script.init.is_some() || script.events.iter().any(is_setting) {
+            return None;
+        }
+        offered(script).filter(|(profile, _)| *profile == Self::Linux).map(|(_, shift)| shift)
     }
 
     /// Its name, and where what is sent may differ from the script's words.
@@ -131,16 +154,25 @@ impl Profile {
             Self::Own => "floodwall: compared word for word",
             Self::Linux => {
                 "linux: PSH that Linux sets at the end of a burst is not asked for while more \
-                 waits (RFC 9293 section 3.9.1)"
+                 waits (RFC 9293 section 3.9.1); an acknowledgment may leave before its delay is \
+                 over (RFC 5681 section 4.2)"
             }
             Self::FreeBsd => {
                 "freebsd: options of SYNs in any order, with any padding (RFC 9293 section 3.1); \
                  a window may be smaller by less than a segment, as its edge moves by whole \
                  segments (RFC 9293 section 3.8.6.2.2); duplicates may be reported before other \
                  blocks (RFC 2883); a FIN that has left is not repeated in the answer to the \
-                 peer's (RFC 9293 section 3.6)"
+                 peer's (RFC 9293 section 3.6); an acknowledgment may leave before its delay is \
+                 over (RFC 5681 section 4.2)"
             }
         }
+    }
+
+    /// Whether a segment may leave so much earlier than a script says: a pure acknowledgment that
+    /// the script's system delays. None may be delayed by half a second or more (RFC 5681 section
+    /// 4.2); none need be.
+    pub(super) fn forgives_early(self, sent: &Segment, by: Duration) -> bool {
+        self != Self::Own && sent.flags == ACK && sent.len == 0 && by < Duration::from_millis(500)
     }
 
     /// What was sent, in the words that the system of this profile would have chosen, where that
@@ -191,12 +223,24 @@ fn speaks_bsd(script: &Script) -> bool {
     })
 }
 
-/// Whether a SYN that must leave offers to scale windows by so much.
-fn offers_scale(script: &Script, shift: u8) -> bool {
-    script.events.iter().any(|event| match &event.what {
-        What::Outbound(segment) => segment.options.contains(&Opt::Wscale(shift)),
-        _ => false,
-    })
+/// By how much windows are scaled in the first SYN that must leave, and whose order its options
+/// have: FreeBSD offers a scale before SACK, Linux behind it, as Floodwall does with a scale of its
+/// own.
+fn offered(script: &Script) -> Option<(Profile, u8)> {
+    let syn = script.events.iter().find_map(|event| match &event.what {
+        What::Outbound(segment) if segment.has(SYN) => Some(segment),
+        _ => None,
+    })?;
+    let place = |is: &dyn Fn(&Opt) -> bool| syn.options.iter().position(is);
+    let at = place(&|option| matches!(option, Opt::Wscale(_)))?;
+    let sack = place(&|option| *option == Opt::SackOk);
+    let Some(Opt::Wscale(shift)) = syn.options.get(at) else { return None };
+    let profile = match sack {
+        Some(sack) if at < sack => Profile::FreeBsd,
+        _ if *shift != OWN_SCALE => Profile::Linux,
+        _ => Profile::Own,
+    };
+    Some((profile, *shift))
 }
 
 fn sacks(segment: &Segment) -> Option<&Opt> {
@@ -245,7 +289,7 @@ fn same_options(a: &Segment, b: &Segment) -> bool {
 mod tests {
     use super::*;
 
-    fn segment(flags: u8, win: u16, options: Vec<Opt>) -> Segment {
+    fn segment(flags: u16, win: u16, options: Vec<Opt>) -> Segment {
         Segment { flags, win: Some(win), options, start: 1, ..Segment::default() }
     }
 

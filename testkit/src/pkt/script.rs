@@ -163,7 +163,7 @@ pub(super) enum What {
 /// A segment as a script writes it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Segment {
-    pub(super) flags: u8,
+    pub(super) flags: u16,
     pub(super) start: u32,
     pub(super) len: u32,
     pub(super) ack: Option<u32>,
@@ -184,17 +184,19 @@ pub(super) struct Segment {
     pub(super) raw_start: bool,
 }
 
-pub(super) const FIN: u8 = 0x01;
-pub(super) const SYN: u8 = 0x02;
-pub(super) const RST: u8 = 0x04;
-pub(super) const PSH: u8 = 0x08;
-pub(super) const ACK: u8 = 0x10;
-pub(super) const URG: u8 = 0x20;
-pub(super) const ECE: u8 = 0x40;
-pub(super) const CWR: u8 = 0x80;
+pub(super) const FIN: u16 = 0x01;
+pub(super) const SYN: u16 = 0x02;
+pub(super) const RST: u16 = 0x04;
+pub(super) const PSH: u16 = 0x08;
+pub(super) const ACK: u16 = 0x10;
+pub(super) const URG: u16 = 0x20;
+pub(super) const ECE: u16 = 0x40;
+pub(super) const CWR: u16 = 0x80;
+/// Accurate ECN's flag (RFC 9768); the reserved bits lie above it.
+pub(super) const AE: u16 = 0x100;
 
 impl Segment {
-    pub(super) const fn has(&self, flag: u8) -> bool {
+    pub(super) const fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 }
@@ -209,8 +211,8 @@ pub(super) enum Opt {
     SackOk,
     Sack(Vec<(u32, u32)>),
     Ts(u32, u32),
-    /// Seen on the wire, and never written by a script.
-    Other(u8),
+    /// Of any other kind, and its bytes.
+    Raw(u8, Vec<u8>),
 }
 
 /// An argument of a call.

@@ -18,7 +18,8 @@ pub(super) fn option_len(option: &Opt) -> usize {
         Opt::Eol | Opt::Nop => 1,
         Opt::Mss(_) => 4,
         Opt::Wscale(_) => 3,
-        Opt::SackOk | Opt::Other(_) => 2,
+        Opt::SackOk => 2,
+        Opt::Raw(_, bytes) => 2 + bytes.len(),
         Opt::Sack(blocks) => 2 + 8 * blocks.len(),
         Opt::Ts(..) => 10,
     }
@@ -44,7 +45,10 @@ pub(super) fn encode(ends: &Ends, segment: &Segment) -> Vec<u8> {
                 options.extend([8, 10]);
                 options.extend([value.to_be_bytes(), echo.to_be_bytes()].concat());
             }
-            Opt::Other(kind) => options.extend([*kind, 2]),
+            Opt::Raw(kind, bytes) => {
+                options.extend([*kind, 2 + bytes.len() as u8]);
+                options.extend(bytes);
+            }
         }
     }
     let mut tcp = Vec::new();
@@ -52,7 +56,8 @@ pub(super) fn encode(ends: &Ends, segment: &Segment) -> Vec<u8> {
     tcp.extend(ends.local.1.to_be_bytes());
     tcp.extend(segment.start.to_be_bytes());
     tcp.extend(segment.ack.unwrap_or(0).to_be_bytes());
-    tcp.extend([(((20 + options.len()) / 4) << 4) as u8, segment.flags]);
+    let offset = ((20 + options.len()) / 4) << 4;
+    tcp.extend([offset as u8 | (segment.flags >> 8) as u8, segment.flags as u8]);
     tcp.extend(segment.win.unwrap_or(0).to_be_bytes());
     tcp.extend([0, 0]);
     tcp.extend(segment.urgent.to_be_bytes());
@@ -152,7 +157,7 @@ pub(super) fn decode(packet: &[u8], ends: &Ends) -> Option<((u16, u16), Segment)
     let half = |at: usize| Some(u16::from_be_bytes(tcp.get(at..at + 2)?.try_into().ok()?));
     let word = |at: usize| Some(u32::from_be_bytes(tcp.get(at..at + 4)?.try_into().ok()?));
     let data = usize::from(tcp.get(12)? >> 4) * 4;
-    let flags = *tcp.get(13)?;
+    let flags = half(12)? & 0x0fff;
     let segment = Segment {
         flags,
         start: word(4)?,
@@ -195,7 +200,7 @@ fn read_options(mut bytes: &[u8]) -> Option<Vec<Opt>> {
                 Opt::Sack(blocks.collect::<Option<_>>()?)
             }
             (8, _) => Opt::Ts(word(0)?, word(4)?),
-            _ => Opt::Other(*kind),
+            _ => Opt::Raw(*kind, data.to_vec()),
         });
         bytes = bytes.get(len..)?;
     }
