@@ -20,7 +20,7 @@ use floodwall_tcp::{
     ConnectionId, Ends as TcpEnds, Events, Gone, IcmpSays, Input, ListenError, ListenerId, Moment,
     OpenError, RecvError, SendError, Settings, State, Tcp, Transmit, Verdict,
 };
-use floodwall_wire::{Ecn, IpProtocol};
+use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
 
 use crate::cx::Cx;
@@ -28,7 +28,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::sockets::{Sockets, scope_of};
 use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing, Path};
+use crate::tx::{Outgoing, Path};
 
 /// The TCP of one shard.
 pub(crate) struct TcpShard {
@@ -206,7 +206,7 @@ impl Stack {
         transmit: Transmit,
         rest: &mut PacketList,
     ) {
-        let Transmit { packet, zone, hop_limit, ecn_capable, .. } = transmit;
+        let Transmit { packet, zone, hop_limit, traffic_class, ecn_capable, .. } = transmit;
         let zone = (zone != IfIndex::default()).then_some(zone);
         let path = match self.tcp_path(cx, dst_addr, zone) {
             Ok(path) => path,
@@ -223,8 +223,9 @@ impl Stack {
         };
         let hop_limit = hop_limit.unwrap_or_else(|| self.hop_limit_on(path));
         let ends = Ends { src_addr, dst_addr };
-        // RFC 3168 section 5: ECT(0), and no other class.
-        let class = if ecn_capable { Ecn::Capable0 as u8 } else { BEST_EFFORT };
+        // RFC 3168 section 5: ECT(0) or nothing in the two lowest bits.
+        let ecn = if ecn_capable { Ecn::Capable0 } else { Ecn::NotCapable };
+        let class = Dscp::of_traffic_class(traffic_class).with_ecn(ecn);
         let protocol = IpProtocol::TCP;
         let (len, departed) = (packet.len(), cx.departing.len());
         let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
@@ -268,8 +269,9 @@ impl Stack {
     ) -> PacketBuf {
         let (src_addr, dst_addr) = (src_addr.to_ip(), dst_addr.to_ip());
         let zone = zone.unwrap_or_default();
+        let (hop_limit, traffic_class, ecn_capable) = (None, 0, false);
         let transmit =
-            Transmit { packet, src_addr, dst_addr, zone, hop_limit: None, ecn_capable: false };
+            Transmit { packet, src_addr, dst_addr, zone, hop_limit, traffic_class, ecn_capable };
         if let Some(tcp) = &mut self.tcp {
             tcp.set.unsent(&transmit, Moment::new(now, self.wall.epoch(now)));
         }

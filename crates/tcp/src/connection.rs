@@ -5,6 +5,7 @@
 //! changes the state; what is to leave is noted in `due` and made when the caller asks; nothing is
 //! allocated. Reading: RFC 9293 sections 3.3 and 3.10.
 
+use core::num::NonZeroU8;
 use core::time::Duration;
 
 use floodwall_base::{Counters, Family, FlowKey, Instant, Randomness, Seq};
@@ -139,7 +140,8 @@ pub(crate) struct Connection {
     /// What was seen and said of congestion marks (`marks.rs`).
     pub(crate) marks: Marks,
     pub(crate) probes: u8,
-    pub(crate) hop_limit: Option<u8>,
+    pub(crate) hop_limit: Option<NonZeroU8>,
+    pub(crate) traffic_class: u8,
     /// The largest payload that we take: announced in the SYN.
     pub(crate) our_mss: u16,
     pub(crate) agreed: Agreed,
@@ -232,7 +234,8 @@ impl Connection {
             offers: Offers::of(settings),
             marks: Marks::default(),
             our_mss: mss,
-            hop_limit: settings.hop_limit,
+            hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
+            traffic_class: settings.traffic_class,
             error: None,
             snd: Snd::new(start.iss),
             rcv: Rcv::new(settings.receive_bytes, settings.receive_tuned, *now),

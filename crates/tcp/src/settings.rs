@@ -50,6 +50,9 @@ pub struct Settings {
     pub slow_start_after_idle: bool,
     /// The hop limit or time to live of what is sent, where the interface's is not wanted.
     pub hop_limit: Option<u8>,
+    /// The TOS byte or traffic class of what is sent (RFC 9293 section 3.9.2). Its two lowest bits
+    /// are congestion's, and ignored.
+    pub traffic_class: u8,
     /// A listener lets others listen at the same address and port, that say so too: each connection
     /// goes to one of them by a keyed hash of its ends (`SO_REUSEPORT`).
     pub share_port: bool,
@@ -125,6 +128,7 @@ impl Default for Settings {
             mss: None,
             slow_start_after_idle: true,
             hop_limit: None,
+            traffic_class: 0,
             share_port: false,
             every_port: false,
             algorithm: Algorithm::default(),

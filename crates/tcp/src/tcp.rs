@@ -13,6 +13,7 @@
 //! our own applications, up to `TCP_CONNECTIONS_MAX`; a full table refuses the newcomer.
 
 use core::net::IpAddr;
+use core::num::NonZeroU8;
 
 use floodwall_base::limits::{TCP_RECORDS, TCP_RUNS, WORK_UNITS};
 use floodwall_base::{
@@ -86,6 +87,8 @@ pub struct Transmit {
     pub zone: IfIndex,
     /// The hop limit that the connection asks for.
     pub hop_limit: Option<u8>,
+    /// The traffic class that the connection asks for, but for its two lowest bits.
+    pub traffic_class: u8,
     /// Routers may mark it: ECT(0) in its IP header (RFC 3168 section 6.1.2).
     pub ecn_capable: bool,
 }
@@ -95,7 +98,8 @@ impl Transmit {
     #[inline]
     pub(crate) fn of(packet: PacketBuf, flow: &FlowKey) -> Self {
         let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
-        Self { packet, src_addr, dst_addr, zone: flow.zone, hop_limit: None, ecn_capable: false }
+        let (zone, hop_limit, traffic_class, ecn_capable) = (flow.zone, None, 0, false);
+        Self { packet, src_addr, dst_addr, zone, hop_limit, traffic_class, ecn_capable }
     }
 }
 
@@ -514,7 +518,8 @@ impl<H: HalfOpen> Tcp<H> {
             let goes_on = has_turn && packet.is_some() && has_news;
             let ecn_capable = connection.take_capable();
             let transmit = packet.map(|packet| Transmit {
-                hop_limit: connection.hop_limit,
+                hop_limit: connection.hop_limit.map(NonZeroU8::get),
+                traffic_class: connection.traffic_class,
                 ecn_capable,
                 ..Transmit::of(packet, &connection.flow)
             });

@@ -224,6 +224,8 @@ impl Kernel {
             "SO_SNDBUF" => sockopt::set_socket_send_buffer_size(socket, number as usize),
             "IPV6_UNICAST_HOPS" => sockopt::set_ipv6_unicast_hops(socket, u8::try_from(value).ok()),
             "IP_TTL" => sockopt::set_ip_ttl(socket, number),
+            "IP_TOS" => sockopt::set_ip_tos(socket, number as u8),
+            "IPV6_TCLASS" => sockopt::set_ipv6_tclass(socket, number),
             "TCP_NODELAY" => sockopt::set_tcp_nodelay(socket, is_on),
             "TCP_MAXSEG" => also(SockRef::from(&socket).set_tcp_mss(number)),
             "TCP_NOTSENT_LOWAT" => also(SockRef::from(&socket).set_tcp_notsent_lowat(number)),

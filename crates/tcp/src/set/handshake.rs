@@ -16,6 +16,7 @@ use super::Verdict;
 use crate::connection::{Connection, Handshake, Start, rto_config};
 use crate::output::assemble;
 use crate::segment::{Reset, Segment};
+use crate::settings::Settings;
 use crate::tcp::{Lend, Tcp, Transmit};
 use crate::time_wait::{Arrived, TimeWait, Verdict as Waited};
 use crate::timestamps::TimestampClock;
@@ -84,7 +85,7 @@ impl<H: HalfOpen> Tcp<H> {
         };
         let answered = self.half_open.syn_hashed(half, &syn, hash, lend.moment());
         match (answered.syn_ack(), answered) {
-            (Some(answer), _) => match syn_ack_packet(lend, answer, self.hop_limit_of(listener)) {
+            (Some(answer), _) => match syn_ack_packet(lend, answer, self.header_of(listener)) {
                 Some(transmit) => Verdict::Answered(transmit),
                 None => Verdict::Dropped(DropReason::NoBuffer),
             },
@@ -95,9 +96,9 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// The hop limit of what a listener's connections send.
-    fn hop_limit_of(&self, listener: u32) -> Option<u8> {
-        self.listeners.of_new(listener)?.0.hop_limit
+    /// What a listener's connections ask for in the network's header.
+    fn header_of(&self, listener: u32) -> Option<Header> {
+        self.listeners.of_new(listener).map(|(settings, _)| Header::of(settings))
     }
 
     /// A segment may prove a handshake: then its connection is there.
@@ -211,8 +212,9 @@ impl<H: HalfOpen> Tcp<H> {
         let (at, listeners) = (lend.moment(), &self.listeners);
         self.half_open.work(at, units, &mut |answer| {
             let listener = listeners.lookup(&answer.flow, answer.flow.zone);
-            let hop_limit = listener.and_then(|listener| listeners.of_new(listener)?.0.hop_limit);
-            if let Some(transmit) = syn_ack_packet(lend, answer, hop_limit) {
+            let settings = listener.and_then(|listener| listeners.of_new(listener));
+            let header = settings.map(|(settings, _)| Header::of(settings));
+            if let Some(transmit) = syn_ack_packet(lend, answer, header) {
                 send(transmit);
             }
         })
@@ -227,8 +229,22 @@ fn refused(flow: &FlowKey, segment: &Segment) -> Verdict {
     }
 }
 
-/// The packet of a SYN-ACK, with the hop limit that its listener asks for.
-fn syn_ack_packet(lend: &mut Lend<'_>, answer: &SynAck, hop_limit: Option<u8>) -> Option<Transmit> {
+/// What is asked for in the network's header: a hop limit, and a traffic class.
+#[derive(Clone, Copy)]
+struct Header(Option<u8>, u8);
+
+impl Header {
+    const fn of(settings: &Settings) -> Self {
+        Self(settings.hop_limit, settings.traffic_class)
+    }
+}
+
+/// The packet of a SYN-ACK, as its listener asks for it.
+fn syn_ack_packet(
+    lend: &mut Lend<'_>,
+    answer: &SynAck,
+    header: Option<Header>,
+) -> Option<Transmit> {
     let options = TcpOptionSet {
         mss: answer.mss,
         window_scale: answer.window_scale,
@@ -240,7 +256,8 @@ fn syn_ack_packet(lend: &mut Lend<'_>, answer: &SynAck, hop_limit: Option<u8>) -
     let flags = TcpFlags::SYN | TcpFlags::ACK | ecn;
     let flow = &answer.flow;
     let transmit = plain(lend, flow, (answer.seq, answer.ack), flags, answer.window, &options)?;
-    Some(Transmit { hop_limit, ..transmit })
+    let Header(hop_limit, traffic_class) = header.unwrap_or(Header(None, 0));
+    Some(Transmit { hop_limit, traffic_class, ..transmit })
 }
 
 fn time_wait_ack(lend: &mut Lend<'_>, flow: &FlowKey, record: &TimeWait) -> Option<Transmit> {

@@ -3,6 +3,7 @@
 //! Called by `stack` for its applications, by `show`, and by the runner of scripts. Nothing here
 //! changes the stream.
 
+use core::num::NonZeroU8;
 use core::time::Duration;
 
 use floodwall_base::Instant;
@@ -111,7 +112,7 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Sets what may change while a connection is open: sizes, what waits and for what, how soon
-    /// data is acknowledged, keepalive, timeouts, hop limit. What the handshake agreed on stays.
+    /// data is acknowledged, keepalive, timeouts, hop limit, class. What the handshake agreed on stays.
     ///
     /// # Errors
     /// The connection is gone.
@@ -127,7 +128,8 @@ impl<H: HalfOpen> Tcp<H> {
         connection.nodelay = settings.nodelay;
         connection.acknowledge = settings.acknowledge;
         connection.wishes = Wishes::of(settings);
-        connection.hop_limit = settings.hop_limit;
+        connection.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);
+        connection.traffic_class = settings.traffic_class;
         connection.keepalive = settings.keepalive;
         connection.timers.clear(Timer::Keepalive);
         connection.arm_keepalive();

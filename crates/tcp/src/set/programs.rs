@@ -6,6 +6,7 @@
 //! window as if it still waited here, so a program that does not read closes the window.
 
 use core::net::{IpAddr, SocketAddr};
+use core::num::NonZeroU8;
 
 use floodwall_base::{Endpoint, IfIndex, Instant, SecretRandom};
 use floodwall_packet::PacketList;
@@ -142,7 +143,16 @@ impl<H: HalfOpen> Tcp<H> {
     /// # Errors
     /// The connection is gone.
     pub fn set_hop_limit(&mut self, id: ConnectionId, hop_limit: Option<u8>) -> Result<(), Gone> {
-        self.named_mut(id)?.hop_limit = hop_limit;
+        self.named_mut(id)?.hop_limit = hop_limit.and_then(NonZeroU8::new);
+        Ok(())
+    }
+
+    /// The TOS byte or traffic class of what is sent, but for its two lowest bits.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_traffic_class(&mut self, id: ConnectionId, class: u8) -> Result<(), Gone> {
+        self.named_mut(id)?.traffic_class = class;
         Ok(())
     }
 

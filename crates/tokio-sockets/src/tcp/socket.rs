@@ -230,6 +230,39 @@ impl TcpSocket {
         self.with(|state| state.settings.nodelay = nodelay)
     }
 
+    /// The TOS byte of what connections send.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn tos_v4(&self) -> io::Result<u32> {
+        self.with(|state| u32::from(state.settings.traffic_class))
+    }
+
+    /// Sets it, but for its two lowest bits, which are congestion's.
+    ///
+    /// # Errors
+    /// `InvalidInput` where it is no byte.
+    pub fn set_tos_v4(&self, tos: u32) -> io::Result<()> {
+        let class = u8::try_from(tos).map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.with(|state| state.settings.traffic_class = class)
+    }
+
+    /// The traffic class of what connections send.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn tclass_v6(&self) -> io::Result<u32> {
+        self.tos_v4()
+    }
+
+    /// Sets it, but for its two lowest bits, which are congestion's.
+    ///
+    /// # Errors
+    /// `InvalidInput` where it is no byte.
+    pub fn set_tclass_v6(&self, tclass: u32) -> io::Result<()> {
+        self.set_tos_v4(tclass)
+    }
+
     /// What [`TcpStream::linger`] will say.
     ///
     /// # Errors

@@ -182,6 +182,8 @@ macro_rules! sockets {
                 assert!(self.send_buffer_size().unwrap() >= 100_000);
                 self.set_recv_buffer_size(100_000).unwrap();
                 assert!(self.recv_buffer_size().unwrap() >= 100_000);
+                self.set_tos_v4(0x48).unwrap();
+                assert_eq!(self.tos_v4().unwrap(), 0x48);
             }
 
             async fn connect(self, addr: SocketAddr) -> io::Result<Self::Stream> {

@@ -21,6 +21,9 @@ const GRANTED: &[&str] = &[
     "SO_MARK",
     "SO_BROADCAST",
     "IP_FREEBIND",
+    // Whether a packet may be cut on its way is not compared.
+    "IP_MTU_DISCOVER",
+    "IPV6_MTU_DISCOVER",
     "IPV6_V6ONLY",
 ];
 /// The segment size before a peer has said one (RFC 9293 section 3.7.1), as systems tell it.
@@ -74,6 +77,9 @@ impl Memory {
             "IP_TTL" | "IPV6_UNICAST_HOPS" => {
                 entry.settings.hop_limit = u8::try_from(value).ok();
             }
+            "IP_TOS" | "IPV6_TCLASS" => {
+                entry.settings.traffic_class = u8::try_from(value).map_err(|_| errno("EINVAL"))?;
+            }
             "TCP_KEEPIDLE" | "TCP_KEEPINTVL" | "TCP_KEEPCNT" => {
                 let time = Duration::from_secs(number.into());
                 match option {
@@ -122,6 +128,7 @@ impl Memory {
             }
             ("TCP_MAXSEG", _) => Ok(UNSAID_MSS),
             ("TCP_SYNCNT", _) => entry.settings.syn_retries.map(i64::from).ok_or_else(unknown),
+            ("IP_TOS" | "IPV6_TCLASS", _) => Ok(entry.settings.traffic_class.into()),
             ("IP_TTL" | "IPV6_UNICAST_HOPS", _) => {
                 entry.settings.hop_limit.map(i64::from).ok_or_else(unknown)
             }

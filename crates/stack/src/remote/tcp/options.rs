@@ -11,6 +11,7 @@ const KEEPALIVE: u32 = 2;
 /// Less than a full segment waits.
 const CORK: u32 = 4;
 const HOP_LIMIT_AT: u32 = 8;
+const CLASS_AT: u32 = 16;
 
 /// See the file's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,19 +21,26 @@ pub(in crate::remote) struct Options {
     pub(in crate::remote) cork: bool,
     /// The interface's where there is none.
     pub(in crate::remote) hop_limit: Option<u8>,
+    pub(in crate::remote) traffic_class: u8,
 }
 
 impl Options {
     pub(in crate::remote) fn of(settings: &Settings) -> Self {
-        let Settings { nodelay, hop_limit, keepalive, cork, .. } = settings;
-        let (nodelay, keepalive, hop_limit) = (*nodelay, keepalive.is_some(), *hop_limit);
-        Self { nodelay, keepalive, cork: *cork, hop_limit }
+        Self {
+            nodelay: settings.nodelay,
+            keepalive: settings.keepalive.is_some(),
+            cork: settings.cork,
+            hop_limit: settings.hop_limit,
+            traffic_class: settings.traffic_class,
+        }
     }
 
     pub(in crate::remote) fn word(self) -> u32 {
         let hops = u32::from(self.hop_limit.unwrap_or(0)) << HOP_LIMIT_AT;
+        let class = u32::from(self.traffic_class) << CLASS_AT;
         let bit = |on, bit| if on { bit } else { 0 };
-        hops | bit(self.nodelay, NODELAY) | bit(self.keepalive, KEEPALIVE) | bit(self.cork, CORK)
+        let flags = bit(self.nodelay, NODELAY) | bit(self.keepalive, KEEPALIVE);
+        class | hops | flags | bit(self.cork, CORK)
     }
 
     pub(in crate::remote) fn from_word(word: u32) -> Self {
@@ -41,6 +49,7 @@ impl Options {
             keepalive: word & KEEPALIVE != 0,
             cork: word & CORK != 0,
             hop_limit: Some((word >> HOP_LIMIT_AT) as u8).filter(|limit| *limit != 0),
+            traffic_class: (word >> CLASS_AT) as u8,
         }
     }
 }
@@ -51,10 +60,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for hop_limit in [None, Some(1), Some(255)] {
+        for (hop_limit, traffic_class) in [(None, 255), (Some(1), 0), (Some(255), 0xb8)] {
             for at in 0..3 {
                 let (nodelay, keepalive, cork) = (at == 0, at == 1, at == 2);
-                let options = Options { nodelay, keepalive, cork, hop_limit };
+                let options = Options { nodelay, keepalive, cork, hop_limit, traffic_class };
                 assert_eq!(Options::from_word(options.word()), options);
             }
         }

@@ -396,6 +396,7 @@ fn apply_options(
     // It is there: its program has not let go.
     let _ = tcp.set_nodelay(id, wanted.nodelay, now);
     let _ = tcp.set_hop_limit(id, wanted.hop_limit);
+    let _ = tcp.set_traffic_class(id, wanted.traffic_class);
     if wanted.cork != before.cork {
         let _ = tcp.set_cork(id, wanted.cork, now);
     }

@@ -412,6 +412,17 @@ impl TcpHandle {
         self.set_options(Options { hop_limit, ..self.options() });
     }
 
+    /// The TOS byte or traffic class of what is sent.
+    #[must_use]
+    pub fn traffic_class(&self) -> u8 {
+        self.options().traffic_class
+    }
+
+    /// Sets it, but for its two lowest bits; in force when the worker comes by.
+    pub fn set_traffic_class(&self, traffic_class: u8) {
+        self.set_options(Options { traffic_class, ..self.options() });
+    }
+
     /// Whether the drop resets the connection instead of closing it in order (linger time zero).
     #[must_use]
     pub fn zero_linger(&self) -> bool {
