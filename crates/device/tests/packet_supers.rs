@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use floodwall_checksum::sum;
-use floodwall_device::{AfPacket, AfPacketConfig, Device};
+use floodwall_device::{AfPacket, AfPacketConfig, Device, DeviceWord, OpenConfig};
 use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool, PoolConfig};
 use namespace::{available, flat, inside, ip, receive_where, send, skip, wait_millis};
 
@@ -107,7 +107,7 @@ fn text_of(found: &[PacketBuf], v6: bool) -> usize {
 
 /// All segments that come until there are enough, or no more.
 fn receive_until(
-    device: &mut AfPacket,
+    device: &mut dyn Device,
     pool: &Pool,
     enough: impl Fn(&[PacketBuf]) -> bool,
 ) -> Vec<PacketBuf> {
@@ -317,6 +317,58 @@ fn the_longest_frame_arrives_whole_or_is_counted() {
             assert_eq!(small.stats().rx_truncated, lost, "its blocks are too small");
         }
         assert_eq!(ours.stats().rx_lost(), 0);
+    });
+}
+
+/// A card, here a veth that is asked to, joins whole segments as they arrive. Of such a frame more
+/// than its headers lies together.
+#[test]
+fn what_was_joined_on_arrival_comes_as_one_with_its_headers_told() {
+    inside(|| {
+        let pool = pool();
+        if !veth() {
+            return;
+        }
+        // A veth joins nothing that comes from where it would have been left together.
+        if !ethtool("-K peer tso off") {
+            return skip("no `ethtool`, or it may not");
+        }
+        let word: DeviceWord = "packet:ours".parse().unwrap();
+        let config = OpenConfig { offload: true, ..OpenConfig::default() };
+        let (Some(opened), Some(mut peer)) = (available(word.open(&config)), open("peer", false))
+        else {
+            return;
+        };
+        let mut device = opened.queues.into_iter().next().unwrap();
+        for v6 in [false, true] {
+            let (from, to) = ends(v6);
+            let mut list = PacketList::new();
+            for n in 0..20 {
+                let bytes = packets::segment(from, to, n * FULL as u32, ACK, FULL);
+                list.push_back(pool.packet_from(&packets::frame(OURS, PEERS, &bytes)).unwrap());
+            }
+            assert_eq!(peer.transmit(&mut list).unwrap(), 20);
+            let enough = |found: &[PacketBuf]| text_of(found, v6) >= 20 * FULL;
+            let found = receive_until(&mut *device, &pool, enough);
+            let supers: Vec<_> = found.iter().filter(|packet| packet.len() > 1514).collect();
+            if supers.is_empty() {
+                skip(&format!("nothing was joined: {}", opened.placement.words));
+                return;
+            }
+            let mut at = 0;
+            for packet in &found {
+                let bytes = flat(packet);
+                let text = &bytes[headers(v6)..];
+                assert!(text.iter().zip(at..).all(|(byte, at)| usize::from(*byte) == at % 251));
+                at += text.len();
+                let told = packet.offload().unwrap_or_default();
+                let single = packet.len() == headers(v6) + FULL;
+                let expected = if single { (0, 0) } else { (FULL, headers(v6)) };
+                let told = (usize::from(told.gso_size), usize::from(told.header_len));
+                assert_eq!(told, expected, "v6 {v6}");
+            }
+            assert_eq!(at, 20 * FULL);
+        }
     });
 }
 
