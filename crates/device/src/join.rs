@@ -26,10 +26,35 @@ const TCP: u8 = 6;
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
-/// Link header, IPv6's, and TCP's with all options.
-const HEADS_MAX: usize = 14 + 40 + 60;
+/// Bytes of Ethernet's header.
+const LINK: usize = 14;
 /// Longest packet of either family.
 const WHOLE_MAX: usize = 65_535;
+/// Link header, IPv6's, and TCP's with all options.
+const HEADS_MAX: usize = LINK + 40 + 60;
+/// The bits of a frame's headers that all segments of a run share, of IPv4: but for length,
+/// identification and checksum.
+const COMMON_V4: [u8; HEADS_MAX] = common(&[2, 3, 4, 5, 10, 11], 20);
+/// The same of IPv6: but for the length.
+const COMMON_V6: [u8; HEADS_MAX] = common(&[4, 5], 40);
+/// What each has of its own in TCP's header: sequence number, flags, checksum.
+const OWN: [usize; 7] = [4, 5, 6, 7, 13, 16, 17];
+
+/// All bits but those of these bytes of an IP header so long, and of TCP's behind it.
+const fn common(own: &[usize], ip_len: usize) -> [u8; HEADS_MAX] {
+    let mut bits = [0xff; HEADS_MAX];
+    let mut n = 0;
+    while n < own.len() {
+        bits[LINK + own[n]] = 0;
+        n += 1;
+    }
+    n = 0;
+    while n < OWN.len() {
+        bits[LINK + ip_len + OWN[n]] = 0;
+        n += 1;
+    }
+    bits
+}
 
 /// What an interface takes as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +90,7 @@ impl<'a> Head<'a> {
         let bytes = packet.first();
         let l3 = match medium {
             Medium::Ip => 0,
-            Medium::Ethernet => 14,
+            Medium::Ethernet => LINK,
         };
         let (link, ip) = bytes.split_at_checked(l3)?;
         let len = packet.len() - l3;
@@ -108,7 +133,7 @@ impl<'a> Head<'a> {
         next.seq() == self.seq().wrapping_add(text as u32)
             && next.text <= self.text
             && next.flags() & !(PSH | FIN) == ACK
-            && next.common() == self.common()
+            && next.shares(self)
     }
 
     /// Slices of the text of `packet`, whose headers these are.
@@ -125,18 +150,21 @@ impl<'a> Head<'a> {
         seq.map_or(0, |seq| u32::from_be_bytes(*seq))
     }
 
-    /// All that the segments of a run have in common.
-    fn common(&self) -> [&'a [u8]; 6] {
-        let (l3, l4) = (self.l3, self.l4);
-        let part = |from: usize, to: usize| self.bytes.get(from..to).unwrap_or_default();
-        // Without lengths, identification and checksum; sequence number, flags and checksum.
-        let (before, middle, behind) = if self.is_v4() {
-            (part(0, l3 + 2), part(l3 + 6, l3 + 10), part(l3 + 12, l4 + 4))
-        } else {
-            (part(0, l3 + 4), &[][..], part(l3 + 6, l4 + 4))
-        };
-        let end = self.bytes.len();
-        [before, middle, behind, part(l4 + 8, l4 + 13), part(l4 + 14, l4 + 16), part(l4 + 18, end)]
+    /// Whether all is the same that the segments of a run have in common.
+    fn shares(&self, other: &Self) -> bool {
+        if self.bytes.len() != other.bytes.len() || self.l4 != other.l4 {
+            return false;
+        }
+        let common = if self.is_v4() { &COMMON_V4 } else { &COMMON_V6 };
+        let common = common.get(LINK - self.l3..).unwrap_or_default();
+        let (common, common_end) = common.get(..self.bytes.len()).unwrap_or_default().as_chunks();
+        let (words, end) = self.bytes.as_chunks();
+        let (others, other_end) = other.bytes.as_chunks();
+        let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+        let pairs = words.iter().zip(others).zip(common);
+        let differ = pairs.fold(0, |all, ((a, b), bits)| all | (word(a) ^ word(b)) & word(bits));
+        let ends = end.iter().zip(other_end).zip(common_end);
+        ends.fold(differ, |all, ((a, b), bits)| all | u64::from((a ^ b) & bits)) == 0
     }
 }
 
