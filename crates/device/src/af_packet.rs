@@ -6,7 +6,7 @@
 //! sendmmsg(2), which takes a packet's chunks where they lie. With offload, segments of a TCP flow
 //! that leave in a row are one super-frame (`join.rs`) within the interface's limits and MTU, which
 //! the kernel cuts where the interface does not; what a sender on the same machine or the kernel
-//! itself has joined arrives as one in any case.
+//! itself has joined arrives as one, and is cut there without offload.
 //!
 //! Invariant: never blocks; our own frames do not come back; a frame that arrives while the pool
 //! is empty is lost and counted; what the kernel dropped before is read from it and counted.
@@ -81,8 +81,9 @@ pub struct AfPacketConfig {
     /// Whether to see frames for other link addresses than the interface's own. A stack with an
     /// address of its own needs it.
     pub promiscuous: bool,
-    /// Whether super-frames and partial checksums are transmitted as such, for the interface to
-    /// cut and to complete. They arrive in any case where the sender is on the same machine.
+    /// Whether super-frames cross: those that arrive as such, and those that segments in a row are
+    /// joined to as they leave, for the interface to cut. Else they are cut as they arrive, and
+    /// refused where they shall leave. Partial checksums cross in any case.
     pub offload: bool,
 }
 
@@ -425,9 +426,9 @@ impl Device for AfPacket {
         }
         // Lost frames count against the room too, so that a call ends.
         for _ in 0..burst.room() {
-            let piece = &mut self.piece;
+            let (piece, joined) = (&mut self.piece, self.info.offload);
             let arrival = self.ring.with_next(|frame| {
-                let arrival = arrive(&frame, pool, piece);
+                let arrival = arrive(&frame, pool, joined, piece);
                 (arrival, *piece == 0)
             });
             let Some(arrival) = arrival else { break };

@@ -154,6 +154,15 @@ fn segments_in_a_row_leave_as_one_and_arrive_as_one() {
             send_segments(&mut plain, &pool, v6, 20, FULL);
             assert_eq!(receive_text(&mut peer, &pool, v6, 20 * FULL + 77).len(), 21);
         }
+        // What was joined elsewhere is cut where it arrives, and refused where it shall leave.
+        drop(peer);
+        let Some(mut peer) = open("peer", false) else { return };
+        for v6 in [false, true] {
+            send_segments(&mut ours, &pool, v6, 200, 300);
+            let lens = receive_text(&mut peer, &pool, v6, 200 * 300 + 77);
+            assert!(lens.len() == 201 && lens.iter().all(|len| *len <= headers(v6) + 300));
+        }
+        assert_eq!(peer.stats().rx_lost(), 0);
     });
 }
 

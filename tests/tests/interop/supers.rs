@@ -14,7 +14,7 @@ use crate::command::{counted, ip, run};
 use crate::link::{Ends, Kind, NAME, OTHER_END, ends};
 use crate::namespace::{is_deep, skip};
 use crate::site::{ETH, Host};
-use crate::tcp::{self, ECHO, over, there_and_back};
+use crate::tcp::{self, ECHO, over, over_a_link, there_and_back};
 
 /// Bytes of text of a full segment at an MTU of 1,500, at most.
 const FULL: u64 = 1460;
@@ -64,6 +64,19 @@ fn over_a_packet_socket_a_peer_without_super_frames_gets_its_bytes_back() {
         }
         for Ends { ours, .. } in ends() {
             echoed(ours);
+        }
+        let stats = carried(bench, false);
+        assert!(stats.rx_bytes <= stats.rx_packets * 1514, "{stats:?}");
+    });
+}
+
+/// Nothing that was joined crosses a packet socket without offload, either way.
+#[test]
+fn over_a_packet_socket_without_offload_no_frame_is_longer_than_the_links() {
+    over_a_link(Kind::Packet, false, None, |bench| {
+        for Ends { ours, .. } in ends() {
+            let received = echoed(ours);
+            assert!(received >= len() as u64 / FULL, "{received}");
         }
         let stats = carried(bench, false);
         assert!(stats.rx_bytes <= stats.rx_packets * 1514, "{stats:?}");

@@ -29,7 +29,12 @@ pub(crate) fn over(kind: Kind, scenario: fn(Bench)) {
     over_a_link(kind, kind.usual_offload(), None, scenario);
 }
 
-fn over_a_link(kind: Kind, offload: bool, fault: Option<FaultConfig>, scenario: fn(Bench)) {
+pub(crate) fn over_a_link(
+    kind: Kind,
+    offload: bool,
+    fault: Option<FaultConfig>,
+    scenario: fn(Bench),
+) {
     inside(move || {
         let services: Vec<Box<dyn Application>> = vec![
             Box::new(TcpService::new(ServiceKind::Echo, ECHO)),

@@ -3,47 +3,70 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::Randomness;
-use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_packet::PoolConfig;
 
+use super::pieces::PIECES_MAX;
 use super::*;
 use crate::vnet::{VNET_BYTES, encode};
 
 const TEXT: usize = 100;
 
-/// A frame of UDP with `text` bytes, its checksum unfinished; `extension`: with eight bytes of
-/// hop-by-hop options in IPv6.
+/// A frame of UDP with `text` bytes, its checksum unfinished, and where UDP begins.
 fn frame(v6: bool, extension: bool, id: u16, text: &[u8]) -> (Vec<u8>, usize) {
-    let len = 8 + text.len();
+    let [a, b] = (8 + text.len() as u16).to_be_bytes();
+    let heads = [0x1f, 0x90, 0x1f, 0x91, a, b, 0, 0];
+    upper_frame(v6, extension, id, UDP, (&heads, 6), text)
+}
+
+/// The same of TCP with timestamps.
+fn segment(v6: bool, id: u16, seq: u32, flags: u8, text: &[u8]) -> (Vec<u8>, usize) {
+    let mut heads = vec![0x1f, 0x90, 0x1f, 0x91];
+    heads.extend(seq.to_be_bytes());
+    heads.extend([0, 0, 0, 9, 0x80, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    heads.extend([1, 1, 8, 10, 0, 0, 0, 5, 0, 0, 0, 6]);
+    upper_frame(v6, false, id, TCP, (&heads, 16), text)
+}
+
+/// A frame with these upper headers, whose checksum lies at `field`; `extension`: with eight bytes
+/// of hop-by-hop options in IPv6.
+fn upper_frame(
+    v6: bool,
+    extension: bool,
+    id: u16,
+    protocol: u8,
+    (heads, field): (&[u8], usize),
+    text: &[u8],
+) -> (Vec<u8>, usize) {
+    let len = heads.len() + text.len();
     let (from, to) = (Ipv6Addr::LOCALHOST, Ipv6Addr::from(7));
     let (from_v4, to_v4) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     let pseudo = if v6 {
         let payload = (len + if extension { 8 } else { 0 }) as u16;
         let [a, b] = payload.to_be_bytes();
-        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, a, b, if extension { 0 } else { UDP }, 64]);
+        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, a, b, if extension { 0 } else { protocol }, 64]);
         bytes.extend(from.octets().iter().chain(&to.octets()));
         if extension {
-            bytes.extend([UDP, 0, 1, 4, 0, 0, 0, 0]);
+            bytes.extend([protocol, 0, 1, 4, 0, 0, 0, 0]);
         }
-        pseudo_header_v6(from, to, UDP, len as u32)
+        pseudo_header_v6(from, to, protocol, len as u32)
     } else {
         let [a, b] = (20 + len as u16).to_be_bytes();
         let [c, d] = id.to_be_bytes();
         bytes.extend([8, 0]);
-        let mut ip = vec![0x45, 0, a, b, c, d, 0x40, 0, 64, UDP, 0, 0];
+        let mut ip = vec![0x45, 0, a, b, c, d, 0x40, 0, 64, protocol, 0, 0];
         ip.extend(from_v4.octets().iter().chain(&to_v4.octets()));
         let check = sum(&ip).finish();
         ip[10..12].copy_from_slice(&check.to_be_bytes());
         bytes.extend(ip);
-        pseudo_header_v4(from_v4, to_v4, UDP, len as u16)
+        pseudo_header_v4(from_v4, to_v4, protocol, len as u16)
     };
-    let udp = bytes.len();
-    bytes.extend([0x1f, 0x90, 0x1f, 0x91]);
-    bytes.extend((len as u16).to_be_bytes());
-    bytes.extend(pseudo.fold().to_be_bytes());
+    let l4 = bytes.len();
+    bytes.extend(heads);
+    bytes[l4 + field..l4 + field + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
     bytes.extend(text);
-    (bytes, udp)
+    (bytes, l4)
 }
 
 fn told(udp: usize, size: usize) -> Offload {
@@ -70,9 +93,13 @@ fn flat(packet: &PacketBuf) -> Vec<u8> {
 
 /// All that becomes of a frame: packets, and pieces that were lost.
 fn all(frame: &RingFrame<'_>, pool: &Pool) -> (Vec<PacketBuf>, usize) {
+    all_of(frame, pool, true)
+}
+
+fn all_of(frame: &RingFrame<'_>, pool: &Pool, joined: bool) -> (Vec<PacketBuf>, usize) {
     let (mut packets, mut lost, mut piece) = (Vec::new(), 0, 0);
     loop {
-        match arrive(frame, pool, &mut piece) {
+        match arrive(frame, pool, joined, &mut piece) {
             Arrival::Packet(packet) => packets.push(packet),
             Arrival::NoBuffer | Arrival::Truncated | Arrival::Malformed => lost += 1,
         }
@@ -113,6 +140,52 @@ fn datagrams_that_were_left_to_cut_are_what_their_sender_would_have_sent() {
 }
 
 #[test]
+fn segments_are_cut_where_nothing_joined_may_cross() {
+    const FIN: u8 = 0x01;
+    const ACK: u8 = 0x10;
+    const CWR: u8 = 0x80;
+    let pool = Pool::new(&PoolConfig { supers: 1, ..PoolConfig::default() }).unwrap();
+    let text: Vec<u8> = (0..20_000).map(|at: usize| (at % 251) as u8).collect();
+    let first = u32::MAX - 3000;
+    for v6 in [false, true] {
+        for (len, size) in [(20_000, 1448), (2896, 1448), (5000, 9000), (1399, 1)] {
+            let text = &text[..len];
+            let (bytes, l4) = segment(v6, 0xfffe, first, ACK | CWR | FIN | 8, text);
+            let kind = if v6 { TCP_V6 } else { TCP_V4 } | ECN;
+            let told = Offload { gso_type: kind, checksum_offset: 16, ..told(l4, size) };
+            let frame = ring_frame(&bytes, &told, false);
+            let (packets, lost) = all_of(&frame, &pool, false);
+            assert_eq!((packets.len(), lost), (len.div_ceil(size), 0));
+            let last = packets.len() - 1;
+            for (n, (packet, text)) in packets.iter().zip(text.chunks(size)).enumerate() {
+                let flags =
+                    ACK | if n == 0 { CWR } else { 0 } | if n == last { FIN | 8 } else { 0 };
+                let seq = first.wrapping_add((n * size) as u32);
+                let (own, _) = segment(v6, 0xfffe_u16.wrapping_add(n as u16), seq, flags, text);
+                assert!(flat(packet) == own, "{n} of {len} in {size}, v6 {v6}");
+                let offload = packet.offload().unwrap();
+                assert_eq!((offload.gso_type, offload.checksum_offset), (0, 16));
+                assert_eq!(usize::from(offload.checksum_start), l4);
+            }
+            let (whole, lost) = all_of(&frame, &pool, true);
+            assert_eq!((whole.len(), lost), (1, 0));
+            assert!(flat(&whole[0]) == bytes);
+            assert_eq!(usize::from(whole[0].offload().unwrap().header_len), l4 + 32);
+        }
+        // More pieces than one frame may become; headers that are none.
+        let (bytes, l4) = segment(v6, 1, 1, ACK, &text[..PIECES_MAX + 1]);
+        let kind = if v6 { TCP_V6 } else { TCP_V4 };
+        let mut told = Offload { gso_type: kind, checksum_offset: 16, ..told(l4, 1) };
+        assert_eq!(all_of(&ring_frame(&bytes, &told, false), &pool, false).1, 1);
+        told.gso_size = 2;
+        assert_eq!(all_of(&ring_frame(&bytes, &told, false), &pool, false).1, 0);
+        let mut short = bytes;
+        short[l4 + 12] = 0x40;
+        assert_eq!(all_of(&ring_frame(&short, &told, false), &pool, false).1, 1);
+    }
+}
+
+#[test]
 fn pieces_that_find_no_memory_are_each_lost_and_counted() {
     let pool = Pool::new(&PoolConfig { frames: 3, ..PoolConfig::default() }).unwrap();
     let (bytes, udp) = frame(false, false, 1, &[7; 10 * TEXT]);
@@ -129,7 +202,6 @@ fn a_description_that_does_not_fit_the_frame_loses_the_frame_once() {
         let lies = [
             Offload { flags: 0, ..good },
             Offload { gso_size: 0, ..good },
-            Offload { gso_size: 7, ..good },
             Offload { checksum_start: good.checksum_start - 1, ..good },
             Offload { checksum_start: u16::MAX, ..good },
             Offload { checksum_offset: 16, ..good },
@@ -185,7 +257,7 @@ fn what_nobody_ever_wrote_ends_and_gives_all_memory_back() {
         bytes.truncate(bytes.len() - if next(4) == 0 { next(bytes.len() + 1) } else { 0 });
         let mut frame = ring_frame(&bytes, &Offload::default(), next(4) == 0);
         frame.vnet = vnet;
-        let (packets, _) = all(&frame, &pool);
+        let (packets, _) = all_of(&frame, &pool, next(2) == 0);
         whole += usize::from(packets.len() == 1);
         cut += usize::from(packets.len() > 1);
         for packet in &packets {
