@@ -2,7 +2,11 @@
 //!
 //! Called by whoever puts a stack onto a real card or a veth without taking the card away from the
 //! host: the host's own stack sees every frame too. Frames arrive in a ring that the kernel fills
-//! (TPACKET_V3) and are copied once into the pool; they leave by batches of sendmmsg(2).
+//! (TPACKET_V3) and are copied once into the pool (`packet_arrival.rs`); they leave by batches of
+//! sendmmsg(2), which takes a packet's chunks where they lie. With offload, segments of a TCP flow
+//! that leave in a row are one super-frame (`join.rs`) within the interface's limits and MTU, which
+//! the kernel cuts where the interface does not; what a sender on the same machine or the kernel
+//! itself has joined arrives as one, and is cut there without offload.
 //!
 //! Invariant: never blocks; our own frames do not come back; a frame that arrives while the pool
 //! is empty is lost and counted; what the kernel dropped before is read from it and counted.
@@ -17,17 +21,19 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
 
-use crate::copy;
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::Slices;
 use crate::interface::Interface;
-use crate::packet_ring::{PacketRing, RingFrame};
+use crate::join::{self, Run};
+use crate::packet_arrival::{Arrival, arrive};
+use crate::packet_ring::PacketRing;
 use crate::placement::Placement;
 use crate::socket::{self, BATCH_MAX, Messages};
 use crate::stats::DeviceStats;
+use crate::super_limits::SuperLimits;
 use crate::vnet::{self, VNET_BYTES};
 
 /// Bytes of the ring that a small frame takes, with its headers there and what blocks leave unused.
@@ -36,13 +42,16 @@ const SMALL_FRAME: usize = 256;
 const BLOCK_MILLIS: u32 = 1;
 /// Bytes of a block into which the largest super-frame fits.
 const SUPER_BLOCK: usize = 128 << 10;
+/// Bytes below which a joined frame stays, unless somebody has raised that.
+const SUPER_MAX: usize = 64 << 10;
 /// Bytes that may wait in the kernel on their way out.
 const SEND_BYTES: libc::c_int = 4 << 20;
 /// How often in a row the kernel may have no buffer for the same packet before it is refused: a
 /// card drops some packets for good under this name, and must not hold up all behind them.
 const STUCK_MAX: u32 = 1000;
-/// Bytes of both link addresses: a tag stands behind them.
-const ADDRESSES: usize = 12;
+/// Bytes of the link header, and of a tag behind its addresses.
+const LINK: usize = 14;
+const TAG: usize = 4;
 
 /// Which frames a packet socket takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,8 +81,9 @@ pub struct AfPacketConfig {
     /// Whether to see frames for other link addresses than the interface's own. A stack with an
     /// address of its own needs it.
     pub promiscuous: bool,
-    /// Whether super-frames and partial checksums are transmitted as such, for the interface to
-    /// cut and to complete. They arrive in any case where the sender is on the same machine.
+    /// Whether super-frames cross: those that arrive as such, and those that segments in a row are
+    /// joined to as they leave, for the interface to cut. Else they are cut as they arrive, and
+    /// refused where they shall leave. Partial checksums cross in any case.
     pub offload: bool,
 }
 
@@ -95,6 +105,14 @@ pub struct AfPacket {
     info: DeviceInfo,
     socket: OwnedFd,
     ring: PacketRing,
+    /// Which piece of the ring's front frame is next, where that one is cut on its way in.
+    piece: usize,
+    /// How long what leaves as one may be.
+    limits: SuperLimits,
+    /// Whether segments are joined: until the kernel refuses some.
+    joins: bool,
+    /// Whether the MTU was looked at in this call.
+    knows_mtu: bool,
     /// How often in a row the kernel had no room for the packet at the front.
     stuck: u32,
     /// The interface has been down: it may have come back, or be deleted. Never forgotten: frames
@@ -149,9 +167,33 @@ impl AfPacket {
             socket::set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &wish)
                 .map_err(fail(name, "see frames for other addresses"))?;
         }
-        let (stats, ring_full) = (DeviceStats::default(), Cell::new(0));
-        let (stuck, down, placement) = (0, false, None);
-        Ok(Self { info, socket, ring, stuck, down, stats, ring_full, placement })
+        Ok(Self {
+            joins: config.offload,
+            info,
+            socket,
+            ring,
+            piece: 0,
+            limits: SuperLimits::of(name).unwrap_or(SuperLimits::USUAL),
+            knows_mtu: false,
+            stuck: 0,
+            down: false,
+            stats: DeviceStats::default(),
+            ring_full: Cell::new(0),
+            placement: None,
+        })
+    }
+
+    /// What the operator should know of the interface.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let (name, joined) = (&self.info.name, self.limits.joined);
+        if joined <= SUPER_MAX {
+            return Vec::new();
+        }
+        vec![format!(
+            "{name} joins what arrives to up to {joined} bytes, and what is beyond 64 KiB is lost: \
+             do `ip link set {name} gro_max_size 65536 gro_ipv4_max_size 65536`"
+        )]
     }
 
     /// Keeps a place for the kernel's half, until the device closes.
@@ -187,11 +229,54 @@ impl AfPacket {
         fail(&self.info.name, action)(error)
     }
 
+    /// Bytes of the largest IP packet that the interface carries now. Asked once a call, and only
+    /// for what leaves as one: at all else the kernel looks itself.
+    fn mtu(&mut self) -> usize {
+        if !self.knows_mtu {
+            self.knows_mtu = true;
+            let interface = Interface { socket: &self.socket, name: &self.info.name };
+            self.info.mtu = interface.mtu().unwrap_or(self.info.mtu);
+        }
+        self.info.mtu as usize
+    }
+
+    /// Sends the front of the list as one super-frame, where it is one; how many left the list.
+    fn send_run(&mut self, packets: &mut PacketList) -> Result<Option<usize>, DeviceError> {
+        if !self.joins || packets.len() < 2 {
+            return Ok(None);
+        }
+        let Some(run) = Run::at_front(packets, self.info.medium, &self.limits.run) else {
+            return Ok(None);
+        };
+        if run.piece > self.mtu() {
+            return Ok(None);
+        }
+        let sent = {
+            let slices = run.slices(packets);
+            let mut messages = Messages::new();
+            messages.push(slices.as_slice());
+            messages.send(self.socket.as_fd())
+        };
+        match sent {
+            Ok(_) => Ok(Some(self.left(packets, run.count))),
+            // Nothing is lost: they leave one by one, as all do from now on.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EMSGSIZE)) => {
+                self.joins = false;
+                Ok(None)
+            }
+            Err(error) => self.not_sent(packets, &error).map(Some),
+        }
+    }
+
     /// Sends the front of the list by one call; how many left the list. 0 where there is no room.
     fn send_batch(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
         let mut headers = [[0; VNET_BYTES]; BATCH_MAX];
+        let alone = match self.joins {
+            true => join::alone(packets, self.info.medium, BATCH_MAX),
+            false => BATCH_MAX,
+        };
         let mut ready = 0;
-        for (packet, header) in packets.iter().zip(&mut headers) {
+        for (packet, header) in packets.iter().zip(&mut headers).take(alone) {
             let Some(told) = self.header_of(packet) else { break };
             *header = told;
             ready += 1;
@@ -221,10 +306,14 @@ impl AfPacket {
     }
 
     /// What the kernel is to be told of a packet; `None` where it cannot be sent.
-    fn header_of(&self, packet: &PacketBuf) -> Option<[u8; VNET_BYTES]> {
-        let cut = packet.offload().is_some_and(|o| o.gso_type != 0);
-        if cut && !self.info.offload {
-            return None;
+    fn header_of(&mut self, packet: &PacketBuf) -> Option<[u8; VNET_BYTES]> {
+        if let Some(cut) = packet.offload().filter(|offload| offload.gso_type != 0) {
+            let is_tagged = packet.first().get(LINK - 2..LINK) == Some(&[0x81, 0x00]);
+            let link = if is_tagged { LINK + TAG } else { LINK };
+            let piece = usize::from(cut.header_len) + usize::from(cut.gso_size);
+            if !self.info.offload || piece > link + self.mtu() {
+                return None;
+            }
         }
         vnet::header_of(packet)
     }
@@ -321,48 +410,6 @@ pub(crate) fn not_found(name: &str, source: io::Error) -> DeviceError {
     }
 }
 
-/// What became of one frame of the ring.
-enum Arrival {
-    Packet(PacketBuf),
-    NoBuffer,
-    Truncated,
-    Malformed,
-}
-
-/// Copies one frame into the pool, its tag put back.
-fn arrive(frame: &RingFrame<'_>, pool: &Pool) -> Arrival {
-    if frame.bytes.len() < frame.wire_len {
-        return Arrival::Truncated;
-    }
-    let (addresses, rest) = frame.bytes.split_at(ADDRESSES.min(frame.bytes.len()));
-    let (protocol, value) = frame.vlan.unwrap_or_default();
-    let ([a, b], [c, d]) = (protocol.to_be_bytes(), value.to_be_bytes());
-    let tag = [a, b, c, d];
-    let tag = if frame.vlan.is_some() { &tag[..] } else { &[] };
-    let total = frame.bytes.len() + tag.len();
-    let Some(mut packet) = copy::assemble(pool, total, [addresses, tag, rest]) else {
-        return Arrival::NoBuffer;
-    };
-    let mut offload = vnet::decode(frame.vnet);
-    // The kernel counts from the frame without the tag.
-    let moved = tag.len() as u16;
-    if offload.flags & 1 != 0 {
-        offload.checksum_start = offload.checksum_start.saturating_add(moved);
-    }
-    if offload.header_len != 0 {
-        offload.header_len = offload.header_len.saturating_add(moved);
-    }
-    if !vnet::describe(&mut packet, offload) {
-        return Arrival::Malformed;
-    }
-    if frame.status & libc::TP_STATUS_CSUM_VALID != 0
-        && packet.checksum_state() == ChecksumState::Unverified
-    {
-        packet.set_checksum_state(ChecksumState::Verified);
-    }
-    Arrival::Packet(packet)
-}
-
 impl Device for AfPacket {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -379,7 +426,12 @@ impl Device for AfPacket {
         }
         // Lost frames count against the room too, so that a call ends.
         for _ in 0..burst.room() {
-            let Some(arrival) = self.ring.with_next(|frame| arrive(&frame, pool)) else { break };
+            let (piece, joined) = (&mut self.piece, self.info.offload);
+            let arrival = self.ring.with_next(|frame| {
+                let arrival = arrive(&frame, pool, joined, piece);
+                (arrival, *piece == 0)
+            });
+            let Some(arrival) = arrival else { break };
             looked += 1;
             match arrival {
                 Arrival::Packet(packet) => {
@@ -400,8 +452,13 @@ impl Device for AfPacket {
 
     fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
         let mut left = 0;
+        self.knows_mtu = false;
         while !packets.is_empty() {
-            match self.send_batch(packets)? {
+            let sent = match self.send_run(packets)? {
+                Some(sent) => sent,
+                None => self.send_batch(packets)?,
+            };
+            match sent {
                 0 => break,
                 sent => left += sent,
             }

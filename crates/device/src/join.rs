@@ -1,7 +1,8 @@
 //! Segments of one TCP flow that leave in a row become one super-frame, where the system cuts them
 //! apart again or never has to: one call for up to 64 KiB.
 //!
-//! Called by `tun.rs` with the packets at the front of its list, where the virtio header is spoken.
+//! Called by `tun.rs` and `af_packet.rs` with the packets at the front of their lists, where the
+//! virtio header is spoken.
 //! What Linux's generic receive offload does on arrival is done here on departure, so that nobody
 //! above knows of it: each segment was made, counted and is remembered as it would be on the wire.
 //! Invariants: what comes out of the system behind the cut is what went in, but for checksums and
@@ -25,10 +26,52 @@ const TCP: u8 = 6;
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
-/// Link header, IPv6's, and TCP's with all options.
-const HEADS_MAX: usize = 14 + 40 + 60;
+/// Bytes of Ethernet's header.
+const LINK: usize = 14;
 /// Longest packet of either family.
 const WHOLE_MAX: usize = 65_535;
+/// Link header, IPv6's, and TCP's with all options.
+const HEADS_MAX: usize = LINK + 40 + 60;
+/// The bits of a frame's headers that all segments of a run share, of IPv4: but for length,
+/// identification and checksum.
+const COMMON_V4: [u8; HEADS_MAX] = common(&[2, 3, 4, 5, 10, 11], 20);
+/// The same of IPv6: but for the length.
+const COMMON_V6: [u8; HEADS_MAX] = common(&[4, 5], 40);
+/// What each has of its own in TCP's header: sequence number, flags, checksum.
+const OWN: [usize; 7] = [4, 5, 6, 7, 13, 16, 17];
+
+/// All bits but those of these bytes of an IP header so long, and of TCP's behind it.
+const fn common(own: &[usize], ip_len: usize) -> [u8; HEADS_MAX] {
+    let mut bits = [0xff; HEADS_MAX];
+    let mut n = 0;
+    while n < own.len() {
+        bits[LINK + own[n]] = 0;
+        n += 1;
+    }
+    n = 0;
+    while n < OWN.len() {
+        bits[LINK + ip_len + OWN[n]] = 0;
+        n += 1;
+    }
+    bits
+}
+
+/// What an interface takes as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RunLimits {
+    /// Bytes of the longest IPv4 frame, link header included.
+    pub(crate) bytes_v4: usize,
+    /// The same of IPv6.
+    pub(crate) bytes_v6: usize,
+    /// Segments.
+    pub(crate) segments: usize,
+}
+
+impl RunLimits {
+    /// What the protocols allow.
+    pub(crate) const NONE: Self =
+        Self { bytes_v4: usize::MAX, bytes_v6: usize::MAX, segments: usize::MAX };
+}
 
 /// The headers of a segment that may be one of a run, and what is behind them.
 #[derive(Clone, Copy)]
@@ -47,7 +90,7 @@ impl<'a> Head<'a> {
         let bytes = packet.first();
         let l3 = match medium {
             Medium::Ip => 0,
-            Medium::Ethernet => 14,
+            Medium::Ethernet => LINK,
         };
         let (link, ip) = bytes.split_at_checked(l3)?;
         let len = packet.len() - l3;
@@ -81,6 +124,23 @@ impl<'a> Head<'a> {
         Some(Self { bytes, l3, l4, text })
     }
 
+    const fn is_v4(&self) -> bool {
+        self.l4 - self.l3 == 20
+    }
+
+    /// Whether `next` goes on behind `text` bytes of the run that begins with this one.
+    fn goes_on(&self, text: usize, next: &Self) -> bool {
+        next.seq() == self.seq().wrapping_add(text as u32)
+            && next.text <= self.text
+            && next.flags() & !(PSH | FIN) == ACK
+            && next.shares(self)
+    }
+
+    /// Slices of the text of `packet`, whose headers these are.
+    fn slices(&self, packet: &PacketBuf) -> usize {
+        packet.chunk_count() - usize::from(packet.first().len() == self.bytes.len())
+    }
+
     fn flags(&self) -> u8 {
         self.bytes.get(self.l4 + 13).copied().unwrap_or_default()
     }
@@ -90,19 +150,21 @@ impl<'a> Head<'a> {
         seq.map_or(0, |seq| u32::from_be_bytes(*seq))
     }
 
-    /// All that the segments of a run have in common.
-    fn common(&self) -> [&'a [u8]; 6] {
-        let (l3, l4) = (self.l3, self.l4);
-        let part = |from: usize, to: usize| self.bytes.get(from..to).unwrap_or_default();
-        // Without lengths, identification and checksum; sequence number, flags and checksum.
-        let (before, behind) = if l4 - l3 == 40 {
-            (part(0, l3 + 4), part(l3 + 6, l4 + 4))
-        } else {
-            (part(0, l3 + 2), part(l3 + 12, l4 + 4))
-        };
-        let middle = if l4 - l3 == 40 { &[][..] } else { part(l3 + 6, l3 + 10) };
-        let end = self.bytes.len();
-        [before, middle, behind, part(l4 + 8, l4 + 13), part(l4 + 14, l4 + 16), part(l4 + 18, end)]
+    /// Whether all is the same that the segments of a run have in common.
+    fn shares(&self, other: &Self) -> bool {
+        if self.bytes.len() != other.bytes.len() || self.l4 != other.l4 {
+            return false;
+        }
+        let common = if self.is_v4() { &COMMON_V4 } else { &COMMON_V6 };
+        let common = common.get(LINK - self.l3..).unwrap_or_default();
+        let (common, common_end) = common.get(..self.bytes.len()).unwrap_or_default().as_chunks();
+        let (words, end) = self.bytes.as_chunks();
+        let (others, other_end) = other.bytes.as_chunks();
+        let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+        let pairs = words.iter().zip(others).zip(common);
+        let differ = pairs.fold(0, |all, ((a, b), bits)| all | (word(a) ^ word(b)) & word(bits));
+        let ends = end.iter().zip(other_end).zip(common_end);
+        ends.fold(differ, |all, ((a, b), bits)| all | u64::from((a ^ b) & bits)) == 0
     }
 }
 
@@ -110,6 +172,8 @@ impl<'a> Head<'a> {
 pub(crate) struct Run {
     /// How many packets it is.
     pub(crate) count: usize,
+    /// Bytes of the IP packet that each but the last of them is.
+    pub(crate) piece: usize,
     /// What the system is told of it.
     told: [u8; VNET_BYTES],
     heads: [u8; HEADS_MAX],
@@ -118,22 +182,24 @@ pub(crate) struct Run {
 
 impl Run {
     /// Of two or more packets; `None` where the second does not go on where the first ends.
-    pub(crate) fn at_front(packets: &PacketList, medium: Medium) -> Option<Self> {
+    pub(crate) fn at_front(
+        packets: &PacketList,
+        medium: Medium,
+        limits: &RunLimits,
+    ) -> Option<Self> {
         let mut all = packets.iter();
         let packet = all.next()?;
         let first = Head::of(packet, medium).filter(|head| head.flags() == ACK)?;
+        let bytes_max = if first.is_v4() { limits.bytes_v4 } else { limits.bytes_v6 };
+        let bytes_max = bytes_max.min(first.l3 + WHOLE_MAX);
         // One slice for the virtio header, one for the headers.
-        let (mut text, mut count, mut slices) = (first.text, 1, 2 + packet.chunk_count());
+        let (mut text, mut count, mut slices) = (first.text, 1, 2 + first.slices(packet));
         let mut flags = ACK;
-        for packet in all {
+        for packet in all.take(limits.segments.saturating_sub(1)) {
             let Some(next) = Head::of(packet, medium) else { break };
-            let goes_on = next.seq() == first.seq().wrapping_add(text as u32)
-                && next.text <= first.text
-                && next.flags() & !(PSH | FIN) == ACK
-                && next.common() == first.common();
-            slices += packet.chunk_count();
-            let len = first.bytes.len() - first.l3 + text + next.text;
-            if !goes_on || slices > SLICES_MAX || len > WHOLE_MAX {
+            slices += next.slices(packet);
+            let len = first.bytes.len() + text + next.text;
+            if !first.goes_on(text, &next) || slices > SLICES_MAX || len > bytes_max {
                 break;
             }
             flags = next.flags();
@@ -156,7 +222,7 @@ impl Run {
         let out = heads.get_mut(..bytes.len())?;
         out.copy_from_slice(bytes);
         let segment = bytes.len() - l4 + text;
-        let is_v4 = l4 - l3 == 20;
+        let is_v4 = first.is_v4();
         let pseudo = if is_v4 { told_v4(out, l3, segment)? } else { told_v6(out, l3, segment)? };
         *out.get_mut(l4 + 13)? = flags;
         out.get_mut(l4 + 16..l4 + 18)?.copy_from_slice(&pseudo.to_be_bytes());
@@ -168,7 +234,8 @@ impl Run {
             checksum_start: l4 as u16,
             checksum_offset: 16,
         };
-        Some(Self { count, told: vnet::encode(&offload), heads, heads_len: bytes.len() })
+        let (told, heads_len) = (vnet::encode(&offload), bytes.len());
+        Some(Self { count, piece: heads_len - l3 + first.text, told, heads, heads_len })
     }
 
     /// The run as the system takes it; `packets` are those that it was made of.
@@ -180,6 +247,26 @@ impl Run {
             .flat_map(|packet| packet.chunks_in(self.heads_len, packet.len() - self.heads_len));
         Slices::from_parts(iter::once(&self.told[..]).chain([heads]).chain(texts))
     }
+}
+
+/// How many packets at the front stand before one with which another run begins: `most` at most,
+/// and one at least where there is one.
+pub(crate) fn alone(packets: &PacketList, medium: Medium, most: usize) -> usize {
+    let mut before: Option<Head<'_>> = None;
+    let mut count = 0;
+    for packet in packets.iter().take(most) {
+        let head = Head::of(packet, medium);
+        if let (Some(first), Some(next)) = (&before, &head)
+            && first.flags() == ACK
+            && first.goes_on(first.text, next)
+            && count > 1
+        {
+            return count - 1;
+        }
+        before = head;
+        count += 1;
+    }
+    count
 }
 
 /// Writes IPv4's length and checksum for a segment of so many bytes; the sum that TCP's checksum

@@ -28,6 +28,8 @@ mod kernel_half;
 mod link_state;
 mod memory_wire;
 #[cfg(target_os = "linux")]
+mod packet_arrival;
+#[cfg(target_os = "linux")]
 mod packet_ring;
 #[cfg(target_os = "linux")]
 mod placement;
@@ -35,6 +37,8 @@ mod placement_report;
 #[cfg(target_os = "linux")]
 mod socket;
 mod stats;
+#[cfg(target_os = "linux")]
+mod super_limits;
 mod switch;
 #[cfg(target_os = "linux")]
 mod tun;

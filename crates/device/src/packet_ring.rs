@@ -96,15 +96,22 @@ impl PacketRing {
         self.cursor.is_some() || self.is_ours()
     }
 
-    /// Shows the oldest frame to `read`, then moves on. `None` where no frame waits.
-    pub(crate) fn with_next<R>(&mut self, read: impl FnOnce(RingFrame<'_>) -> R) -> Option<R> {
+    /// Shows the oldest frame to `read`, which says whether it is done with it; then moves on.
+    /// `None` where no frame waits.
+    pub(crate) fn with_next<R>(
+        &mut self,
+        read: impl FnOnce(RingFrame<'_>) -> (R, bool),
+    ) -> Option<R> {
         let (offset, left) = self.cursor.or_else(|| self.enter_block())?;
         let Some((frame, next)) = self.frame_at(offset) else {
             // The kernel never writes such a block; whoever did, we read no further in it.
             self.leave_block();
             return None;
         };
-        let result = read(frame);
+        let (result, is_done) = read(frame);
+        if !is_done {
+            return Some(result);
+        }
         if left > 1 && next > 0 {
             self.cursor = Some((offset + next, left - 1));
         } else {

@@ -21,7 +21,7 @@ mod joining;
 mod link;
 mod linux;
 mod napi;
-mod netlink;
+pub(crate) mod netlink;
 mod note;
 mod poller;
 mod system;

@@ -29,7 +29,7 @@ use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::{Landed, Landing, SLICES_MAX, Slices};
 use crate::interface::{self, Control};
-use crate::join::Run;
+use crate::join::{Run, RunLimits};
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion, Patch, VNET_BYTES};
 
@@ -217,7 +217,8 @@ impl Tun {
         if !self.joins || packets.len() < 2 {
             return Ok(None);
         }
-        let Some(run) = Run::at_front(packets, self.info.medium) else { return Ok(None) };
+        let run = Run::at_front(packets, self.info.medium, &RunLimits::NONE);
+        let Some(run) = run else { return Ok(None) };
         let written = rustix::io::writev(&self.queue, run.slices(packets).as_slice());
         match self.sent(written)? {
             // Nothing is lost: they leave one by one, as all do from now on.

@@ -13,6 +13,9 @@ pub(crate) const VNET_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
 /// The device has verified the checksum.
 const DATA_VALID: u8 = 2;
+/// Where in a TCP header its length stands, and the checksum.
+const TCP_LEN: usize = 12;
+const TCP_SUM: u16 = 16;
 
 /// The header's words.
 pub(crate) fn decode(bytes: [u8; VNET_BYTES]) -> Offload {
@@ -37,7 +40,7 @@ pub(crate) fn encode(o: &Offload) -> [u8; VNET_BYTES] {
 }
 
 /// Stores in `packet` what the header says of it; false where that makes no sense.
-pub(crate) fn describe(packet: &mut PacketBuf, offload: Offload) -> bool {
+pub(crate) fn describe(packet: &mut PacketBuf, mut offload: Offload) -> bool {
     let partial = offload.flags & NEEDS_CHECKSUM != 0;
     let segments = offload.gso_type != 0;
     if partial && checksum_field(&offload) + 2 > packet.len() {
@@ -45,6 +48,13 @@ pub(crate) fn describe(packet: &mut PacketBuf, offload: Offload) -> bool {
     }
     if segments && offload.gso_size == 0 {
         return false;
+    }
+    // The system says how many bytes lie together, which may be more than the headers.
+    if segments && partial && offload.checksum_offset == TCP_SUM {
+        let Some(len) = tcp_heads(packet, usize::from(offload.checksum_start)) else {
+            return false;
+        };
+        offload.header_len = len;
     }
     packet.set_checksum_state(match offload.flags {
         _ if partial => ChecksumState::Partial,
@@ -55,6 +65,14 @@ pub(crate) fn describe(packet: &mut PacketBuf, offload: Offload) -> bool {
         packet.set_offload(offload);
     }
     true
+}
+
+/// Bytes of all headers of a segment whose TCP header starts at `l4` and which has text.
+fn tcp_heads(packet: &PacketBuf, l4: usize) -> Option<u16> {
+    let header = packet.first().get(l4..)?;
+    let len = usize::from(header.get(TCP_LEN)? >> 4) * 4;
+    let is_so = len >= 20 && l4 + len < packet.len();
+    is_so.then(|| u16::try_from(l4 + len).ok()).flatten()
 }
 
 /// The header that tells the system of `packet`; `None` where the packet is in a state that cannot
@@ -150,10 +168,39 @@ mod tests {
             checksum_offset: 16,
         };
         assert_eq!(decode(encode(&offload)), offload);
-        let (_pool, mut packet) = packet(&[0; 100]);
-        assert!(describe(&mut packet, offload));
-        assert_eq!(packet.checksum_state(), ChecksumState::Partial);
-        assert_eq!(header_of(&packet), Some(encode(&offload)));
+        let mut bytes = [0; 100];
+        bytes[54 + TCP_LEN] = 0x50;
+        let (_pool, mut packet) = packet(&bytes);
+        // What the system says of the headers is how many bytes lie together there.
+        for header_len in [0, 54, 74, 99, u16::MAX] {
+            assert!(describe(&mut packet, Offload { header_len, ..offload }));
+            assert_eq!(packet.checksum_state(), ChecksumState::Partial);
+            assert_eq!(header_of(&packet), Some(encode(&offload)));
+        }
+    }
+
+    #[test]
+    fn segments_whose_headers_are_no_segments_are_not_believed() {
+        let offload = Offload {
+            flags: NEEDS_CHECKSUM,
+            gso_type: 1,
+            header_len: 54,
+            gso_size: 20,
+            checksum_start: 34,
+            checksum_offset: TCP_SUM,
+        };
+        for (length, len, is_so) in [
+            (0x50, 55, true),
+            (0x50, 54, false),
+            (0x40, 100, false),
+            (0xf0, 94, false),
+            (0xf0, 95, true),
+        ] {
+            let mut bytes = [0; 100];
+            bytes[34 + TCP_LEN] = length;
+            let (_pool, mut packet) = packet(&bytes[..len]);
+            assert_eq!(describe(&mut packet, offload), is_so, "{length:x} {len}");
+        }
     }
 
     #[test]

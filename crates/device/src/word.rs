@@ -275,7 +275,8 @@ fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceEr
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     device.place(placement);
-    Ok(OpenedDevice { queues: boxed(vec![device]), notes: Vec::new(), placement: report })
+    let notes = device.notes();
+    Ok(OpenedDevice { queues: boxed(vec![device]), notes, placement: report })
 }
 
 /// AF_XDP sockets, and the place of the kernel's half behind them.

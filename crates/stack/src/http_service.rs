@@ -29,8 +29,9 @@ const HEAD_MAX: usize = 8192;
 const PIECE: usize = 16_384;
 /// The page at `/`.
 const PAGE: &[u8] = b"<!doctype html><title>Floodwall</title><p>It works. /bytes/N has N bytes.\n";
-/// Bytes after which a line of chargen, and what is behind `/bytes/`, begins again.
-const LINE: u64 = 95;
+/// What chargen sends, and what is behind `/bytes/`, again and again: all printable characters.
+const LINE: &[u8; 95] = b" !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`\
+    abcdefghijklmnopqrstuvwxyz{|}~";
 
 /// What a service does with a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -355,11 +356,15 @@ impl Answer {
         let from = (self.at + done as u64).saturating_sub(head_len as u64);
         let left = body_len.saturating_sub(from).min((out.len() - done) as u64) as usize;
         let Some(room) = out.get_mut(done..done + left) else { return done };
-        for (byte, at) in room.iter_mut().zip(from..) {
-            *byte = match self.page {
-                true => PAGE.get(at as usize).copied().unwrap_or(b'\n'),
-                false => b' ' + (at % LINE) as u8,
-            };
+        let (source, first) = match self.page {
+            true => (PAGE, from as usize),
+            false => (&LINE[..], (from % LINE.len() as u64) as usize),
+        };
+        let (mut source, mut room) = (source.get(first..).unwrap_or_default(), room);
+        while !room.is_empty() && !source.is_empty() {
+            let (now, later) = room.split_at_mut(room.len().min(source.len()));
+            now.copy_from_slice(source.get(..now.len()).unwrap_or_default());
+            (source, room) = (LINE, later);
         }
         done + left
     }
@@ -447,11 +452,15 @@ mod tests {
 
     #[test]
     fn an_answer_is_the_same_in_pieces_of_any_size() {
-        for text in ["GET /bytes/1000 HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\n\r\n"] {
+        for text in ["GET /bytes/9999 HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\n\r\n"] {
             let answer = answered(text).2;
-            let all = whole(answer, 10_000);
-            assert_eq!(all.len() as u64, answer.head(&mut [0; 256]) as u64 + answer.len);
-            for step in [1, 7, 64, 255] {
+            let all = whole(answer, 20_000);
+            let head = answer.head(&mut [0; 256]);
+            assert_eq!(all.len() as u64, head as u64 + answer.len);
+            let line = |(at, byte): (usize, &u8)| *byte == b' ' + (at % LINE.len()) as u8;
+            assert!(answer.page || all[head..].iter().enumerate().all(line));
+            assert!(!answer.page || &all[head..] == PAGE);
+            for step in [1, 7, 64, 255, 2000, 5000] {
                 assert!(whole(answer, step) == all, "in pieces of {step}");
             }
         }

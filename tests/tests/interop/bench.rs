@@ -82,12 +82,14 @@ pub(crate) fn start(
     start_with(link::interface(kind, link::MTU), device, applications)
 }
 
+/// Checksums are left to the device where it takes them, as `floodwall run` does.
 fn start_with(
     interface: InterfaceConfig,
     device: Box<dyn Device>,
     applications: Vec<Box<dyn Application>>,
 ) -> Running {
-    let interfaces = vec![interface];
+    let checksum_offload = device.info().offload;
+    let interfaces = vec![InterfaceConfig { checksum_offload, ..interface }];
     let config = StackConfig {
         interfaces,
         udp_sockets_max: 64,

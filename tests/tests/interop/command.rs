@@ -136,3 +136,12 @@ pub(crate) fn ip(words: &str) -> bool {
 pub(crate) fn shown_by_ip(words: &str) -> String {
     run("ip", words, b"").map(|said| said.text).unwrap_or_default()
 }
+
+/// What the kernel counts under this name, as `rx_packets`, at an interface of the calling thread's
+/// namespace.
+pub(crate) fn counted(interface: &str, name: &str) -> u64 {
+    let shown = shown_by_ip(&format!("-s -j link show dev {interface}"));
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let (side, name) = name.split_once('_').unwrap();
+    shown[0]["stats64"][side][name].as_u64().unwrap_or_else(|| panic!("{shown}"))
+}

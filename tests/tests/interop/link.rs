@@ -42,7 +42,7 @@ impl Kind {
 
     /// What `floodwall run` takes unless told otherwise.
     pub(crate) fn usual_offload(self) -> bool {
-        !matches!(self, Self::Packet | Self::Xdp)
+        self != Self::Xdp
     }
 }
 

@@ -45,6 +45,7 @@ mod several;
 mod shared_interface;
 mod site;
 mod slow_readers;
+mod supers;
 mod syn_flood;
 mod tcp;
 mod xdp_site;
@@ -108,6 +109,16 @@ mod tcp_over {
     #[test]
     fn a_packet_socket_megabytes_come_back() {
         over(Packet, tcp::megabytes);
+    }
+
+    #[test]
+    fn tap_segments_travel_together() {
+        over(Tap, crate::supers::both_ways);
+    }
+
+    #[test]
+    fn a_packet_socket_segments_travel_together() {
+        over(Packet, crate::supers::both_ways);
     }
 
     #[test]

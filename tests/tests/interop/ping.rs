@@ -78,8 +78,7 @@ pub(crate) fn a_thousand(bench: Bench) {
     bench.end_without_loss();
 }
 
-/// The other choice of offload than the usual one: full checksums on TAP and TUN, partial ones on
-/// the packet socket.
+/// The other choice of offload than the usual one: full checksums.
 #[test]
 fn with_the_other_choice_of_offload_pings_and_datagrams_are_answered() {
     inside(|| {

@@ -15,6 +15,7 @@ use crate::instance::{Folder, assert_lawful};
 use crate::link::Kind;
 use crate::namespace::{inside, set, skip, until};
 use crate::site::{ETH, Host};
+use crate::supers;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// What the right link carries.
@@ -201,7 +202,10 @@ fn between_two_hosts(kind: Kind) {
             stream(left, right, to);
             page(left, right, to);
             iperf(left, right, to);
+            supers::through_a_router(left, right, to);
         }
+        supers::through_a_router(right, left, "10.77.1.2");
+        supers::through_a_router(right, left, "fd77:1::2");
         for anycast in ["fd77:1::", "fd77:2::"] {
             assert!(until(PATIENCE, || left.is_answered(anycast)), "{anycast} is any router");
         }

@@ -135,12 +135,7 @@ impl Host {
 
     /// What the host's interface counts under this name.
     pub(crate) fn count(&self, name: &str) -> u64 {
-        self.inside(|| {
-            let shown = crate::command::shown_by_ip(&format!("-s -j link show dev {ETH}"));
-            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-            let (side, name) = name.split_once('_').unwrap();
-            shown[0]["stats64"][side][name].as_u64().unwrap_or_else(|| panic!("{shown}"))
-        })
+        self.inside(|| crate::command::counted(ETH, name))
     }
 }
 

@@ -29,7 +29,12 @@ pub(crate) fn over(kind: Kind, scenario: fn(Bench)) {
     over_a_link(kind, kind.usual_offload(), None, scenario);
 }
 
-fn over_a_link(kind: Kind, offload: bool, fault: Option<FaultConfig>, scenario: fn(Bench)) {
+pub(crate) fn over_a_link(
+    kind: Kind,
+    offload: bool,
+    fault: Option<FaultConfig>,
+    scenario: fn(Bench),
+) {
     inside(move || {
         let services: Vec<Box<dyn Application>> = vec![
             Box::new(TcpService::new(ServiceKind::Echo, ECHO)),
@@ -44,7 +49,7 @@ fn over_a_link(kind: Kind, offload: bool, fault: Option<FaultConfig>, scenario: 
     });
 }
 
-fn connect(to: SocketAddr) -> TcpStream {
+pub(crate) fn connect(to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -52,12 +57,12 @@ fn connect(to: SocketAddr) -> TcpStream {
 }
 
 /// The `at`th byte of a stream that repeats only after a long time.
-fn byte(at: usize) -> u8 {
+pub(crate) fn byte(at: usize) -> u8 {
     (at ^ at >> 8 ^ at >> 16) as u8
 }
 
 /// Sends so many bytes and gets the same back, at once.
-fn there_and_back(to: SocketAddr, len: usize) {
+pub(crate) fn there_and_back(to: SocketAddr, len: usize) {
     let stream = connect(to);
     thread::scope(|scope| {
         scope.spawn(|| {

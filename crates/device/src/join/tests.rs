@@ -99,7 +99,7 @@ fn what_the_system_cuts_apart_is_what_was_joined() {
                 seq = seq.wrapping_add(*text as u32);
             }
             let list = list(&pool, &packets);
-            let run = Run::at_front(&list, medium(link)).unwrap();
+            let run = Run::at_front(&list, medium(link), &RunLimits::NONE).unwrap();
             assert_eq!(run.count, texts.len());
             let whole = flat(&run, &list);
             assert!(cut(&whole, v6, link) == packets, "v6 {v6}, link {link}");
@@ -138,7 +138,7 @@ fn what_differs_in_anything_else_is_not_joined() {
             (segment(v6, true, 100, ACK, 1000), segment(v6, true, 1100, ACK, 1000));
         let joined = |first: &Vec<u8>, second: &Vec<u8>| {
             let list = list(&pool, &[first.clone(), second.clone()]);
-            Run::at_front(&list, Medium::Ethernet).map_or(1, |run| run.count)
+            Run::at_front(&list, Medium::Ethernet, &RunLimits::NONE).map_or(1, |run| run.count)
         };
         assert_eq!(joined(&first, &second), 2);
         let (l4, end) = if v6 { (54, 86) } else { (34, 66) };
@@ -162,7 +162,7 @@ fn what_differs_in_anything_else_is_not_joined() {
         let mut partial = pool.packet_from(&second).unwrap();
         partial.set_checksum_state(ChecksumState::Partial);
         described.push_back(partial);
-        assert!(Run::at_front(&described, Medium::Ethernet).is_none());
+        assert!(Run::at_front(&described, Medium::Ethernet, &RunLimits::NONE).is_none());
         // One that says where its checksum belongs is what the run will be.
         for (start, joined) in [(l4, 2), (l4 - 2, 1)] {
             let mut left = list(&pool, std::slice::from_ref(&first));
@@ -175,12 +175,14 @@ fn what_differs_in_anything_else_is_not_joined() {
                 ..Offload::default()
             });
             left.push_back(partial);
-            let run = Run::at_front(&left, Medium::Ethernet);
+            let run = Run::at_front(&left, Medium::Ethernet, &RunLimits::NONE);
             assert_eq!(run.map_or(1, |run| run.count), joined);
         }
-        assert!(Run::at_front(&list(&pool, &[first]), Medium::Ethernet).is_none());
+        assert!(
+            Run::at_front(&list(&pool, &[first]), Medium::Ethernet, &RunLimits::NONE).is_none()
+        );
     }
-    assert!(Run::at_front(&PacketList::new(), Medium::Ip).is_none());
+    assert!(Run::at_front(&PacketList::new(), Medium::Ip, &RunLimits::NONE).is_none());
 }
 
 #[test]
@@ -196,7 +198,7 @@ fn a_run_ends_with_the_short_one_the_marked_one_and_what_a_packet_holds() {
             }
             let mut all = PacketList::new();
             packets.iter().for_each(|bytes| all.push_back(pool.packet_from(bytes).unwrap()));
-            let run = Run::at_front(&all, Medium::Ip).unwrap();
+            let run = Run::at_front(&all, Medium::Ip, &RunLimits::NONE).unwrap();
             assert!(flat(&run, &all).len() <= VNET_BYTES + WHOLE_MAX);
             run.count
         };
@@ -204,5 +206,56 @@ fn a_run_ends_with_the_short_one_the_marked_one_and_what_a_packet_holds() {
         assert_eq!(run(&[(ACK, 500), (ACK | PSH, 500), (ACK, 500)]), 2);
         assert_eq!(run(&[(ACK, 1448); 60]), 45);
         assert_eq!(run(&[(ACK, 100); 80]), SLICES_MAX - 2);
+    }
+}
+
+#[test]
+fn a_run_stays_within_what_the_interface_takes() {
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    for v6 in [false, true] {
+        let packets: Vec<_> = (0..30).map(|n| segment(v6, true, n * 1000, ACK, 1000)).collect();
+        let all = list(&pool, &packets);
+        let heads = if v6 { 86 } else { 66 };
+        let count = |limits: RunLimits| {
+            let run = Run::at_front(&all, Medium::Ethernet, &limits)?;
+            assert_eq!(run.piece, heads - 14 + 1000);
+            Some(run.count)
+        };
+        let bytes = |most: usize| match v6 {
+            true => RunLimits { bytes_v6: most, ..RunLimits::NONE },
+            false => RunLimits { bytes_v4: most, ..RunLimits::NONE },
+        };
+        assert_eq!(count(bytes(heads + 7000)), Some(7));
+        assert_eq!(count(bytes(heads + 6999)), Some(6));
+        assert_eq!((count(bytes(heads + 1999)), count(bytes(0))), (None, None));
+        for (segments, joined) in [(0, None), (1, None), (2, Some(2)), (9, Some(9))] {
+            assert_eq!(count(RunLimits { segments, ..RunLimits::NONE }), joined);
+        }
+        let other = match v6 {
+            true => RunLimits { bytes_v4: 0, ..RunLimits::NONE },
+            false => RunLimits { bytes_v6: 0, ..RunLimits::NONE },
+        };
+        assert_eq!(count(other), Some((SLICES_MAX - 2) / 3), "each family has its own");
+    }
+}
+
+#[test]
+fn what_leaves_alone_ends_where_a_run_begins() {
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    for v6 in [false, true] {
+        let alone_before = |flags: &[(u32, u8, usize)], most: usize| {
+            let mut all = PacketList::new();
+            for (seq, flags, text) in flags {
+                all.push_back(pool.packet_from(&segment(v6, true, *seq, *flags, *text)).unwrap());
+            }
+            alone(&all, Medium::Ethernet, most)
+        };
+        let plain = [(1, ACK, 0), (1, ACK, 0), (9, ACK | PSH, 5)];
+        assert_eq!((alone_before(&plain, 16), alone_before(&plain, 2)), (3, 2));
+        let behind = [plain[0], plain[1], (100, ACK, 50), (150, ACK, 50), (200, ACK, 50)];
+        assert_eq!(alone_before(&behind, 16), 2);
+        // A first that could not go with its second for want of room leaves all the same.
+        assert_eq!(alone_before(&behind[2..], 16), 1);
+        assert_eq!(alone_before(&[], 16), 0);
     }
 }

@@ -1,8 +1,9 @@
 //! `Netlink`: one question to the kernel over a netlink socket, and its answers.
 //!
-//! Called by `napi.rs` (the generic family `netdev`) and `link.rs` (routes' family). Written by
-//! hand, because the whole of it is shorter than the glue to a crate: a request is built in a
-//! vector, answers are walked with every length checked. Nothing here is on a packet's way.
+//! Called by `napi.rs` (the generic family `netdev`), `link.rs` and `super_limits.rs` (routes'
+//! family). Written by hand, because the whole of it is shorter than the glue to a crate: a request
+//! is built in a vector, answers are walked with every length checked. Nothing here is on a
+//! packet's way.
 //!
 //! Invariants: the socket belongs to the network namespace of the thread that opened it; a call
 //! waits for [`PATIENCE`] at most and reads [`ANSWER_MAX`] bytes at most; no answer, however odd,
@@ -27,11 +28,11 @@ const KIND: u16 = 0x3fff;
 
 /// A question under construction: a message of `kind` with flags, then its fixed head.
 #[derive(Debug)]
-pub(super) struct Question(Vec<u8>);
+pub(crate) struct Question(Vec<u8>);
 
 impl Question {
     /// A question of this kind, with the bytes that every message of its family begins with.
-    pub(super) fn new(kind: u16, flags: libc::c_int, head: &[u8]) -> Self {
+    pub(crate) fn new(kind: u16, flags: libc::c_int, head: &[u8]) -> Self {
         let flags = (flags | libc::NLM_F_REQUEST) as u16;
         let mut bytes = vec![0; 4];
         bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -42,7 +43,7 @@ impl Question {
     }
 
     /// With an attribute.
-    pub(super) fn with(mut self, kind: u16, value: &[u8]) -> Self {
+    pub(crate) fn with(mut self, kind: u16, value: &[u8]) -> Self {
         let len = (ATTRIBUTE + value.len()) as u16;
         self.0.extend_from_slice(&len.to_ne_bytes());
         self.0.extend_from_slice(&kind.to_ne_bytes());
@@ -60,11 +61,11 @@ impl Question {
 
 /// See the file's head.
 #[derive(Debug)]
-pub(super) struct Netlink(OwnedFd);
+pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
     /// A socket of a protocol, as `NETLINK_GENERIC`, in the calling thread's network namespace.
-    pub(super) fn open(protocol: libc::c_int) -> io::Result<Self> {
+    pub(crate) fn open(protocol: libc::c_int) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: no pointers; the result is checked.
         let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) };
@@ -78,14 +79,14 @@ impl Netlink {
     }
 
     /// Asks for one answer, which is the end, and gives what it has behind its header.
-    pub(super) fn ask_once(&self, question: Question) -> io::Result<Vec<u8>> {
+    pub(crate) fn ask_once(&self, question: Question) -> io::Result<Vec<u8>> {
         let mut answers = self.exchange(question, 1)?;
         answers.pop().ok_or_else(|| io::Error::other("the kernel does not answer"))
     }
 
     /// Asks for a list, or for an acknowledgement, and gives what each answer has behind its
     /// header. The kernel's refusal is the error.
-    pub(super) fn ask(&self, question: Question) -> io::Result<Vec<Vec<u8>>> {
+    pub(crate) fn ask(&self, question: Question) -> io::Result<Vec<Vec<u8>>> {
         self.exchange(question, usize::MAX)
     }
 
@@ -138,7 +139,7 @@ fn refusal(body: &[u8]) -> io::Result<()> {
 }
 
 /// The attributes of an answer, behind its fixed head.
-pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     core::iter::from_fn(move || {
         let len = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
         let kind = u16::from_ne_bytes(*bytes.get(2..)?.first_chunk()?) & KIND;
@@ -149,7 +150,7 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
 }
 
 /// An attribute's number: 2, 4 or 8 bytes.
-pub(super) fn number(value: &[u8]) -> Option<u64> {
+pub(crate) fn number(value: &[u8]) -> Option<u64> {
     match value.len() {
         2 => value.first_chunk().map(|b| u64::from(u16::from_ne_bytes(*b))),
         4 => value.first_chunk().map(|b| u64::from(u32::from_ne_bytes(*b))),
@@ -159,7 +160,7 @@ pub(super) fn number(value: &[u8]) -> Option<u64> {
 }
 
 /// An attribute's text, without the zero at its end.
-pub(super) fn text(value: &[u8]) -> String {
+pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.strip_suffix(&[0]).unwrap_or(value)).into_owned()
 }
 
