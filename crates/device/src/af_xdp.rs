@@ -24,6 +24,7 @@ mod bpf;
 mod card;
 mod first_line;
 mod guard;
+mod own_half;
 mod partial;
 mod queue;
 mod ring;
@@ -45,6 +46,7 @@ use self::bpf::Attach;
 use self::card::Card;
 pub use self::first_line::{FirstLine, Said};
 use self::guard::Turn;
+use self::own_half::OwnHalf;
 use self::queue::{Arrived, Queue};
 use self::steering::{Station, Steering};
 use self::wants::Told;
@@ -66,8 +68,6 @@ const SPARES: usize = 256;
 const TRIES_MAX: u32 = 20_000;
 /// How often in a row the kernel's half is run for one burst, at most.
 const POLLS_MAX: u32 = 4;
-/// Frames of one run behind which there are more: it was over by its time.
-const BEHIND: u64 = 24;
 /// Entries of the rings by which the memory is tried out when a device opens.
 const TRIAL: u32 = 64;
 
@@ -130,10 +130,8 @@ pub struct AfXdp {
     turn: Turn,
     /// What the program has been told that is wanted.
     told: Option<Told>,
-    /// The last call left frames in the ring.
-    had_more: bool,
-    /// The last run of the kernel's half was ours, and nothing was left behind it.
-    saw_all: bool,
+    /// What our own runs of the kernel's half have told.
+    own_half: OwnHalf,
     /// The kernel had no empty frame left.
     overflowed: bool,
     stats: DeviceStats,
@@ -230,8 +228,7 @@ impl AfXdp {
             placement: None,
             turn: Turn::default(),
             told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
-            had_more: false,
-            saw_all: false,
+            own_half: OwnHalf::default(),
             overflowed: false,
             stats: DeviceStats::default(),
         })
@@ -305,31 +302,33 @@ impl AfXdp {
         else {
             return;
         };
-        if there > 0 && !self.had_more && !self.turn.presses() {
+        if !self.own_half.must_run(there, self.turn.presses()) {
             placement.hold();
         } else {
             let refused = || guard.map_or(0, |guard| guard.strangers(self.number));
             let mut seen = there as u64 + refused();
             for _ in 0..POLLS_MAX {
-                if there >= wanted {
+                // The first run takes it from the card, which may be at it and not let go.
+                if there >= wanted && placement.holds() {
                     break;
                 }
                 placement.poll();
                 there = queue.waiting();
                 let before = core::mem::replace(&mut seen, there as u64 + refused());
-                self.saw_all = seen.saturating_sub(before) < BEHIND;
-                if self.saw_all {
+                if self.own_half.ran(seen.saturating_sub(before)) {
                     break;
                 }
             }
         }
-        self.had_more = there > wanted;
+        self.own_half.takes(wanted, there);
     }
 
     /// How many frames of strangers may wait. Half of the ring is the friends', however long the
-    /// worker is away; where nothing comes without the worker, it needs no more than a burst.
+    /// worker is away. Where nothing comes without the worker's core it needs no more than a burst:
+    /// what it does for strangers at a stretch must be over before the card's ring is full.
     fn stranger_places(&self) -> usize {
-        match self.placement.as_ref().is_some_and(Placement::is_ours) {
+        let needs_us = |placement: &Placement| placement.is_ours() || placement.is_beside();
+        match self.placement.as_ref().is_some_and(needs_us) {
             true => BURST_MAX,
             false => self.shared.ring as usize / 2,
         }
@@ -481,12 +480,16 @@ impl Device for AfXdp {
 
     fn pending(&self) -> bool {
         let has_work = |queue: &Queue| queue.is_ready() || queue.is_owed();
-        self.queue.as_ref().is_none_or(has_work) || self.groups.pending()
+        self.own_half.has_left_some()
+            || self.queue.as_ref().is_none_or(has_work)
+            || self.groups.pending()
     }
 
     fn rest(&mut self) {
         if let Some(guard) = self.shared.steering.guard() {
-            self.turn.rest(guard, self.number, self.shared.ring as usize / 2);
+            let is_beside = self.placement.as_ref().is_some_and(Placement::is_beside);
+            let room = if is_beside { BURST_MAX } else { self.shared.ring as usize / 2 };
+            self.turn.rest(guard, self.number, room);
         }
         if let Some(placement) = &mut self.placement {
             placement.rest();
@@ -503,7 +506,7 @@ impl Device for AfXdp {
             }
         });
         self.turn.begin(guard, now, self.number, credit);
-        self.overflowed |= self.turn.has_refused(guard, self.number) && !self.saw_all;
+        self.overflowed |= self.turn.has_refused(guard, self.number) && !self.own_half.saw_all();
     }
 
     fn want(&mut self, wanted: &Wanted) {
@@ -525,6 +528,10 @@ impl Device for AfXdp {
         if let Some(guard) = self.shared.steering.guard() {
             self.turn.befriend(guard, now, friend.first());
         }
+    }
+
+    fn waits_for_core(&self) -> bool {
+        self.placement.as_ref().is_some_and(Placement::is_beside)
     }
 
     fn ring(&self) -> usize {

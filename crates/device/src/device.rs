@@ -118,6 +118,12 @@ pub trait Device: Send {
         let _ = (now, friend);
     }
 
+    /// Whether what arrives is brought by a thread of the system that waits for the worker's core:
+    /// who looks again at once keeps it from its work, and finds nothing.
+    fn waits_for_core(&self) -> bool {
+        false
+    }
+
     /// How many packets wait to be received, about, before some are lost for want of room; 0 where
     /// that is not known.
     fn ring(&self) -> usize {
@@ -171,6 +177,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
         (**self).befriend(now, friend);
+    }
+
+    fn waits_for_core(&self) -> bool {
+        (**self).waits_for_core()
     }
 
     fn ring(&self) -> usize {

@@ -35,6 +35,9 @@ pub enum HalfRank {
     /// as it can look at, and chooses by itself. For who looks at packets much faster than it
     /// handles them, and knows its friends: a router.
     Before,
+    /// The same, with nineteen parts of twenty: for a half that refuses strangers by itself, before
+    /// they cost the worker anything. What it has no time to see it cannot tell from a friend.
+    Choosing,
 }
 
 impl KernelHalf {

@@ -56,9 +56,10 @@ const POLL_DEFER: u32 = 1;
 /// flood, and never lets go.
 const POLL_FLUSH_NANOS: u64 = 20_000_000;
 /// The rank of the kernel's half behind the worker, the last, and before it: of a core that both
-/// want it gets nine parts of ten.
+/// want it gets nine parts of ten, and where it chooses nineteen of twenty.
 const NICE_BEHIND: i32 = 19;
 const NICE_BEFORE: i32 = -10;
+const NICE_CHOOSING: i32 = -13;
 
 // Figures: `docs/design/placement.md`.
 const COSTS_ALL: &str = "under flood the kernel's half runs before the worker and may leave it \
@@ -97,6 +98,8 @@ pub struct Placement {
     /// Receive halves that we run, as they are set while we do; and whether they are now.
     driven: Vec<(Napi, NapiSetting)>,
     holds: bool,
+    /// Threads of the kernel run it on the worker's core.
+    beside: bool,
 }
 
 /// Why a place could not be had.
@@ -174,8 +177,8 @@ impl Placement {
     /// One that has nothing to undo yet.
     fn new(report: PlacementReport, system: Option<Box<dyn System>>) -> Self {
         let (undo, note, driver, driven) = (Vec::new(), None, None, Vec::new());
-        let (polls, holds) = (0, false);
-        Self { report, system, index: 0, undo, note, driver, polls, driven, holds }
+        let (polls, holds, beside) = (0, false, false);
+        Self { report, system, index: 0, undo, note, driver, polls, driven, holds, beside }
     }
 
     /// Runs the kernel's half for a moment, where that is ours to do.
@@ -185,6 +188,11 @@ impl Placement {
             driver.poll();
             self.polls += 1;
         }
+    }
+
+    /// Whether the kernel's half is taken from the card just now.
+    pub(crate) const fn holds(&self) -> bool {
+        self.holds
     }
 
     /// Takes the kernel's half from the card, where we run it ourselves: frames have come.
@@ -216,6 +224,11 @@ impl Placement {
     /// Whether it is we who run the kernel's half.
     pub(crate) const fn is_ours(&self) -> bool {
         self.driver.is_some()
+    }
+
+    /// Whether a thread of the kernel runs it on the worker's core.
+    pub(crate) const fn is_beside(&self) -> bool {
+        self.beside
     }
 
     /// How often we ran the kernel's half ourselves.
@@ -368,7 +381,7 @@ impl Placement {
     fn use_threads(&mut self, napis: &[Napi], config: &PlacementConfig) -> Result<(), Refusal> {
         let flush_nanos = match config.rank {
             HalfRank::Behind => THREAD_FLUSH_NANOS,
-            HalfRank::Before => BEFORE_FLUSH_NANOS,
+            HalfRank::Before | HalfRank::Choosing => BEFORE_FLUSH_NANOS,
         };
         let wish = NapiSetting { defer: DEFER, flush_nanos, threaded: Some(true) };
         for napi in napis {
@@ -393,9 +406,10 @@ impl Placement {
         let at = config.core.map_or_else(|| "any core".to_owned(), |core| format!("core {core}"));
         let rank = match (ranked, config.rank) {
             (true, HalfRank::Behind) => "behind the worker in rank",
-            (true, HalfRank::Before) => "before the worker in rank",
+            (true, HalfRank::Before | HalfRank::Choosing) => "before the worker in rank",
             (false, _) => "equal to the worker in rank",
         };
+        self.beside = config.core.is_some();
         self.report.place = KernelHalf::NapiThread.word();
         self.report.words =
             format!("in {plural} of its own ({}) on {at}, {rank}", named.join(", "));
@@ -419,6 +433,7 @@ impl Placement {
         let (nice, side, costs) = match config.rank {
             HalfRank::Behind => (NICE_BEHIND, "behind", COSTS_RANK),
             HalfRank::Before => (NICE_BEFORE, "before", COSTS_BEFORE),
+            HalfRank::Choosing => (NICE_CHOOSING, "before", COSTS_BEFORE),
         };
         let ranked = joined.is_ok().then(|| system.set_nice(thread, nice));
         let mut lacks = Vec::new();

@@ -261,7 +261,7 @@ fn boxed<D: Device + 'static>(devices: Vec<D>) -> Vec<Box<dyn Device>> {
 
 #[cfg(target_os = "linux")]
 fn placement_of(config: &OpenConfig, chooses: bool) -> PlacementConfig {
-    let rank = if chooses { HalfRank::Before } else { HalfRank::Behind };
+    let rank = if chooses { HalfRank::Choosing } else { HalfRank::Behind };
     let rank = config.rank.unwrap_or(rank);
     PlacementConfig { half: config.kernel_half, core: config.core, rank }
 }

@@ -104,6 +104,11 @@ impl Port {
         self.device.is_some()
     }
 
+    /// Whether what arrives there is brought by a thread that waits for this core.
+    pub(crate) fn waits_for_core(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.waits_for_core())
+    }
+
     /// Packets that its device's ring holds, as far as is known.
     pub(crate) fn ring(&self) -> usize {
         self.device.as_ref().map_or(0, |device| device.ring())

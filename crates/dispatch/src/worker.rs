@@ -357,7 +357,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             return true;
         }
         let (left, until) = self.spin;
-        let spins = spins && left > 0 && now < until;
+        let spins =
+            spins && left > 0 && now < until && !self.ports.iter().any(Port::waits_for_core);
         self.spin.0 = left.saturating_sub(1);
         spins
     }

@@ -154,18 +154,26 @@ fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device
 }
 
 #[test]
-fn for_a_router_the_thread_stands_before_the_worker_and_looks_more_often() {
-    let fake = Fake::veth();
-    let config = PlacementConfig { half: KernelHalf::Auto, core: Some(1), rank: HalfRank::Before };
+fn a_thread_that_chooses_or_looks_for_a_router_stands_before_the_worker_and_looks_more_often() {
     let nowhere = || Taken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
-    let take = |fake: &Fake| Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere());
-    let placement = take(&fake).unwrap();
-    let during = fake.state();
-    assert_eq!(during.standing, Standing { cores: vec![1], nice: NICE_BEFORE });
-    assert_eq!(during.napis[0].setting.flush_nanos, BEFORE_FLUSH_NANOS);
-    assert!(placement.report().words.contains("before the worker"), "{placement:?}");
+    let ranked = |fake: &Fake, rank, core| {
+        let config = PlacementConfig { half: KernelHalf::Auto, core, rank };
+        Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere()).unwrap()
+    };
+    for (rank, nice) in [(HalfRank::Before, NICE_BEFORE), (HalfRank::Choosing, NICE_CHOOSING)] {
+        let fake = Fake::veth();
+        let placement = ranked(&fake, rank, Some(1));
+        let during = fake.state();
+        assert_eq!(during.standing, Standing { cores: vec![1], nice });
+        assert_eq!(during.napis[0].setting.flush_nanos, BEFORE_FLUSH_NANOS);
+        assert!(placement.report().words.contains("before the worker"), "{placement:?}");
+        assert!(placement.is_beside());
+    }
+    let placement = ranked(&Fake::veth(), HalfRank::Choosing, None);
+    assert!(!placement.is_beside(), "nobody knows whose core it takes");
+    let take = |fake: &Fake| ranked(fake, HalfRank::Before, Some(1));
     let fake = Fake::veth().deny("set_nice", libc::EPERM);
-    let placement = take(&fake).unwrap();
+    let placement = take(&fake);
     assert!(placement.report().words.contains("equal to the worker"), "{placement:?}");
     let lack = placement.report().lacks.last().unwrap().to_string();
     assert!(lack.contains("may not be put before") && lack.contains("ring overflows"), "{lack}");

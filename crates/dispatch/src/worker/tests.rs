@@ -45,6 +45,7 @@ struct Fake {
     stats: DeviceStats,
     has_descriptor: bool,
     lies: bool,
+    waits_for_core: bool,
 }
 
 fn fake(name: &str) -> (Fake, Far) {
@@ -59,7 +60,8 @@ fn fake(name: &str) -> (Fake, Far) {
         offload: false,
     };
     let stats = DeviceStats::default();
-    (Fake { info, far: far.clone(), stats, has_descriptor: true, lies: false }, far)
+    let (has_descriptor, lies, waits_for_core) = (true, false, false);
+    (Fake { info, far: far.clone(), stats, has_descriptor, lies, waits_for_core }, far)
 }
 
 impl Far {
@@ -149,6 +151,10 @@ impl Device for Fake {
 
     fn pending(&self) -> bool {
         !self.has_descriptor && !self.far.state.lock().unwrap().incoming.is_empty()
+    }
+
+    fn waits_for_core(&self) -> bool {
+        self.waits_for_core
     }
 
     fn stats(&self) -> DeviceStats {
@@ -435,6 +441,22 @@ fn an_idle_worker_sleeps_once_and_wakes_for_each_packet_once() {
     assert!(facts.of(Fact::Rounds) <= 22, "one turn each, and none for nothing: {facts:?}");
     assert_eq!(facts.of(Fact::WakesTimer), 0);
     assert_eq!(facts.of(Fact::TxPackets), 20);
+}
+
+#[test]
+fn an_empty_turn_is_repeated_under_load_but_not_where_its_device_waits_for_the_core() {
+    for waits_for_core in [false, true] {
+        let (device, far) = fake("f0");
+        let mut worker = simple(vec![Fake { waits_for_core, ..device }, fake("f1").0]);
+        let now = Instant::ORIGIN;
+        // Load, and then nothing: another look may find more.
+        assert_eq!(worker.has_more(LOAD, now, true), !waits_for_core);
+        assert_eq!(worker.has_more(0, now, true), !waits_for_core);
+        // A full turn is another matter: there is more already.
+        far.push_many(BURST_MAX, &[1, 0, 9]);
+        let found = worker.turn(now);
+        assert!(worker.has_more(found, now, true));
+    }
 }
 
 #[test]

@@ -14,8 +14,6 @@ use crate::af_xdp::wants::Any;
 /// Where a key of four bytes and the frame's length lie on the stack.
 const KEY: i16 = -4;
 const LENGTH: i16 = -16;
-/// Where the length of an IPv4 header lies meanwhile.
-const HEADER: i16 = -48;
 /// Where headers and fields are in a frame without tag.
 pub(super) const L3: i16 = 14;
 const V4_PORTS: i16 = L3 + 20;
@@ -53,10 +51,10 @@ pub(super) struct Known<'a> {
 struct Ways {
     /// To the socket.
     through: Label,
-    /// It is a flow's, whose print is in `R0`.
-    flow: Label,
-    /// It cannot be read to its ports.
+    /// It cannot be read to its ports, and not to its destination either.
     other: Label,
+    /// It goes to the socket, at the cost of its kind's credit; by the number of the kind.
+    spends: [Label; Kind::COUNT],
     /// It dies; by the number of the reason.
     refused: [Label; Refusal::COUNT],
 }
@@ -65,14 +63,18 @@ impl Ways {
     fn refuse(&self, why: Refusal) -> Label {
         self.refused[why as usize]
     }
+
+    fn spend(&self, kind: Kind) -> Label {
+        self.spends[kind as usize]
+    }
 }
 
 /// Frames that die end here; all others go on at `through`. `R6` is the context, and stays.
 pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label) {
     let ways = Ways {
         through,
-        flow: a.label(),
         other: a.label(),
+        spends: core::array::from_fn(|_| a.label()),
         refused: core::array::from_fn(|_| a.label()),
     };
     desk(a, known, &ways);
@@ -81,11 +83,14 @@ pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label) {
     ipv4(a, known, &ways);
     a.place(v6);
     ipv6(a, known, &ways);
-    a.place(ways.flow);
-    friend(a, known, &ways);
-    credit(a, Kind::Plain, &ways);
     a.place(ways.other);
     credit(a, Kind::Other, &ways);
+    for kind in Kind::ALL.into_iter().rev() {
+        a.place(ways.spend(kind));
+        a.set(Reg::R1, 1);
+        a.add_shared(Reg::R9, word(DESK_USED + kind as usize), Reg::R1);
+        a.jump(through);
+    }
     for (number, label) in (0..).zip(ways.refused) {
         a.place(label);
         a.set(Reg::R1, 1);
@@ -189,18 +194,19 @@ fn ipv4(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
         .read_wire(Reg::R2)
         .jump_if_reg(Reg::R2, When::Below, Reg::R1, malformed);
     fits(a, L3, ways);
-    a.store(Size::Double, Reg::R10, HEADER, Reg::R1);
-    destination(a, known, false, ways);
-    a.load(Size::Double, Reg::R1, Reg::R10, HEADER);
+    let other = a.label();
     // With options, or in pieces.
-    a.jump_if(Reg::R1, When::Differs, 20, ways.other)
+    a.jump_if(Reg::R1, When::Differs, 20, other)
         .load(Size::Half, Reg::R1, Reg::R7, L3 + 6)
-        .jump_if(Reg::R1, When::Meets, wire(0x3fff), ways.other);
-    flow(a, known, (V4_PORTS, &V4_WORDS), ways);
+        .jump_if(Reg::R1, When::Meets, wire(0x3fff), other);
+    flow(a, known, (false, V4_PORTS, &V4_WORDS), other, ways);
+    a.place(other);
+    no_flow(a, known, false, ways);
 }
 
 fn ipv6(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
     let malformed = ways.refuse(Refusal::HeaderMalformed);
+    let other = a.label();
     reach(a, V6_PORTS, ways.other);
     a.load(Size::Byte, Reg::R1, Reg::R7, L3)
         .compute(Reg::R1, Does::ShiftRight, 4)
@@ -208,10 +214,18 @@ fn ipv6(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
         .load(Size::Half, Reg::R2, Reg::R7, L3 + 4)
         .read_wire(Reg::R2);
     fits(a, V6_PORTS, ways);
+    flow(a, known, (true, V6_PORTS, &V6_WORDS), other, ways);
+    a.place(other);
     // Of neighbours' messages the target counts as well.
     a.load(Size::Byte, Reg::R1, Reg::R7, L3 + 6).jump_if(Reg::R1, When::Equal, ICMPV6, ways.other);
-    destination(a, known, true, ways);
-    flow(a, known, (V6_PORTS, &V6_WORDS), ways);
+    no_flow(a, known, true, ways);
+}
+
+/// What is no flow of TCP or UDP spends the credit of its kind, where it is for us.
+fn no_flow(a: &mut Assembler, known: &Known<'_>, is_v6: bool, ways: &Ways) {
+    credit(a, Kind::Other, ways);
+    destination(a, known, is_v6, ways);
+    a.jump(ways.spend(Kind::Other));
 }
 
 /// What is for nobody here dies. What is for a group is looked at no closer: it has no ports that
@@ -226,38 +240,52 @@ fn destination(a: &mut Assembler, known: &Known<'_>, is_v6: bool, ways: &Ways) {
     a.place(on);
 }
 
-/// The print of a TCP or UDP flow, as `Friends::print` has it, in `R0`; others go elsewhere. The
-/// last of the words is the protocol.
-fn flow(a: &mut Assembler, known: &Known<'_>, (ports, words): (i16, &[(Size, i16)]), ways: &Ways) {
-    let (udp, plain) = (a.label(), a.label());
+/// A TCP or UDP flow: friends go through, strangers spend the credit of their kind. Without credit
+/// they die before anything else is asked of them, which is what most of a flood costs. Goes to
+/// `other` with what is no such flow.
+fn flow(
+    a: &mut Assembler,
+    known: &Known<'_>,
+    (is_v6, ports, words): (bool, i16, &[(Size, i16)]),
+    other: Label,
+    ways: &Ways,
+) {
+    let (udp, flow) = (a.label(), a.label());
     let protocol = words.last().map_or(0, |(_, at)| *at);
     let closed = ways.refuse(Refusal::PortClosed);
-    reach(a, ports + 4, ways.other);
-    a.load(Size::Byte, Reg::R1, Reg::R7, protocol).jump_if(Reg::R1, When::Equal, UDP, udp).jump_if(
-        Reg::R1,
-        When::Differs,
-        TCP,
-        ways.other,
-    );
+    reach(a, ports + 4, other);
+    a.load(Size::Byte, Reg::R1, Reg::R7, protocol)
+        .jump_if(Reg::R1, When::Equal, UDP, flow)
+        .jump_if(Reg::R1, When::Differs, TCP, other);
+    a.place(flow);
+    print(a, known, words);
+    friend(a, known, ways);
+    credit(a, Kind::Plain, ways);
+    destination(a, known, is_v6, ways);
+    a.load(Size::Byte, Reg::R1, Reg::R7, protocol).jump_if(Reg::R1, When::Equal, UDP, udp);
     port(a, &known.maps, ports, Any::Tcp, closed);
-    a.jump(plain);
+    a.jump(ways.spend(Kind::Plain));
     a.place(udp);
     port(a, &known.maps, ports, Any::Udp, closed);
-    a.place(plain);
+    a.jump(ways.spend(Kind::Plain));
+}
+
+/// The print of a flow, as `Friends::print` has it, in `R8`. The last of the words is the protocol.
+fn print(a: &mut Assembler, known: &Known<'_>, words: &[(Size, i16)]) {
     let (start, factors) = known.key.split_first().unwrap_or((&0, &[]));
-    a.set_wide(Reg::R0, *start);
+    a.set_wide(Reg::R8, *start);
     for ((size, at), factor) in words.iter().zip(factors) {
         a.load(*size, Reg::R1, Reg::R7, *at)
             .set_wide(Reg::R2, *factor)
             .compute_reg(Reg::R1, Does::Multiply, Reg::R2)
-            .compute_reg(Reg::R0, Does::Add, Reg::R1);
+            .compute_reg(Reg::R8, Does::Add, Reg::R1);
     }
-    a.compute(Reg::R0, Does::Or, 1).jump(ways.flow);
+    a.compute(Reg::R8, Does::Or, 1);
 }
 
-/// Friends go through; falls through for strangers.
+/// Friends, whose print is in `R8`, go through; falls through for strangers.
 fn friend(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
-    a.copy(Reg::R7, Reg::R0).copy(Reg::R1, Reg::R0).compute(Reg::R1, Does::ShiftRight, 32).compute(
+    a.copy(Reg::R1, Reg::R8).compute(Reg::R1, Does::ShiftRight, 32).compute(
         Reg::R1,
         Does::And,
         SETS as i32 - 1,
@@ -267,19 +295,16 @@ fn friend(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
         a.load(Size::Double, Reg::R1, Reg::R0, word(way)).jump_if_reg(
             Reg::R1,
             When::Equal,
-            Reg::R7,
+            Reg::R8,
             ways.through,
         );
     }
 }
 
-/// Goes through while there is credit for its kind, and dies without.
+/// Dies where the credit of its kind is used up.
 fn credit(a: &mut Assembler, kind: Kind, ways: &Ways) {
     let (granted, used) = (word(DESK_GRANTED + kind as usize), word(DESK_USED + kind as usize));
     a.load(Size::Double, Reg::R1, Reg::R9, granted)
         .load(Size::Double, Reg::R2, Reg::R9, used)
-        .jump_if_reg(Reg::R2, When::AtLeast, Reg::R1, ways.refuse(Refusal::Stranger))
-        .set(Reg::R1, 1)
-        .add_shared(Reg::R9, used, Reg::R1)
-        .jump(ways.through);
+        .jump_if_reg(Reg::R2, When::AtLeast, Reg::R1, ways.refuse(Refusal::Stranger));
 }

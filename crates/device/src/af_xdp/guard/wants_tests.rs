@@ -126,6 +126,31 @@ fn under_pressure_what_is_for_others_dies_whatever_it_carries_and_groups_and_nei
 }
 
 #[test]
+fn without_credit_a_stranger_dies_before_anything_else_is_asked_of_it_and_a_friend_does_not() {
+    let Some(mut line) = pressed() else { return };
+    let mut all_ports = ours();
+    (all_ports.any_udp, all_ports.any_tcp) = (true, true);
+    line.want(&all_ports);
+    let stranger = Said::Refused("rx_strangers");
+    for (v6, protocol) in KINDS {
+        let mine = flow(v6, protocol, 1, 1);
+        let pieces = with(mine.clone(), if v6 { 6 } else { 7 }, if v6 { 44 } else { 1 });
+        line.admit(NOW, Some(0));
+        for frame in [&mine, &elsewhere(v6, mine.clone()), &pieces, &elsewhere(v6, pieces.clone())]
+        {
+            assert_eq!(say(&line, frame), stranger, "{v6} {protocol}");
+        }
+        line.befriend(NOW, &mine);
+        assert_eq!(say(&line, &mine), Said::Taken, "{v6} {protocol}");
+        // What nobody wants takes nothing from the credit that there is.
+        line.admit(NOW, Some(1));
+        assert_eq!(say(&line, &elsewhere(v6, mine.clone())), FOREIGN, "{v6} {protocol}");
+        let other = flow(v6, protocol, 2, 1);
+        assert_eq!([&other, &other].map(|frame| say(&line, frame)), [Said::Taken, stranger]);
+    }
+}
+
+#[test]
 fn addresses_come_and_go_and_so_many_that_there_is_no_room_are_all_wanted() {
     let Some(mut line) = pressed() else { return };
     for round in 0..3 {
