@@ -257,8 +257,8 @@ impl TcpOptionSet {
         self.sack.iter().take_while(|block| block.is_some()).count().min(room)
     }
 
-    /// As [`TcpOptionSet::emit_into`], and their sum. Of timestamps alone, which segments behind the
-    /// handshake have, it is that of the numbers.
+    /// As [`TcpOptionSet::emit_into`], and their sum. Of timestamps alone, which segments behind
+    /// the handshake have, it is that of the numbers.
     ///
     /// # Errors
     /// As [`TcpOptionSet::emit_into`].

@@ -112,7 +112,8 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Sets what may change while a connection is open: sizes, what waits and for what, how soon
-    /// data is acknowledged, keepalive, timeouts, hop limit, class. What the handshake agreed on stays.
+    /// data is acknowledged, keepalive, timeouts, hop limit and class. What the handshake agreed on
+    /// stays.
     ///
     /// # Errors
     /// The connection is gone.
