@@ -9,16 +9,13 @@
 use std::io;
 
 use crate::join::RunLimits;
-use crate::placement::netlink::{Netlink, Question, attributes, number};
+use crate::placement::netlink::{LINK_HEAD, attributes, link_named, number};
 
-const IFLA_IFNAME: u16 = 3;
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_GRO_MAX_SIZE: u16 = 58;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
-/// Bytes of `struct ifinfomsg`.
-const HEAD: usize = 16;
 /// Bytes below which a frame of any interface stays (`GSO_LEGACY_MAX_SIZE`).
 const USUAL: usize = 65_536;
 
@@ -40,11 +37,7 @@ impl SuperLimits {
 
     /// Of the interface `name`.
     pub(crate) fn of(name: &str) -> io::Result<Self> {
-        let socket = Netlink::open(libc::NETLINK_ROUTE)?;
-        let ended = [name.as_bytes(), &[0]].concat();
-        let question = Question::new(libc::RTM_GETLINK, 0, &[0; HEAD]).with(IFLA_IFNAME, &ended);
-        let answer = socket.ask_once(question)?;
-        Ok(Self::read(answer.get(HEAD..).unwrap_or_default()))
+        Ok(Self::read(link_named(name)?.get(LINK_HEAD..).unwrap_or_default()))
     }
 
     fn read(answer: &[u8]) -> Self {

@@ -50,6 +50,24 @@ fn veth() -> bool {
     true
 }
 
+/// Runs `test` in a namespace of its own with a veth pair, where there can be one.
+fn on_a_cable(test: impl FnOnce(&Pool) + Send + 'static) {
+    inside(|| {
+        if veth() {
+            test(&pool());
+        }
+    });
+}
+
+/// The same, with both ends open, to carry super-frames.
+fn on_both_ends(test: impl FnOnce(&Pool, AfPacket, AfPacket) + Send + 'static) {
+    on_a_cable(|pool| {
+        if let (Some(ours), Some(peer)) = (open("ours", true), open("peer", true)) {
+            test(pool, ours, peer);
+        }
+    });
+}
+
 fn open(name: &str, offload: bool) -> Option<AfPacket> {
     available(AfPacket::open(name, &AfPacketConfig { offload, ..AfPacketConfig::default() }))
 }
@@ -130,36 +148,29 @@ fn ethtool(words: &str) -> bool {
 
 #[test]
 fn segments_in_a_row_leave_as_one_and_arrive_as_one() {
-    inside(|| {
-        let pool = pool();
-        if !veth() {
-            return;
-        }
-        let (Some(mut ours), Some(mut peer)) = (open("ours", true), open("peer", true)) else {
-            return;
-        };
+    on_both_ends(|pool, mut ours, mut peer| {
         for v6 in [false, true] {
-            send_segments(&mut ours, &pool, v6, 20, FULL);
-            let lens = receive_text(&mut peer, &pool, v6, 20 * FULL + 77);
+            send_segments(&mut ours, pool, v6, 20, FULL);
+            let lens = receive_text(&mut peer, pool, v6, 20 * FULL + 77);
             assert_eq!(lens, [headers(v6) + 20 * FULL + 77], "v6 {v6}");
             // One alone stays what it is, and what is between two runs is not held up.
-            send_segments(&mut ours, &pool, v6, 0, FULL);
-            assert_eq!(receive_text(&mut peer, &pool, v6, 77), [headers(v6) + 77]);
+            send_segments(&mut ours, pool, v6, 0, FULL);
+            assert_eq!(receive_text(&mut peer, pool, v6, 77), [headers(v6) + 77]);
         }
         let (sent, found) = (ours.stats(), peer.stats());
         assert_eq!((sent.tx_packets, sent.tx_lost(), found.rx_lost()), (44, 0, 0));
         // Without offload each leaves by itself.
         let Some(mut plain) = open("ours", false) else { return };
         for v6 in [false, true] {
-            send_segments(&mut plain, &pool, v6, 20, FULL);
-            assert_eq!(receive_text(&mut peer, &pool, v6, 20 * FULL + 77).len(), 21);
+            send_segments(&mut plain, pool, v6, 20, FULL);
+            assert_eq!(receive_text(&mut peer, pool, v6, 20 * FULL + 77).len(), 21);
         }
         // What was joined elsewhere is cut where it arrives, and refused where it shall leave.
         drop(peer);
         let Some(mut peer) = open("peer", false) else { return };
         for v6 in [false, true] {
-            send_segments(&mut ours, &pool, v6, 200, 300);
-            let lens = receive_text(&mut peer, &pool, v6, 200 * 300 + 77);
+            send_segments(&mut ours, pool, v6, 200, 300);
+            let lens = receive_text(&mut peer, pool, v6, 200 * 300 + 77);
             assert!(lens.len() == 201 && lens.iter().all(|len| *len <= headers(v6) + 300));
         }
         assert_eq!(peer.stats().rx_lost(), 0);
@@ -168,14 +179,7 @@ fn segments_in_a_row_leave_as_one_and_arrive_as_one() {
 
 #[test]
 fn runs_of_several_flows_and_what_is_between_them_all_leave_in_order() {
-    inside(|| {
-        let pool = pool();
-        if !veth() {
-            return;
-        }
-        let (Some(mut ours), Some(mut peer)) = (open("ours", true), open("peer", true)) else {
-            return;
-        };
+    on_both_ends(|pool, mut ours, mut peer| {
         let mut list = PacketList::new();
         let mut add = |v6: bool, seq: u32, len: usize| {
             let (peer, ours) = ends(v6);
@@ -196,7 +200,7 @@ fn runs_of_several_flows_and_what_is_between_them_all_leave_in_order() {
         ];
         all.iter().for_each(|(v6, seq, len)| add(*v6, *seq, *len));
         assert_eq!(ours.transmit(&mut list).unwrap(), all.len());
-        let found = receive_until(&mut peer, &pool, |found| found.len() >= 6);
+        let found = receive_until(&mut peer, pool, |found| found.len() >= 6);
         let lens: Vec<_> = found.iter().map(PacketBuf::len).collect();
         let (v4, v6) = (headers(false), headers(true));
         assert_eq!(lens, [v4, v6 + 2 * FULL + 9, v4, v6, v4 + 2 * FULL, v4 + FULL]);
@@ -206,11 +210,7 @@ fn runs_of_several_flows_and_what_is_between_them_all_leave_in_order() {
 
 #[test]
 fn the_interfaces_own_limits_bound_what_leaves_as_one() {
-    inside(|| {
-        let pool = pool();
-        if !veth() {
-            return;
-        }
+    on_a_cable(|pool| {
         // Bytes below which a frame stays; segments.
         for (name, words, most, segments) in [
             ("bytes", "gso_max_size 20000", [19_999; 2], 99),
@@ -226,8 +226,8 @@ fn the_interfaces_own_limits_bound_what_leaves_as_one() {
                 return;
             };
             for (v6, most) in [false, true].into_iter().zip(most) {
-                send_segments(&mut ours, &pool, v6, 30, FULL);
-                let lens = receive_text(&mut peer, &pool, v6, 30 * FULL + 77);
+                send_segments(&mut ours, pool, v6, 30, FULL);
+                let lens = receive_text(&mut peer, pool, v6, 30 * FULL + 77);
                 let expected = segments.min((most - headers(v6)) / FULL);
                 assert_eq!(lens[0], headers(v6) + expected * FULL, "{name}, v6 {v6}");
                 assert!(lens.iter().all(|len| *len <= lens[0]), "{name}, v6 {v6}: {lens:?}");
@@ -238,11 +238,7 @@ fn the_interfaces_own_limits_bound_what_leaves_as_one() {
 
 #[test]
 fn an_interface_that_cannot_cut_sends_each_segment_with_its_checksum() {
-    inside(|| {
-        let pool = pool();
-        if !veth() {
-            return;
-        }
+    on_a_cable(|pool| {
         if !ethtool("-K ours tso off gso off tx off") {
             skip("no `ethtool`, or it may not");
             return;
@@ -251,8 +247,8 @@ fn an_interface_that_cannot_cut_sends_each_segment_with_its_checksum() {
             return;
         };
         for v6 in [false, true] {
-            send_segments(&mut ours, &pool, v6, 30, FULL);
-            let lens = receive_text(&mut peer, &pool, v6, 30 * FULL + 77);
+            send_segments(&mut ours, pool, v6, 30, FULL);
+            let lens = receive_text(&mut peer, pool, v6, 30 * FULL + 77);
             assert_eq!(lens.len(), 31, "v6 {v6}");
         }
         assert_eq!((ours.stats().tx_packets, ours.stats().tx_lost()), (62, 0));
@@ -261,23 +257,16 @@ fn an_interface_that_cannot_cut_sends_each_segment_with_its_checksum() {
 
 #[test]
 fn an_mtu_that_shrinks_while_running_is_kept_and_what_it_refuses_is_counted() {
-    inside(|| {
-        let pool = pool();
-        if !veth() {
-            return;
-        }
-        let (Some(mut ours), Some(mut peer)) = (open("ours", true), open("peer", true)) else {
-            return;
-        };
+    on_both_ends(|pool, mut ours, mut peer| {
         let count = |v6: bool, ours: &mut AfPacket, peer: &mut AfPacket, full: usize| {
-            send_segments(ours, &pool, v6, 10, full);
-            receive_text(peer, &pool, v6, 10 * full + 77).len()
+            send_segments(ours, pool, v6, 10, full);
+            receive_text(peer, pool, v6, 10 * full + 77).len()
         };
         for v6 in [false, true] {
             assert_eq!(count(v6, &mut ours, &mut peer, FULL), 1);
             assert!(ip("link set ours mtu 1300"));
             let before = ours.stats();
-            send_segments(&mut ours, &pool, v6, 10, FULL);
+            send_segments(&mut ours, pool, v6, 10, FULL);
             // A super-frame that somebody else joined of such pieces.
             let (to, from) = ends(v6);
             let (bytes, offload) = packets::super_segment(from, to, 20_000);
@@ -288,7 +277,7 @@ fn an_mtu_that_shrinks_while_running_is_kept_and_what_it_refuses_is_counted() {
             let after = ours.stats();
             assert_eq!(after.tx_refused - before.tx_refused, 11, "v6 {v6}");
             assert_eq!(after.tx_packets - before.tx_packets, 1, "the short one");
-            assert!(receive_where(&mut peer, &pool, is_tcp).is_some_and(|p| p.len() < 200));
+            assert!(receive_where(&mut peer, pool, is_tcp).is_some_and(|p| p.len() < 200));
             // What fits goes on as one, and all does when the link is as it was.
             assert_eq!(count(v6, &mut ours, &mut peer, 1200), 1);
             assert!(ip("link set ours mtu 1500"));
@@ -300,14 +289,7 @@ fn an_mtu_that_shrinks_while_running_is_kept_and_what_it_refuses_is_counted() {
 
 #[test]
 fn the_longest_frame_arrives_whole_or_is_counted() {
-    inside(|| {
-        let pool = pool();
-        if !veth() {
-            return;
-        }
-        let (Some(mut peer), Some(mut ours)) = (open("peer", true), open("ours", true)) else {
-            return;
-        };
+    on_both_ends(|pool, mut ours, mut peer| {
         let Some(mut small) = open("ours", false) else { return };
         for (v6, lost) in [(false, 1), (true, 2)] {
             let (from, to) = ends(v6);
@@ -318,11 +300,11 @@ fn the_longest_frame_arrives_whole_or_is_counted() {
             packet.set_checksum_state(ChecksumState::Partial);
             packet.set_offload(packets::behind_ethernet(offload));
             send(&mut peer, packet);
-            let packet = receive_where(&mut ours, &pool, is_tcp).expect("whole");
+            let packet = receive_where(&mut ours, pool, is_tcp).expect("whole");
             let expected = Some(packets::behind_ethernet(offload));
             assert_eq!((packet.len(), packet.offload()), (frame.len(), expected), "v6 {v6}");
             assert!(flat(&packet) == frame, "v6 {v6}");
-            assert!(receive_where(&mut small, &pool, is_tcp).is_none());
+            assert!(receive_where(&mut small, pool, is_tcp).is_none());
             assert_eq!(small.stats().rx_truncated, lost, "its blocks are too small");
         }
         assert_eq!(ours.stats().rx_lost(), 0);
@@ -333,11 +315,7 @@ fn the_longest_frame_arrives_whole_or_is_counted() {
 /// than its headers lies together.
 #[test]
 fn what_was_joined_on_arrival_comes_as_one_with_its_headers_told() {
-    inside(|| {
-        let pool = pool();
-        if !veth() {
-            return;
-        }
+    on_a_cable(|pool| {
         // A veth joins nothing that comes from where it would have been left together.
         if !ethtool("-K peer tso off") {
             return skip("no `ethtool`, or it may not");
@@ -358,7 +336,7 @@ fn what_was_joined_on_arrival_comes_as_one_with_its_headers_told() {
             }
             assert_eq!(peer.transmit(&mut list).unwrap(), 20);
             let enough = |found: &[PacketBuf]| text_of(found, v6) >= 20 * FULL;
-            let found = receive_until(&mut *device, &pool, enough);
+            let found = receive_until(&mut *device, pool, enough);
             let supers: Vec<_> = found.iter().filter(|packet| packet.len() > 1514).collect();
             if supers.is_empty() {
                 skip(&format!("nothing was joined: {}", opened.placement.words));
@@ -394,11 +372,7 @@ fn cut_late(socket: &UdpSocket, size: libc::c_int) -> io::Result<()> {
 #[test]
 fn datagrams_that_the_kernel_left_uncut_arrive_one_by_one() {
     const SIZE: usize = 500;
-    inside(|| {
-        let pool = pool();
-        if !veth() {
-            return;
-        }
+    on_a_cable(|pool| {
         let Some(mut device) = open("ours", true) else { return };
         for v6 in [false, true] {
             let (peer, ours) = ends(v6);
@@ -415,7 +389,7 @@ fn datagrams_that_the_kernel_left_uncut_arrive_one_by_one() {
             let (mut at, mut ids) = (0, BTreeSet::new());
             while at < text.len() {
                 let mut burst = Burst::new();
-                device.receive(&pool, &mut burst).unwrap();
+                device.receive(pool, &mut burst).unwrap();
                 for packet in burst.drain() {
                     let mut bytes = flat(&packet);
                     if bytes.get(port_at..port_at + 2) != Some(&[0, 9]) {

@@ -5,15 +5,12 @@
 
 use std::io;
 
-use super::netlink::{Netlink, Question, attributes, text};
+use super::netlink::{IFLA_IFNAME, LINK_HEAD, attributes, link_named, text};
 
 const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
-/// Bytes of `struct ifinfomsg`.
-const HEAD: usize = 16;
 
 /// See the file's head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,19 +32,15 @@ pub(super) struct Link {
 impl Link {
     /// Looks for the interface `name`.
     pub(super) fn of(name: &str) -> io::Result<Self> {
-        let socket = Netlink::open(libc::NETLINK_ROUTE)?;
-        let mut ended = name.as_bytes().to_vec();
-        ended.push(0);
-        let question = Question::new(libc::RTM_GETLINK, 0, &[0; HEAD]).with(IFLA_IFNAME, &ended);
-        let answer = socket.ask_once(question)?;
-        Self::read(&answer).ok_or_else(|| io::Error::other("the kernel's answer is cut off"))
+        Self::read(&link_named(name)?)
+            .ok_or_else(|| io::Error::other("the kernel's answer is cut off"))
     }
 
     fn read(answer: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_ne_bytes(*answer.get(at..)?.first_chunk()?));
         let mut link =
             Self { index: word(4)?, is_up: word(8)? & libc::IFF_UP as u32 != 0, ..Self::default() };
-        for (kind, value) in attributes(answer.get(HEAD..)?) {
+        for (kind, value) in attributes(answer.get(LINK_HEAD..)?) {
             match kind {
                 IFLA_ADDRESS => link.address = value.iter().map(|b| format!("{b:02x}")).collect(),
                 IFLA_IFNAME => link.name = text(value),

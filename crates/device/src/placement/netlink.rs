@@ -1,9 +1,9 @@
 //! `Netlink`: one question to the kernel over a netlink socket, and its answers.
 //!
 //! Called by `napi.rs` (the generic family `netdev`), `link.rs` and `super_limits.rs` (routes'
-//! family). Written by hand, because the whole of it is shorter than the glue to a crate: a request
-//! is built in a vector, answers are walked with every length checked. Nothing here is on a
-//! packet's way.
+//! family, [`link_named`]). Written by hand, because the whole of it is shorter than the glue to a
+//! crate: a request is built in a vector, answers are walked with every length checked. Nothing
+//! here is on a packet's way.
 //!
 //! Invariants: the socket belongs to the network namespace of the thread that opened it; a call
 //! waits for [`PATIENCE`] at most and reads [`ANSWER_MAX`] bytes at most; no answer, however odd,
@@ -25,14 +25,18 @@ const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 /// The bits of an attribute's kind that are its number.
 const KIND: u16 = 0x3fff;
+/// The attribute of an interface's name.
+pub(crate) const IFLA_IFNAME: u16 = 3;
+/// Bytes of `struct ifinfomsg`.
+pub(crate) const LINK_HEAD: usize = 16;
 
 /// A question under construction: a message of `kind` with flags, then its fixed head.
 #[derive(Debug)]
-pub(crate) struct Question(Vec<u8>);
+pub(super) struct Question(Vec<u8>);
 
 impl Question {
     /// A question of this kind, with the bytes that every message of its family begins with.
-    pub(crate) fn new(kind: u16, flags: libc::c_int, head: &[u8]) -> Self {
+    pub(super) fn new(kind: u16, flags: libc::c_int, head: &[u8]) -> Self {
         let flags = (flags | libc::NLM_F_REQUEST) as u16;
         let mut bytes = vec![0; 4];
         bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -43,7 +47,7 @@ impl Question {
     }
 
     /// With an attribute.
-    pub(crate) fn with(mut self, kind: u16, value: &[u8]) -> Self {
+    pub(super) fn with(mut self, kind: u16, value: &[u8]) -> Self {
         let len = (ATTRIBUTE + value.len()) as u16;
         self.0.extend_from_slice(&len.to_ne_bytes());
         self.0.extend_from_slice(&kind.to_ne_bytes());
@@ -61,11 +65,11 @@ impl Question {
 
 /// See the file's head.
 #[derive(Debug)]
-pub(crate) struct Netlink(OwnedFd);
+pub(super) struct Netlink(OwnedFd);
 
 impl Netlink {
     /// A socket of a protocol, as `NETLINK_GENERIC`, in the calling thread's network namespace.
-    pub(crate) fn open(protocol: libc::c_int) -> io::Result<Self> {
+    pub(super) fn open(protocol: libc::c_int) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: no pointers; the result is checked.
         let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) };
@@ -79,14 +83,14 @@ impl Netlink {
     }
 
     /// Asks for one answer, which is the end, and gives what it has behind its header.
-    pub(crate) fn ask_once(&self, question: Question) -> io::Result<Vec<u8>> {
+    pub(super) fn ask_once(&self, question: Question) -> io::Result<Vec<u8>> {
         let mut answers = self.exchange(question, 1)?;
         answers.pop().ok_or_else(|| io::Error::other("the kernel does not answer"))
     }
 
     /// Asks for a list, or for an acknowledgement, and gives what each answer has behind its
     /// header. The kernel's refusal is the error.
-    pub(crate) fn ask(&self, question: Question) -> io::Result<Vec<Vec<u8>>> {
+    pub(super) fn ask(&self, question: Question) -> io::Result<Vec<Vec<u8>>> {
         self.exchange(question, usize::MAX)
     }
 
@@ -138,6 +142,14 @@ fn refusal(body: &[u8]) -> io::Result<()> {
     }
 }
 
+/// What the routes' family says of the interface `name`, in the calling thread's network namespace:
+/// its head, a `struct ifinfomsg` of [`LINK_HEAD`] bytes, and attributes behind.
+pub(crate) fn link_named(name: &str) -> io::Result<Vec<u8>> {
+    let ended = [name.as_bytes(), &[0]].concat();
+    let question = Question::new(libc::RTM_GETLINK, 0, &[0; LINK_HEAD]).with(IFLA_IFNAME, &ended);
+    Netlink::open(libc::NETLINK_ROUTE)?.ask_once(question)
+}
+
 /// The attributes of an answer, behind its fixed head.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     core::iter::from_fn(move || {
@@ -160,7 +172,7 @@ pub(crate) fn number(value: &[u8]) -> Option<u64> {
 }
 
 /// An attribute's text, without the zero at its end.
-pub(crate) fn text(value: &[u8]) -> String {
+pub(super) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.strip_suffix(&[0]).unwrap_or(value)).into_owned()
 }
 
