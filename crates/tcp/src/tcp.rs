@@ -3,9 +3,10 @@
 //! Called by `stack`: segments come in by [`Tcp::input`] (`set/intake.rs`), leave by
 //! [`Tcp::transmit`], timers ring in [`Tcp::work`]; applications use `set/calls.rs`. Invariants: a
 //! place is in the demultiplexer exactly as long as it has a connection that is not over; after
-//! every call each connection that wants to send is on the list of those, each that has news on its
-//! owner's, and the wheel knows a moment not later than its deadline. Nothing is allocated after
-//! construction but within the capacities that were reserved then.
+//! every call each connection that wants to send is on the list of those; of each other, and of
+//! those once they have sent, news are on the owner's list, the wheel knows a moment not later than
+//! the deadline, and what is held is counted. Nothing is allocated after construction but within
+//! the capacities that were reserved then.
 //!
 //! # Under flood
 //! Strangers reach [`Tcp::input`]: one hash, one chain, one pass over the bytes of a segment that
