@@ -2,11 +2,12 @@
 //!
 //! Written by `syn_cache.rs`, kept by `cache.rs`. Invariant: one cache line, so that a SYN costs
 //! one access to memory that is not in a cache (FreeBSD's takes 160 bytes and its links); a test
-//! and an assertion hold the size. Not here: when it is due (`bucket.rs`, with the row), data of
+//! and an assertion hold the size. Not here: when it is due (`cache.rs`, beside the row), data of
 //! SYNs.
 
-use floodwall_base::{Endpoint, FlowKey, IfIndex, Seq};
+use floodwall_base::{Endpoint, FlowKey, IfIndex, Instant, Seq};
 
+use crate::cache::Tick;
 use crate::half_open::SynAck;
 use crate::listener::ListenerId;
 use crate::settings::ListenSettings;
@@ -24,6 +25,9 @@ const UNREACHED: u8 = 8;
 const RIVAL: u8 = 16;
 /// The client said its largest segment.
 const SAID_MSS: u8 = 32;
+
+/// Our SYN-ACK was sent again because its SYN came again: which of them an ACK is of is not known.
+const REPEATED: u8 = 64;
 
 /// What was agreed on with a client: its offer, where the listener allows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +66,12 @@ pub(crate) struct Entry {
     window_scale: u8,
     flags: u8,
     pub(crate) retransmits: u8,
+    /// When it was made, within its tick (`cache.rs`), in [`FRACTION`]s.
+    born: u8,
 }
+
+/// A 256th of a tick: 2^18 ns, about a quarter of a millisecond.
+pub(crate) const FRACTION: u32 = Tick::SHIFT - u8::BITS;
 
 /// An end in 18 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,7 +128,19 @@ impl Entry {
                 | flag(agreed.said_mss, SAID_MSS)
                 | flag(agreed.timestamp.is_some(), TIMESTAMPS),
             retransmits: 0,
+            born: 0,
         }
+    }
+
+    /// The same, made at that moment, when its SYN-ACK left.
+    #[inline]
+    pub(crate) const fn made_at(self, now: Instant) -> Self {
+        Self { born: (now.as_nanos() >> FRACTION) as u8, ..self }
+    }
+
+    /// When it was made, within its tick.
+    pub(crate) const fn born(&self) -> u8 {
+        self.born
     }
 
     #[inline]
@@ -172,6 +193,15 @@ impl Entry {
         {
             self.recent = value;
         }
+    }
+
+    /// Its SYN came again, and was answered again.
+    pub(crate) const fn set_repeated(&mut self) {
+        self.flags |= REPEATED;
+    }
+
+    pub(crate) const fn is_repeated(&self) -> bool {
+        self.flags & REPEATED != 0
     }
 
     pub(crate) const fn set_rival(&mut self) {

@@ -20,6 +20,8 @@
 
 mod timed;
 
+use core::time::Duration;
+
 use floodwall_base::{
     Bucket, FlowKey, FlowWords, HashKey, Instant, Mss, Price, SecretRandom, Seq, Units,
 };
@@ -224,6 +226,7 @@ impl SynCache {
         if same && timeless(known) == timeless(agreed) || settings.cookies == CookiePolicy::Never {
             if same {
                 entry.refresh(agreed.timestamp);
+                entry.set_repeated();
             }
             let entry = *entry;
             self.stats.duplicates += 1;
@@ -290,7 +293,7 @@ impl SynCache {
         }
         let entry = Entry::new(&syn.flow, (syn.seq, iss, syn.window), &agreed, id, share);
         if let Some(slot) = self.cache.entry_mut(claim.place) {
-            *slot = entry;
+            *slot = entry.made_at(at.now);
         }
         self.cache.set_due(claim.place, timed::first_due(at.now));
         self.shares.add_half_open(share);
@@ -391,6 +394,7 @@ impl SynCache {
         let Some(slot) = self.accept_slot(id, &ack.flow) else {
             return self.refuse(id, Refusal::AcceptFull);
         };
+        let round_trip = self.round_trip(place, &entry, found, ack, at.now);
         self.remove(place);
         self.stats.completed += 1;
         if let Some(listener) = self.listeners.of_mut(id) {
@@ -412,8 +416,29 @@ impl SynCache {
                 .map(|(recent, _)| Timestamps { recent, last_sent: clock }),
             ecn: agreed.ecn,
             retransmitted: entry.retransmits,
+            round_trip,
             by: By::Cache,
         })
+    }
+
+    /// How long the answer to an entry's SYN-ACK took. None where we sent it again by ourselves
+    /// (Karn); where a SYN that came again had it sent again, only a timestamp says which it was.
+    fn round_trip(
+        &self,
+        place: Place,
+        entry: &Entry,
+        found: &Found,
+        ack: &Ack,
+        now: Instant,
+    ) -> Option<Duration> {
+        if entry.retransmits > 0 {
+            return None;
+        }
+        if entry.is_repeated() {
+            let (_, echo) = ack.timestamp.filter(|_| entry.agreed().timestamp.is_some())?;
+            return timestamp::ago(found.clock(now), echo);
+        }
+        Some(timed::age(self.cache.due(place), entry.born(), now))
     }
 
     /// An ACK that acknowledges something else than the entry's SYN-ACK: an earlier one of ours, or
@@ -506,6 +531,7 @@ impl SynCache {
                 .map(|(recent, echo)| Timestamps { recent, last_sent: timestamp::latest(echo) }),
             ecn,
             retransmitted: 0,
+            round_trip: timestamp.and_then(|(_, echo)| timestamp::ago(found.clock(at.now), echo)),
             by: By::Cookie,
         })
     }

@@ -6,6 +6,8 @@
 //! function of the flow, so that no client learns how long we have been up, and a later connection
 //! of the same ends goes on where the last one was.
 
+use core::time::Duration;
+
 use floodwall_base::Instant;
 
 /// Bits that carry options.
@@ -13,11 +15,16 @@ const BITS: u32 = 6;
 const MASK: u32 = (1 << BITS) - 1;
 /// What stands for no window scale.
 const NO_SCALE: u8 = 15;
+/// Nanoseconds of a tick, as a power of two.
+const TICK: u32 = 20;
+/// Half a minute and more: no cookie is believed as long. What lies further back was no value of
+/// this clock, but of another instance's.
+const OLDEST: u32 = 1 << 15;
 
 /// The clock: ticks of 2^20 ns, about a millisecond (RFC 7323 section 5.4 wants 1 ms to 1 s).
 #[inline]
 pub(crate) const fn clock(now: Instant, offset: u32) -> u32 {
-    ((now.as_nanos() >> 20) as u32).wrapping_add(offset)
+    ((now.as_nanos() >> TICK) as u32).wrapping_add(offset)
 }
 
 /// The six bits: scale, SACK, ECN.
@@ -50,6 +57,14 @@ pub(crate) const fn marks_of(value: u32) -> u8 {
 #[inline]
 pub(crate) const fn latest(value: u32) -> u32 {
     value.wrapping_add(MASK)
+}
+
+/// How long ago a marked value left at most: by up to 64 ticks more than it was, never less. `None`
+/// where it is none of this clock's.
+#[inline]
+pub(crate) fn ago(clock: u32, value: u32) -> Option<Duration> {
+    let ticks = Some(clock.wrapping_sub(value)).filter(|ticks| *ticks < OLDEST)?;
+    Some(Duration::from_nanos(u64::from(ticks + 1) << TICK))
 }
 
 #[cfg(test)]

@@ -594,3 +594,42 @@ fn deadlines_are_kept_and_early_calls_do_nothing() {
     assert!(it.work(Moment::simulated(due), Units(9), &mut |_| {}) > Units(0));
     assert!(it.deadline() > due);
 }
+
+/// RFC 6298 section 2.2 and Karn's rule, for both families, with timestamps and without.
+#[test]
+fn the_round_trip_of_a_handshake_is_measured_where_one_answer_was_sent() {
+    const QUARTER: u64 = 1 << 18;
+    const COARSE: u64 = 65 << 20;
+    let clients = [false, true].map(|v6| Client::nth(1, v6));
+    for client in clients.into_iter().flat_map(|client| [client, client.timeless()]) {
+        let timed = client.options.timestamp.is_some();
+        let took = |again: Option<u64>, resent: bool, cookies| {
+            let settings = ListenSettings { cookies, ..listening(9) };
+            let (mut it, id) = with_listener(CacheSettings::default(), settings);
+            let mut answer = sent(it.syn(id, &client.syn(), at_millis(0)));
+            if let Some(again) = again {
+                answer = sent(it.syn(id, &client.syn(), at_millis(again)));
+            }
+            if resent {
+                it.work(at_millis(1200), Units(999), &mut |again| answer = *again);
+            }
+            let end = at_millis(1500);
+            let proof = proven(it.ack(id, &client.ack(&answer), end));
+            proof.round_trip().map(|time| time.as_nanos() as u64)
+        };
+        let exact = |time: Option<u64>, millis: u64, off: u64| {
+            let time = time.expect("measured");
+            assert!((millis * 1_000_000..=millis * 1_000_000 + off).contains(&time), "{time}");
+        };
+        exact(took(None, false, CookiePolicy::default()), 1500, QUARTER);
+        assert_eq!(took(None, true, CookiePolicy::default()), None, "sent again");
+        let by_cookie = took(None, false, CookiePolicy::Always);
+        let repeated = took(Some(700), false, CookiePolicy::default());
+        if timed {
+            exact(by_cookie, 1500, COARSE);
+            exact(repeated, 800, COARSE);
+        } else {
+            assert_eq!((by_cookie, repeated), (None, None), "nobody knows");
+        }
+    }
+}

@@ -46,13 +46,6 @@ pub const DIFFERENCES: &[(Profile, &str, &str)] = &[
     ),
     (
         Profile::Linux,
-        "a SYN-ACK without timestamps measures the round trip, so that the first probe and timeout \
-         come early",
-        "its moment is nowhere (docs/design/syn-cookie.md): a second until something is measured \
-         (RFC 6298 section 2.1)",
-    ),
-    (
-        Profile::Linux,
         "a timeout leaves a threshold of 0.7 windows",
         "of half of what was in flight (RFC 5681 section 3.1, equation 4)",
     ),

@@ -12,7 +12,7 @@ use floodwall_base::{Instant, Units, limits};
 
 use super::SynCache;
 use crate::cache::{Place, Tick};
-use crate::entry::Entry;
+use crate::entry::{Entry, FRACTION};
 use crate::half_open::SynAck;
 use crate::moment::Moment;
 
@@ -28,6 +28,16 @@ const _: () = assert!((SECOND as u64) << Tick::SHIFT >= 1_000_000_000);
 #[inline]
 pub(super) const fn first_due(now: Instant) -> Tick {
     Tick::of(now).plus(interval(0))
+}
+
+/// How long ago an entry was made that is due the first time: by up to a [`FRACTION`] more than it
+/// is, and never less.
+pub(super) const fn age(due: Tick, born: u8, now: Instant) -> Duration {
+    /// Nanoseconds that ticks count before they wrap.
+    const ROUND: u64 = 1 << (Tick::SHIFT + u16::BITS);
+    let tick = due.0.wrapping_sub(interval(0)) as u64;
+    let birth = tick << Tick::SHIFT | (born as u64) << FRACTION;
+    Duration::from_nanos(now.as_nanos().wrapping_sub(birth) % ROUND)
 }
 
 /// Ticks to the next time, after so many: 1, 2, 4, 8 seconds.
@@ -121,6 +131,19 @@ impl SynCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_age_is_exact_to_a_fraction_and_never_too_short_across_the_wrap_too() {
+        let wrap = 1_u64 << (Tick::SHIFT + u16::BITS);
+        for start in [0, 1, 999_999_999, wrap - 1_000_000, 5 * wrap + 12_345_678] {
+            for took in [0, 1, 50_000, 80_000_000, 999_000_000] {
+                let (made, now) = (Instant::from_nanos(start), Instant::from_nanos(start + took));
+                let born = (made.as_nanos() >> FRACTION) as u8;
+                let age = age(first_due(made), born, now).as_nanos() as u64;
+                assert!((took..took + (1 << FRACTION)).contains(&age), "{start} {took}: {age}");
+            }
+        }
+    }
 
     #[test]
     fn intervals_are_one_two_four_and_eight_seconds() {

@@ -122,8 +122,7 @@ impl<H: HalfOpen> Tcp<H> {
         };
         match self.half_open.ack_hashed(half, &ack, hash, lend.moment()) {
             Acked::Proven(proven) => {
-                let echo = segment.options.timestamps.map(|timestamps| timestamps.echo);
-                self.establish(lend, listener, mtu, &proven, echo);
+                self.establish(lend, listener, mtu, &proven);
                 Ok(())
             }
             Acked::Refused(refusal) if refusal.wants_reset() => Err(Unproven::Reset),
@@ -132,15 +131,7 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// A proven handshake becomes a connection in the accept queue.
-    /// `echo` is the timestamp of ours that the proof gives back.
-    fn establish(
-        &mut self,
-        lend: &mut Lend<'_>,
-        listener: u32,
-        mtu: u32,
-        proven: &Proven,
-        echo: Option<u32>,
-    ) {
+    fn establish(&mut self, lend: &mut Lend<'_>, listener: u32, mtu: u32, proven: &Proven) {
         let Some((settings, owner)) = self.listeners.of_new(listener) else {
             return self.half_open.accepted(proven.slot());
         };
@@ -154,9 +145,8 @@ impl<H: HalfOpen> Tcp<H> {
         let mut connection = Connection::proven(&start, &shake);
         if proven.retransmitted() > 0 {
             connection.recovery.rtt_mut().syn_was_retransmitted();
-        } else if let Some(at) = echo.and_then(|echo| clock.moment(echo, lend.now)) {
-            // The only sample of the handshake: the SYN-ACK's moment is nowhere else.
-            connection.recovery.rtt_mut().sample(lend.now.saturating_since(at), 1, lend.now);
+        } else if let Some(time) = proven.round_trip() {
+            connection.recovery.rtt_mut().sample(time, 1, lend.now);
         }
         debug_assert!(connection.rto() <= rto_config().max);
         match self.place(connection, owner, Some((listener, proven.slot())), lend.now) {
