@@ -236,8 +236,8 @@ fn what_the_system_charges_a_worker_is_in_what_it_says_it_used() {
     .unwrap();
     assert!(said.of(Fact::TimeSqueeze) > 0, "it rested");
     let ran = Duration::from_nanos(said.of(Fact::BalanceRanNanos));
-    // Falling asleep and waking are a hundredth or two of it.
-    assert!(ran + charged / 500 >= charged, "it used {charged:?} and says {ran:?}");
+    // Falling asleep and waking are a hundredth or two of it; making the looks themselves is less.
+    assert!(ran + charged / 200 >= charged, "it used {charged:?} and says {ran:?}");
 }
 
 #[test]
