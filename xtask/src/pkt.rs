@@ -15,10 +15,31 @@ use std::thread;
 
 use floodwall_testkit::pkt::{Kernel, Memory, Script, parse_with, play};
 
+/// What `--help` says.
+const HELP: &str = "\
+Plays scripts in packetdrill's dialect.
+
+usage: cargo xtask pkt [OPTION]... [FILE.pkt]...
+
+Without a file: the scripts of tests/conformance/tcp in memory and against the kernel, over both
+families, and a summary.
+
+  --kernel          against the kernel, each script in a network namespace of its own (as root)
+  --ipv6            over IPv6
+  -D NAME=VALUE     NAME stands for VALUE in the scripts
+  -h, --help        this text
+
+Other options are packetdrill's own, such as --tolerance_usecs=N, and override the script's.
+Exit code: 0 only if every script passed.";
+
 /// Plays the scripts that the words name, or our own ones.
 pub(crate) fn run(root: &Path, words: &[String]) -> Result<bool, String> {
     if words.is_empty() {
         return compare::run(&root.join("tests/conformance/tcp"));
+    }
+    if words.iter().any(|word| word == "-h" || word == "--help") {
+        println!("{HELP}");
+        return Ok(true);
     }
     let (mut is_kernel, mut is_ipv6) = (false, false);
     let (mut options, mut files) = (Vec::new(), Vec::new());
@@ -39,7 +60,7 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<bool, String> {
         }
     }
     if files.is_empty() {
-        return Err("pkt: name a script".to_owned());
+        return Err("pkt: name a script; `cargo xtask pkt --help` says how".to_owned());
     }
     let mut passed = true;
     for file in files {

@@ -10,6 +10,10 @@ pub const KERNEL_DIFFERS: &[(&str, &str)] = &[
         "a-repeated-syn-ack-measures-nothing-without-timestamps",
         "it waits longer than a second where its SYN-ACK left twice and nothing was measured",
     ),
+    (
+        "a-timeout-without-a-loss-is-undone",
+        "it lets four segments leave there, whichever sending the acknowledgment echoes",
+    ),
     ("an-answer-to-another-syn-is-reset", "it sends its SYN again at once, beside the reset"),
     ("an-mss-below-the-floor-is-raised", "its floor is 48 bytes (CVE-2019-11479)"),
     ("an-urgent-pointer-changes-nothing", "it takes the urgent byte out of the stream"),
@@ -19,6 +23,10 @@ pub const KERNEL_DIFFERS: &[(&str, &str)] = &[
         "it acknowledges each segment while a connection is young",
     ),
     ("how-often-a-syn-is-sent-can-be-set", "the runner has no way to set TCP_SYNCNT there"),
+    (
+        "limited-transmit-sends-something-new-for-the-first-duplicates",
+        "it sets PSH at the end of each burst",
+    ),
     ("the-peers-window-is-kept-to", "it sets PSH at the end of each burst"),
     (
         "unacknowledged-data-ends-a-connection-after-the-user-timeout",
