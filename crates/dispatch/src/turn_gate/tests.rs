@@ -220,11 +220,11 @@ fn a_worker_that_shares_its_core_leaves_the_promised_part_whatever_comes() {
 fn what_the_system_charges_a_worker_is_in_what_it_says_it_used() {
     let balance = BalanceConfig { share: Share::HALF, ..BalanceConfig::default() };
     let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
-    // Each of its own thread; what it takes to make the worker is small beside 20,000 turns.
+    // Each of its own thread; what it takes to begin and to end is small beside 100,000 turns.
     let (said, charged) = thread::spawn(move || {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let stop = Stop::new().unwrap();
-        let engine = Counter { seen: [0; 3], rounds: 20_000, stop: stop.clone() };
+        let engine = Counter { seen: [0; 3], rounds: 100_000, stop: stop.clone() };
         let ports = vec![Port::new(IfIndex(1), Box::new(Flood::of(u64::MAX)))];
         let random = Randomness::from_number(1);
         let mut worker = Worker::new(engine, pool, random, ports, config).unwrap();
@@ -236,8 +236,8 @@ fn what_the_system_charges_a_worker_is_in_what_it_says_it_used() {
     .unwrap();
     assert!(said.of(Fact::TimeSqueeze) > 0, "it rested");
     let ran = Duration::from_nanos(said.of(Fact::BalanceRanNanos));
-    // Falling asleep and waking are a hundredth or two of it; making the looks themselves is less.
-    assert!(ran + charged / 200 >= charged, "it used {charged:?} and says {ran:?}");
+    // Falling asleep and waking are a hundredth or two of it.
+    assert!(ran + charged / 500 >= charged, "it used {charged:?} and says {ran:?}");
 }
 
 #[test]
