@@ -127,6 +127,8 @@ impl Kernel {
                 let v6 = local.is_ipv6();
                 let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
                 let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+                // The machine's own choice may be one with another window than TCP's rules give.
+                sockopt::set_tcp_congestion(&socket, "cubic")?;
                 self.keep(socket)
             }
             Call::Close(socket) => self.sockets.remove(socket).map(|_| 0).ok_or(Os::BADF)?,
