@@ -262,7 +262,7 @@ impl<E: Engine + Publish + 'static> Crew<E> {
         Ok(crew)
     }
 
-    /// Starts one worker and waits until it stands.
+    /// Starts one worker and waits until it has had its first turn.
     fn hire(
         &mut self,
         id: WorkerId,
@@ -463,7 +463,9 @@ fn live<E: Engine + Publish + 'static>(
         }
     };
     let seat = Seat { control: worker.control(), reader: worker.reader(), bell: worker.bell() };
-    let _ = ready.send(Ok(seat));
+    // Who comes after it finds what its engine shows to others: shown in its first turn.
+    let told = ready.clone();
+    worker.begun = Some(Box::new(move || _ = told.send(Ok(seat))));
     let ended = loop {
         let payload = match catch_unwind(AssertUnwindSafe(|| worker.run(&guard.0))) {
             Ok(ended) => break ended,
@@ -476,6 +478,7 @@ fn live<E: Engine + Publish + 'static>(
             OnPanic::Isolate => worker.leave_behind(report),
         }
     };
+    worker.tell_begun();
     Outcome { ended, exchange: worker.crew.take().map(|crew| crew.exchange) }
 }
 

@@ -163,6 +163,8 @@ pub struct Worker<E: 'static> {
     /// What ties it to the other workers of its crew, where it has such.
     pub(crate) crew: Option<Membership<E>>,
     pub(crate) restarts: Restarts,
+    /// Whom to tell once its first turn is over.
+    pub(crate) begun: Option<Box<dyn FnOnce() + Send>>,
     /// Last, so that every packet above is home before its memory goes.
     pub(crate) pool: Pool,
 }
@@ -227,6 +229,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             spin: (0, Instant::ORIGIN),
             crew: None,
             restarts: Restarts::default(),
+            begun: None,
             pool,
         })
     }
@@ -277,6 +280,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             }
             let began = now;
             let found = self.turn(began);
+            self.tell_begun();
             now = clock.now();
             let took = u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX);
             self.facts.raise(Fact::LongestRoundNanos, took);
@@ -305,6 +309,14 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.publish(now);
         let ports = self.ports.iter().map(Port::report).collect();
         Ok(Ended { facts: self.facts.clone(), ports })
+    }
+
+    /// Its first turn is over, or it will have none.
+    #[inline]
+    pub(crate) fn tell_begun(&mut self) {
+        if let Some(tell) = self.begun.take() {
+            tell();
+        }
     }
 
     /// Asks the system for what sharing a core needs. Whether it may spin for a moment when nothing
