@@ -39,6 +39,11 @@ impl Pace {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
+    /// Whether it stands for "as fast as it goes": a packet a nanosecond or more.
+    pub(crate) const fn is_boundless(self) -> bool {
+        self.packets >= self.nanos
+    }
+
     /// How many packets are meant to leave before `time` from the start.
     pub(crate) fn before(self, time: Duration) -> u64 {
         let packets = time.as_nanos().saturating_mul(u128::from(self.packets));

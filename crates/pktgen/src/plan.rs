@@ -207,8 +207,12 @@ impl Stream {
         (self.stop_after.is_none_or(|stop| at < stop)).then_some(at)
     }
 
-    /// How many packets are meant to leave before `elapsed` since the engine's first call.
+    /// How many packets are meant to leave before `elapsed` since the engine's first call. Who goes
+    /// as fast as it can misses none.
     pub(crate) fn meant_before(&self, elapsed: Duration) -> u64 {
+        if self.pace.is_boundless() {
+            return 0;
+        }
         let until = self.stop_after.map_or(elapsed, |stop| stop.min(elapsed));
         let Some(time) = until.checked_sub(self.start_after) else { return 0 };
         self.pace.before(time).min(self.count.unwrap_or(u64::MAX))

@@ -216,9 +216,10 @@ fn an_empty_pool_loses_packets_and_keeps_the_schedule() {
     assert_eq!(seen.borrow().last().map(|(at, _)| *at), Some(5_000_000));
 }
 
-#[test]
-fn what_is_meant_before_the_peer_is_known_is_not_sent_later() {
-    let mut late = plan(vec![stream(Content::Udp, true, Pace::per_second(1000), 100)]);
+/// A second of a stream whose peer says after 10.5 ms where it is: the generator, and what it sent
+/// behind its question.
+fn with_a_late_peer(stream: Stream) -> (floodwall_pktgen::BlastStats, Vec<(u64, Vec<u8>)>) {
+    let mut late = plan(vec![stream]);
     late.station.addrs = vec!["10.1.0.1".parse().unwrap()];
     late.station.peer = Peer::Addr("10.1.0.2".parse::<IpAddr>().unwrap());
     let (mut world, blast, seen) = world(1, late, 8192);
@@ -237,10 +238,25 @@ fn what_is_meant_before_the_peer_is_known_is_not_sent_later() {
     });
     world.run_for(Duration::from_secs(1));
     let stats = world.node_ref::<Blast>(blast).unwrap().stats();
+    let sent = seen.borrow().iter().skip(1).cloned().collect();
+    (stats, sent)
+}
+
+#[test]
+fn what_is_meant_before_the_peer_is_known_is_not_sent_later() {
+    let paced = stream(Content::Udp, true, Pace::per_second(1000), 100);
+    let (stats, sent) = with_a_late_peer(paced);
     assert_eq!((stats.no_peer, stats.sent), (11, 89));
-    let times: Vec<u64> = seen.borrow().iter().skip(1).map(|(at, _)| *at).collect();
+    let times: Vec<u64> = sent.iter().map(|(at, _)| *at).collect();
     assert_eq!(times, (11..100).map(|i| i * 1_000_000).collect::<Vec<_>>());
-    assert_eq!(seen.borrow()[1].1[..6], [2, 0, 0, 0, 0, 7]);
+    assert_eq!(sent[0].1[..6], [2, 0, 0, 0, 0, 7]);
+}
+
+#[test]
+fn who_goes_as_fast_as_it_can_waits_for_its_peer() {
+    let boundless = stream(Content::Udp, true, Pace::per_second(1_000_000_000), 100);
+    let (stats, sent) = with_a_late_peer(boundless);
+    assert_eq!((stats.no_peer, stats.sent, sent.len()), (0, 100, 100));
 }
 
 #[test]
