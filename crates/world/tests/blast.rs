@@ -220,8 +220,8 @@ fn an_empty_pool_loses_packets_and_keeps_the_schedule() {
 /// behind its question.
 fn with_a_late_peer(stream: Stream) -> (floodwall_pktgen::BlastStats, Vec<(u64, Vec<u8>)>) {
     let mut late = plan(vec![stream]);
-    late.station.addrs = vec!["10.1.0.1".parse().unwrap()];
-    late.station.peer = Peer::Addr("10.1.0.2".parse::<IpAddr>().unwrap());
+    late.station.addrs = vec!["10.1.0.1".parse().expect("an address")];
+    late.station.peer = Peer::Addr("10.1.0.2".parse::<IpAddr>().expect("an address"));
     let (mut world, blast, seen) = world(1, late, 8192);
     world.run_for(Duration::from_micros(10_500));
     assert_eq!(seen.borrow().len(), 1, "one ARP request");
@@ -233,11 +233,11 @@ fn with_a_late_peer(stream: Stream) -> (floodwall_pktgen::BlastStats, Vec<(u64, 
     reply[20..22].copy_from_slice(&[0, 2]);
     reply[22..32].copy_from_slice(&[2, 0, 0, 0, 0, 7, 10, 1, 0, 2]);
     world.visit(blast, |blast: &mut Blast, round| {
-        round.arrived.push(round.pool.packet_from(&reply).unwrap()).unwrap();
+        round.arrived.push(round.pool.packet_from(&reply).expect("memory")).expect("room");
         blast.round(round);
     });
     world.run_for(Duration::from_secs(1));
-    let stats = world.node_ref::<Blast>(blast).unwrap().stats();
+    let stats = world.node_ref::<Blast>(blast).expect("it is there").stats();
     let sent = seen.borrow().iter().skip(1).cloned().collect();
     (stats, sent)
 }
