@@ -313,6 +313,8 @@ pub const TCP_OPEN_PATIENCE: Duration = Duration::from_secs(180);
 /// How long nothing may be acknowledged, nor a window opened, before a connection is given up:
 /// what Linux's 15 retransmissions take.
 pub const TCP_STALL_PATIENCE: Duration = Duration::from_secs(924);
-/// The same where no application owns the connection any more, and how long such a one waits for
-/// the peer's FIN.
+/// How long a connection that no application owns any more waits for its peer's FIN.
 pub const TCP_ORPHAN_PATIENCE: Duration = Duration::from_secs(60);
+/// How long what such a connection has sent, or what its peer's window keeps back, may stand still:
+/// more than the 100 seconds of RFC 9293 section 3.8.3 (R2).
+pub const TCP_ORPHAN_STALL_PATIENCE: Duration = Duration::from_secs(120);

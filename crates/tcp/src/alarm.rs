@@ -6,12 +6,12 @@
 //!
 //! # Under flood
 //! A peer that vanishes or never opens its window holds a connection and its buffers for
-//! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_PATIENCE`; then it is reset (RFC 6429
-//! lets a host do so; it must not be kept by probes that are answered for ever).
+//! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_STALL_PATIENCE`; then it is reset (RFC
+//! 6429 lets a host do so; it must not be kept by probes that are answered for ever).
 
 use core::time::Duration;
 
-use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_STALL_PATIENCE};
+use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_ORPHAN_STALL_PATIENCE, TCP_STALL_PATIENCE};
 use floodwall_base::{Counter, Family, Instant};
 
 use crate::connection::{Connection, Cx, Due, family};
@@ -48,7 +48,7 @@ impl Connection {
     fn patience(&self) -> Duration {
         let usual = match self.state() {
             State::SynSent | State::SynReceived => self.wishes.opening(TCP_OPEN_PATIENCE),
-            _ if self.released => TCP_ORPHAN_PATIENCE,
+            _ if self.released => TCP_ORPHAN_STALL_PATIENCE,
             _ => TCP_STALL_PATIENCE,
         };
         self.wishes.stalling(usual)
@@ -70,11 +70,13 @@ impl Connection {
         }
         let agreement = self.agreement();
         match self.recovery.on_timer(cx.records, &agreement, cx.now) {
-            Expired::Nothing | Expired::Lost => {}
+            Expired::Nothing => {}
+            Expired::Lost => self.note_reduction(),
             Expired::Probe { start, len } => self.probe = Some((start, len)),
             Expired::Timeout => {
                 cx.counters.count(Counter::TcpExtTCPTimeouts);
                 self.probe = None;
+                self.note_reduction();
                 if !self.is_hopeless(cx) {
                     self.suspect_black_hole();
                 }
@@ -162,10 +164,15 @@ impl Connection {
     /// TIME-WAIT is over, or an orphan waited long enough for the peer's FIN.
     fn on_close_timer(&mut self) {
         if self.state() == State::TimeWait {
-            self.step(Step::Quiet);
-            self.finish();
+            self.be_quiet();
         } else {
             self.abort(ConnectionError::TimedOut);
         }
+    }
+
+    /// TIME-WAIT is over: by time, or because its peer opens anew.
+    pub(crate) fn be_quiet(&mut self) {
+        self.step(Step::Quiet);
+        self.finish();
     }
 }

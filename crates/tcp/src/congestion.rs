@@ -78,6 +78,8 @@ pub trait CongestionControl {
     fn window(&self) -> u32;
     /// Where slow start ends, in bytes.
     fn ssthresh(&self) -> u32;
+    /// The flow begins with so many bytes instead of the initial window.
+    fn begin_with(&mut self, window: u32);
     /// Data was acknowledged outside of recovery, or in slow start after a timeout.
     fn on_ack(&mut self, delivery: &Delivery);
     /// A window in which something was lost or marked; told once for each.
@@ -157,6 +159,9 @@ impl CongestionControl for Controller {
     }
     fn on_timeout(&mut self, flight: &Flight, is_first: bool) {
         each!(self, c => c.on_timeout(flight, is_first));
+    }
+    fn begin_with(&mut self, window: u32) {
+        each!(self, c => c.begin_with(window));
     }
     fn after_idle(&mut self, idle: Duration, rto: Duration, mss: u32) {
         each!(self, c => c.after_idle(idle, rto, mss));

@@ -25,10 +25,11 @@ use crate::reassembly::{Reassembly, Runs};
 use crate::records::Records;
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
+use crate::segment::Segment;
 use crate::settings::{Acknowledge, Keepalive, Settings};
 use crate::snd::Snd;
 use crate::state::{State, Step};
-use crate::time_wait::TimeWait;
+use crate::time_wait::{Arrived, TimeWait, opens_anew};
 use crate::timer::{Timer, Timers};
 use crate::timestamps::{Recent, TimestampClock};
 use crate::wishes::Wishes;
@@ -281,6 +282,7 @@ impl Connection {
             ecn: shake.ecn,
             ..connection.agreed
         };
+        connection.rcv.expect_at_most(connection.agreed.peer_mss);
         let recent = shake.timestamp.map(|value| Recent::new(value, start.now));
         connection.recent = recent.unwrap_or_default();
         let (theirs, ours) = shake.window_scale.unwrap_or((0, 0));
@@ -337,6 +339,12 @@ impl Connection {
             timestamps: self.agreed.timestamps.then_some((self.clock, self.recent)),
             challenges: self.challenges,
         }
+    }
+
+    /// Whether a SYN opens a new connection of the same ends, which this one in TIME-WAIT makes way
+    /// for (RFC 9293 section 3.6.1, RFC 6191).
+    pub(crate) fn opens_anew(&self, segment: &Segment) -> bool {
+        self.state == State::TimeWait && opens_anew(&self.time_wait(), &Arrived::of(segment))
     }
 
     /// What the sender must know of the handshake.

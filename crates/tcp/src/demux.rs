@@ -12,6 +12,8 @@
 
 /// No place.
 const NONE: u32 = u32::MAX;
+/// Behind a place that is not entered.
+const OUT: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
@@ -33,7 +35,7 @@ impl Demux {
         let heads = places.max(1).next_power_of_two();
         Self {
             heads: vec![NONE; heads].into(),
-            links: vec![Link { hash: 0, next: NONE }; places].into(),
+            links: vec![Link { hash: 0, next: OUT }; places].into(),
             len: 0,
         }
     }
@@ -76,26 +78,28 @@ impl Demux {
         }
     }
 
-    /// Takes an entered place out.
-    pub(crate) fn leave(&mut self, place: u32) {
-        let Some(&Link { hash, next }) = self.links.get(place as usize) else { return };
+    /// Takes a place out; false where it was not entered.
+    pub(crate) fn leave(&mut self, place: u32) -> bool {
+        let Some(link) = self.links.get_mut(place as usize).filter(|link| link.next != OUT) else {
+            return false;
+        };
+        let Link { hash, next } = *link;
+        link.next = OUT;
+        self.len -= 1;
         let first = hash as usize & (self.heads.len() - 1);
-        if self.heads.get(first) == Some(&place) {
-            if let Some(head) = self.heads.get_mut(first) {
-                *head = next;
-            }
-            self.len -= 1;
-            return;
+        if let Some(head) = self.heads.get_mut(first).filter(|head| **head == place) {
+            *head = next;
+            return true;
         }
         let mut at = self.head(hash);
         while let Some(link) = self.links.get_mut(at as usize) {
             if link.next == place {
                 link.next = next;
-                self.len -= 1;
-                return;
+                break;
             }
             at = link.next;
         }
+        true
     }
 
     /// The length of the longest chain: for tests.
@@ -133,7 +137,8 @@ mod tests {
         (0..1000).for_each(|n| demux.enter(key.flow(&flow(n)), n));
         let find = |demux: &Demux, n| demux.find(key.flow(&flow(n)), |place| place == n);
         assert!((0..1000).all(|n| find(&demux, n) == Some(n)));
-        (0..1000).step_by(3).for_each(|n| demux.leave(n));
+        assert!((0..1000).step_by(3).all(|n| demux.leave(n)));
+        assert!((0..1000).step_by(3).all(|n| !demux.leave(n)), "who has left is not there");
         assert!((0..1000).all(|n| find(&demux, n).is_some() == (n % 3 != 0)));
         assert_eq!(demux.len(), 666);
     }

@@ -71,6 +71,11 @@ impl Connection {
         {
             segment.flags = TcpFlags(segment.flags.0 & !TcpFlags::SYN.0);
             segment.seq += 1;
+            // Its window is not scaled, as no SYN's is (RFC 7323 section 2.2).
+            let shift = core::mem::take(&mut self.snd.shift);
+            let outcome = self.input_synchronized(cx, segment, payload);
+            self.snd.shift = shift;
+            return outcome;
         }
         if let Some(outcome) = self.refuse_by_timestamp(cx, &segment) {
             return outcome;
@@ -95,7 +100,7 @@ impl Connection {
             return outcome;
         }
         self.note_timestamp(&segment, cx.now);
-        self.note_marks(&segment, cx.now);
+        self.note_marks(&segment);
         self.heard = cx.now;
         self.arm_keepalive();
         // Sixth: URG is ignored. Seventh: the text; eighth: FIN.
@@ -120,7 +125,7 @@ impl Connection {
             return outcome;
         }
         self.note_timestamp(segment, cx.now);
-        self.note_marks(segment, cx.now);
+        self.note_marks(segment);
         self.heard = cx.now;
         self.arm_keepalive();
         self.on_texts(cx, segment.len, texts)

@@ -46,7 +46,7 @@ impl Connection {
     }
 
     /// An acceptable segment: what the network and the peer say of congestion.
-    pub(crate) fn note_marks(&mut self, segment: &Segment, now: Instant) {
+    pub(crate) fn note_marks(&mut self, segment: &Segment) {
         if !self.agreed.ecn {
             return;
         }
@@ -54,9 +54,21 @@ impl Connection {
             self.marks.echo = false;
         }
         self.marks.echo |= segment.congestion;
-        if segment.has(TcpFlags::ECE) && self.recovery.on_ecn_echo(now) {
-            self.marks.reduced = true;
+    }
+
+    /// An acceptable acknowledgment may echo a mark. To be asked before what it acknowledges is
+    /// taken from what is in flight: that is what was marked (RFC 9438 section 4.6).
+    #[inline]
+    pub(crate) fn note_echo(&mut self, segment: &Segment, now: Instant) {
+        if self.agreed.ecn && segment.has(TcpFlags::ECE) && self.recovery.on_ecn_echo(now) {
+            self.note_reduction();
         }
+    }
+
+    /// The window was reduced, for whatever reason: the peer is told with the next new data, so
+    /// that it ends its echo (section 6.1.2).
+    pub(crate) const fn note_reduction(&mut self) {
+        self.marks.reduced = self.agreed.ecn;
     }
 
     /// What goes with every acknowledgment.

@@ -229,11 +229,13 @@ impl Connection {
         if worth { fits.min(mss) } else { 0 }
     }
 
-    /// Whether the FIN may leave: behind the last byte (RFC 9293 section 3.10.4).
+    /// Whether the FIN may leave: behind the last byte (RFC 9293 section 3.10.4), and in the
+    /// window, of which it takes one number (section 3.4).
     fn may_finish(&self, records: &Records) -> bool {
         self.snd.fin
             && !self.snd.fin_sent
             && self.snd.unsent() == 0
+            && self.snd.usable() > 0
             && matches!(self.state(), State::Established | State::CloseWait)
             && self.recovery.board().can_record(records)
     }

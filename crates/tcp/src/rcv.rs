@@ -100,6 +100,11 @@ impl Rcv {
         self.acked = self.nxt;
     }
 
+    /// A peer that takes no larger segments sends none, until it does.
+    pub(crate) fn expect_at_most(&mut self, mss: u16) {
+        self.mss = self.mss.min(mss);
+    }
+
     /// RCV.WND: how much of what was offered is left.
     pub(crate) fn window(&self) -> u32 {
         if self.nxt.is_before(self.edge) { self.edge.since(self.nxt) } else { 0 }

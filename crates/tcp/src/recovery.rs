@@ -365,15 +365,27 @@ impl Recovery {
     /// The peer echoes a mark (ECE, RFC 3168 section 6.1.2). True where the window was reduced: the
     /// next new segment carries CWR.
     pub fn on_ecn_echo(&mut self, now: Instant) -> bool {
-        let is_answered = self.marked.is_some_and(|until| self.board.una().is_before(until));
-        if is_answered || self.phase != Phase::Open {
+        if self.is_reduced_for_a_mark() || self.phase != Phase::Open {
             return false;
         }
         self.marked = Some(self.board.nxt());
         self.undo.disarm();
-        let flight = Flight { size: self.board.outstanding(), mss: self.mss, now };
-        self.controller.on_congestion(Congestion::Ecn, &flight);
+        // What was in flight when the marked segment passed, of which this may be the last ACK.
+        let size = self.board.outstanding().max(u32::from(self.burst).saturating_mul(self.mss));
+        self.controller.on_congestion(Congestion::Ecn, &Flight { size, mss: self.mss, now });
         true
+    }
+
+    /// Whether what is outstanding has cost a reduction already: one for each window of data,
+    /// whatever tells of congestion.
+    fn is_reduced_for_a_mark(&self) -> bool {
+        self.marked.is_some_and(|until| self.board.una().is_before(until))
+    }
+
+    /// The handshake lost more than one SYN: the flow begins with one segment (RFC 5681 section
+    /// 3.1, which RFC 6928 section 2 eases for a single one).
+    pub fn begin_slowly(&mut self) {
+        self.controller.begin_with(self.mss);
     }
 
     /// When to call [`Recovery::on_timer`], and what for; `None` while nothing is outstanding.
@@ -500,9 +512,11 @@ impl Recovery {
     fn enter_fast(&mut self, flight: u32, pipe: u32, now: Instant) {
         self.phase = Phase::Fast;
         self.point = self.board.nxt();
-        self.undo.arm(self.board.una());
-        let size = Flight { size: flight, mss: self.mss, now };
-        self.controller.on_congestion(Congestion::Loss, &size);
+        if !self.is_reduced_for_a_mark() {
+            self.undo.arm(self.board.una());
+            let size = Flight { size: flight, mss: self.mss, now };
+            self.controller.on_congestion(Congestion::Loss, &size);
+        }
         self.prr = Prr::begin(pipe.max(self.mss), self.controller.ssthresh());
         self.probe_at = At::NONE;
     }

@@ -2,7 +2,8 @@
 //!
 //! Called by `stack`: segments come in by [`Tcp::input`] (`set/intake.rs`), leave by
 //! [`Tcp::transmit`], timers ring in [`Tcp::work`]; applications use `set/calls.rs`. Invariants: a
-//! place is in the demultiplexer exactly as long as it has a connection that is not over; after
+//! place is in the demultiplexer exactly as long as it has a connection that is not CLOSED: what a
+//! program still holds of a dead one stands in nobody's way (RFC 9293 section 3.10.7.1); after
 //! every call each connection that wants to send is on the list of those; of each other, and of
 //! those once they have sent, news are on the owner's list, the wheel knows a moment not later than
 //! the deadline, and what is held is counted. Nothing is allocated after construction but within
@@ -270,7 +271,8 @@ impl<H: HalfOpen> Tcp<H> {
     /// flow's hash, by which its half-open connection is asked for next.
     #[inline]
     pub(crate) fn find_again(&mut self, flow: &FlowKey) -> Result<u32, u64> {
-        if self.at(self.latest).is_some_and(|connection| connection.flow == *flow) {
+        let is_it = |c: &Connection| c.flow == *flow && c.state() != State::Closed;
+        if self.at(self.latest).is_some_and(is_it) {
             return Ok(self.latest);
         }
         let hash = self.hash(flow);
@@ -421,6 +423,9 @@ impl<H: HalfOpen> Tcp<H> {
         if connection.state() == State::Closed {
             connection.ahead.clear(&mut self.runs);
             connection.recovery.clear(&mut self.records);
+            if self.demux.leave(index) {
+                self.ports.leave(connection.flow.local.port);
+            }
         }
         if connection.is_over() {
             return self.vacate(index);
@@ -464,7 +469,7 @@ impl<H: HalfOpen> Tcp<H> {
 
     /// Frees a place.
     fn vacate(&mut self, index: u32) {
-        self.demux.leave(index);
+        let was_found = self.demux.leave(index);
         self.wheel.cancel(index);
         self.delayed.set(index, Instant::FAR);
         self.dirty.unlink(index);
@@ -473,7 +478,9 @@ impl<H: HalfOpen> Tcp<H> {
         self.memory.note(index, 0, Instant::ORIGIN);
         if let Some(place) = self.places.get_mut(index as usize) {
             if let Some(mut connection) = place.connection.take() {
-                self.ports.leave(connection.flow.local.port);
+                if was_found {
+                    self.ports.leave(connection.flow.local.port);
+                }
                 connection.ahead.clear(&mut self.runs);
                 connection.recovery.clear(&mut self.records);
             }

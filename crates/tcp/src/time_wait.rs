@@ -16,9 +16,11 @@
 use core::time::Duration;
 
 use floodwall_base::{FlowKey, HashKey, IndexLists, Instant, PortSet, Seq};
+use floodwall_wire::tcp::TcpFlags;
 
 use crate::challenge::ChallengeLimit;
 use crate::port_counts::PortCounts;
+use crate::segment::Segment;
 use crate::timestamps::{Recent, TimestampClock};
 
 /// The list of all records, oldest first.
@@ -58,6 +60,20 @@ pub struct Arrived {
     pub ack: bool,
     /// Its timestamp, TSval.
     pub timestamp: Option<u32>,
+}
+
+impl Arrived {
+    pub(crate) fn of(segment: &Segment) -> Self {
+        Self {
+            seq: segment.seq,
+            len: segment.sequence_len(),
+            syn: segment.has(TcpFlags::SYN),
+            fin: segment.has(TcpFlags::FIN),
+            rst: segment.has(TcpFlags::RST),
+            ack: segment.has(TcpFlags::ACK),
+            timestamp: segment.options.timestamps.map(|timestamps| timestamps.value),
+        }
+    }
 }
 
 /// What is to be done about a segment.
@@ -187,7 +203,7 @@ impl TimeWaits {
         if arrived.rst {
             return Verdict::Ignore; // RFC 1337, fix F1.
         }
-        if arrived.syn && !arrived.ack && opens_anew(&entry.record, arrived) {
+        if opens_anew(&entry.record, arrived) {
             let record = entry.record;
             self.remove_at(index);
             return Verdict::Reopen(record);
@@ -286,7 +302,10 @@ impl TimeWaits {
 }
 
 /// RFC 6191 section 2: whether a SYN may open a new connection of these ends.
-fn opens_anew(record: &TimeWait, arrived: &Arrived) -> bool {
+pub(crate) fn opens_anew(record: &TimeWait, arrived: &Arrived) -> bool {
+    if !arrived.syn || arrived.ack || arrived.rst {
+        return false;
+    }
     let beyond = record.rcv_nxt.is_before(arrived.seq);
     match (record.timestamps, arrived.timestamp) {
         (Some((_, recent)), Some(value)) if value != recent.echo() => {

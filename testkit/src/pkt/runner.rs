@@ -167,6 +167,8 @@ pub(super) struct Player<'a> {
     /// Our first sequence number as it is, and as the script says; the peer's.
     local_isn: Option<(u32, u32)>,
     remote_isn: Option<u32>,
+    /// Where a SYN began that came at another place: it may open the same ends anew.
+    anew: Option<u32>,
     /// Our timestamps: the script's, and as they are.
     stamps: BTreeMap<u32, u32>,
     /// The first of them.
@@ -203,6 +205,7 @@ impl<'a> Player<'a> {
             written: 0,
             local_isn: None,
             remote_isn: None,
+            anew: None,
             stamps: BTreeMap::new(),
             first_stamp: None,
             unsaid_stamp: None,
@@ -323,8 +326,10 @@ impl<'a> Player<'a> {
         let mut segment = written.clone();
         let (live, script) = self.local_isn.unwrap_or_default();
         if written.has(SYN) {
-            // A second SYN is of the same connection, unless it says otherwise by its place.
-            self.remote_isn.get_or_insert(written.start);
+            // A second SYN is of the same connection, unless it says otherwise by its place, and is
+            // answered as such.
+            let first = *self.remote_isn.get_or_insert(written.start);
+            self.anew = Some(written.start).filter(|start| *start != first);
         } else if !written.raw_start {
             segment.start =
                 written.start.wrapping_add(*self.remote_isn.get_or_insert(written.start));
@@ -429,8 +434,13 @@ impl<'a> Player<'a> {
 
     /// Learns our first sequence number and our timestamps.
     fn learn(&mut self, wanted: &Segment, live: &Segment, at: Duration) -> Outcome {
-        if live.has(SYN) && wanted.has(SYN) && self.local_isn.is_none() {
-            self.local_isn = Some((live.start, wanted.start));
+        if live.has(SYN) && wanted.has(SYN) {
+            let opens = |syn: &u32| live.has(ACK) && live.ack == Some(syn.wrapping_add(1));
+            if let Some(syn) = self.anew.filter(opens) {
+                (self.remote_isn, self.anew, self.local_isn) = (Some(syn), None, None);
+                (self.first_stamp, self.unsaid_stamp) = (None, None);
+            }
+            self.local_isn.get_or_insert((live.start, wanted.start));
         }
         let stamp = |segment: &Segment| {
             segment.options.iter().find_map(|option| match option {

@@ -252,6 +252,10 @@ impl CongestionControl for Cubic {
         self.window = flight.mss;
     }
 
+    fn begin_with(&mut self, window: u32) {
+        self.window = window;
+    }
+
     fn after_idle(&mut self, idle: Duration, rto: Duration, mss: u32) {
         if idle >= rto {
             self.ssthresh = self.ssthresh.max(self.window / 4 * 3);

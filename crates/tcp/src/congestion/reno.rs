@@ -79,6 +79,10 @@ impl CongestionControl for Reno {
         self.counted = 0;
     }
 
+    fn begin_with(&mut self, window: u32) {
+        self.window = window;
+    }
+
     fn after_idle(&mut self, idle: Duration, rto: Duration, mss: u32) {
         if idle >= rto {
             self.ssthresh = self.ssthresh.max(self.window / 4 * 3);

@@ -37,6 +37,7 @@ impl Connection {
         if segment.ack.is_before(self.snd.una - self.snd.wnd_max.max(1)) {
             return Some(self.challenge(cx, DropReason::TcpAckInvalid));
         }
+        self.note_echo(segment, cx.now);
         self.tell_recovery(cx, segment);
         if self.snd.una.is_before(segment.ack) {
             self.on_new_ack(cx, segment);
@@ -88,7 +89,9 @@ impl Connection {
             now: cx.now,
         };
         let agreement = self.agreement();
-        let _ = self.recovery.on_ack(cx.records, &told, &agreement);
+        if self.recovery.on_ack(cx.records, &told, &agreement).is_reduced {
+            self.note_reduction();
+        }
     }
 
     /// `una` moves.

@@ -77,6 +77,9 @@ impl Connection {
         if self.recovery.rtt().backoff() == 0 {
             self.recovery.rtt_mut().sample(cx.now - self.heard, 1, cx.now);
         } else {
+            if self.recovery.rtt().backoff() > 1 {
+                self.recovery.begin_slowly();
+            }
             self.recovery.rtt_mut().syn_was_retransmitted();
         }
         self.heard = cx.now;
@@ -90,6 +93,7 @@ impl Connection {
         let options = &segment.options;
         if let Some(mss) = options.mss {
             self.agreed.peer_mss = clamp_mss(mss);
+            self.rcv.expect_at_most(self.agreed.peer_mss);
         }
         self.agreed.sack = self.offers.sack && options.sack_permitted;
         self.agreed.timestamps = self.offers.timestamps && options.timestamps.is_some();

@@ -70,7 +70,7 @@ impl Connection {
             }
         }
         let fin = (segment.has(TcpFlags::FIN) && segment.seq + segment.len == self.rcv.nxt)
-            || self.fin_ahead == Some(self.rcv.nxt);
+            || self.fin_ahead.is_some_and(|end| end.is_at_most(self.rcv.nxt));
         self.owe_ack(cx, segment.len, fin);
         if fin {
             self.on_fin(cx);
@@ -108,8 +108,12 @@ impl Connection {
             segment.seq += old;
             self.due.add(Due::ACK);
         }
-        let room =
+        let mut room =
             if segment.seq.is_before(self.rcv.edge) { self.rcv.edge.since(segment.seq) } else { 0 };
+        if let Some(end) = self.fin_ahead {
+            // What a peer sends behind its end is nothing.
+            room = room.min(if segment.seq.is_before(end) { end.since(segment.seq) } else { 0 });
+        }
         if segment.len > room {
             payload.truncate(room as usize);
             segment.len = room;

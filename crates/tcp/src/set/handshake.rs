@@ -145,6 +145,9 @@ impl<H: HalfOpen> Tcp<H> {
         let mut connection = Connection::proven(&start, &shake);
         if proven.retransmitted() > 0 {
             connection.recovery.rtt_mut().syn_was_retransmitted();
+            if proven.retransmitted() > 1 {
+                connection.recovery.begin_slowly();
+            }
         } else if let Some(time) = proven.round_trip() {
             connection.recovery.rtt_mut().sample(time, 1, lend.now);
         }
@@ -168,16 +171,7 @@ impl<H: HalfOpen> Tcp<H> {
         flow: &FlowKey,
         segment: &Segment,
     ) -> Option<Verdict> {
-        let arrived = Arrived {
-            seq: segment.seq,
-            len: segment.sequence_len(),
-            syn: segment.has(TcpFlags::SYN),
-            fin: segment.has(TcpFlags::FIN),
-            rst: segment.has(TcpFlags::RST),
-            ack: segment.has(TcpFlags::ACK),
-            timestamp: segment.options.timestamps.map(|timestamps| timestamps.value),
-        };
-        match self.time_waits.input(flow, &arrived, lend.now) {
+        match self.time_waits.input(flow, &Arrived::of(segment), lend.now) {
             Waited::Absent | Waited::Reopen(_) => None,
             Waited::Ignore => Some(Verdict::Dropped(DropReason::TcpOutOfWindow)),
             Waited::Ack(mut record) => {

@@ -9,7 +9,7 @@ use floodwall_base::{Counter, DropReason, Endpoint, FlowKey, IfIndex};
 use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
 use floodwall_syncache::HalfOpen;
-use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpHeader, header_len};
+use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFlags, TcpHeader, header_len};
 
 use crate::input::Outcome;
 use crate::output::{PROTOCOL, reset_packet};
@@ -120,6 +120,12 @@ impl<H: HalfOpen> Tcp<H> {
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             return Verdict::Dropped(DropReason::TcpNoConnection);
         };
+        if segment.has(TcpFlags::SYN) && connection.opens_anew(segment) {
+            connection.be_quiet();
+            self.settle(index, lend.now);
+            let hash = self.hash(flow);
+            return self.unclaimed(lend, (flow, hash), link, segment, (packet, text));
+        }
         let mut packet = packet.without_front(text);
         packet.truncate(segment.len as usize);
         let outcome = connection.input(&mut cx, *segment, packet);

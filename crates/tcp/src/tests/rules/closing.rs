@@ -125,7 +125,7 @@ fn an_orphan_whose_fin_nobody_acknowledges_is_given_up() {
     let (mut peer, id) = open();
     peer.write(id, b"data that nobody acknowledges");
     peer.close(id);
-    let out = peer.wait(Duration::from_secs(200));
+    let out = peer.wait(Duration::from_secs(300));
     assert!(peer.host.tcp.is_empty());
     assert!((4..30).contains(&out.len()), "{}", out.len());
     let free = peer.host.pool.available();
