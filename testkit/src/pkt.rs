@@ -29,6 +29,7 @@ mod profile;
 mod runner;
 mod script;
 mod segment;
+mod traced;
 mod watch;
 
 pub use differs::{KERNEL_DIFFERS, is_of_other_family, kernel_differs};
@@ -38,3 +39,4 @@ pub use parser::{SyntaxError, parse, parse_with};
 pub use profile::{DIFFERENCES, Profile};
 pub use runner::{Backend, Call, Errno, Failure, play};
 pub use script::Script;
+pub use traced::Traced;

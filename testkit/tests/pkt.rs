@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::thread;
 
 use floodwall_testkit::pkt::{
-    Failure, KERNEL_DIFFERS, Kernel, Memory, Profile, Script, is_of_other_family, kernel_differs,
-    parse, parse_with, play,
+    Failure, KERNEL_DIFFERS, Kernel, Memory, Profile, Script, Traced, is_of_other_family,
+    kernel_differs, parse, parse_with, play,
 };
 
 fn in_memory(script: &Script) -> Result<(), Failure> {
@@ -175,6 +175,29 @@ fn a_script_that_is_wrong_fails_at_its_line() {
         assert!(is_expected(&failure), "{event}: {failure}");
         fails_on_kernel(&script, is_expected).unwrap_or_else(|why| panic!("{event}: {why}"));
     }
+}
+
+#[test]
+fn a_traced_play_says_every_packet_and_call_and_what_nobody_asked_for() {
+    let script = parse(&format!("{OPEN}+0 write(4, ..., 10) = 10\n+1 close(4) = 0\n")).unwrap();
+    let (mut memory, mut lines) = (Memory::new(&script).unwrap(), Vec::new());
+    let mut say = |line: &str| lines.push(line.to_owned());
+    let mut traced = Traced::new(&mut memory, &mut say);
+    let outcome = play(&script, &mut traced);
+    traced.end();
+    assert_eq!(outcome, Ok(()));
+    for part in [
+        "  0.000000   Listen(1, 1) = 0",
+        "  0.000000 < 49152 > 8080 S 0:0(0) win 32792 [Mss(1000), Nop, Nop, SackOk]",
+        "  0.000000 > 8080 > 49152 S. 0:0(0) ack 1",
+        "  0.010000   Write(2, 10) = 10",
+        "  0.010000 > 8080 > 49152 P. 1:11(10) ack 1",
+        "  1.010000 > 8080 > 49152 F. 11:11(0) ack 1",
+    ] {
+        assert!(lines.iter().any(|line| line.starts_with(part)), "{part}: {lines:#?}");
+    }
+    let unasked = lines.iter().filter(|line| line.ends_with("(not asked for)")).count();
+    assert!(unasked >= 3, "text, its repetition, FIN: {lines:#?}");
 }
 
 /// What systems do that Floodwall's settings can follow, in scripts of ours in their words.

@@ -13,7 +13,7 @@ mod compare;
 use std::path::Path;
 use std::thread;
 
-use floodwall_testkit::pkt::{Kernel, Memory, Script, parse_with, play};
+use floodwall_testkit::pkt::{Backend, Kernel, Memory, Script, Traced, parse_with, play};
 
 /// What `--help` says.
 const HELP: &str = "\
@@ -26,6 +26,7 @@ families, and a summary.
 
   --kernel          against the kernel, each script in a network namespace of its own (as root)
   --ipv6            over IPv6
+  -v, --verbose     say every packet and call, also what the script does not ask for
   -D NAME=VALUE     NAME stands for VALUE in the scripts
   -h, --help        this text
 
@@ -41,13 +42,14 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<bool, String> {
         println!("{HELP}");
         return Ok(true);
     }
-    let (mut is_kernel, mut is_ipv6) = (false, false);
+    let (mut is_kernel, mut is_ipv6, mut is_verbose) = (false, false, false);
     let (mut options, mut files) = (Vec::new(), Vec::new());
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--kernel" => is_kernel = true,
             "--ipv6" => is_ipv6 = true,
+            "-v" | "--verbose" => is_verbose = true,
             "-D" | "--define" => {
                 options.push(word.clone());
                 options.extend(words.next().cloned());
@@ -70,7 +72,7 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<bool, String> {
             Ok(script) => {
                 let script = if is_ipv6 { script.over_ipv6() } else { script };
                 let how = if is_kernel { "the kernel" } else { script.profile().describe() };
-                let outcome = play_one(script, is_kernel);
+                let outcome = play_one(script, is_kernel, is_verbose);
                 passed &= outcome.is_ok();
                 let outcome = outcome.map_or_else(|why| why, |()| "passed".to_owned());
                 println!("{file}: {outcome} [{how}]");
@@ -85,21 +87,26 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<bool, String> {
 }
 
 /// Plays a script, on a thread of its own.
-fn play_one(script: Script, is_kernel: bool) -> Result<(), String> {
+fn play_one(script: Script, is_kernel: bool, is_verbose: bool) -> Result<(), String> {
     let player = thread::spawn(move || match is_kernel {
-        true => on_kernel(&script),
-        false => in_memory(&script),
+        true => {
+            Kernel::own_namespace()?;
+            play_on(&mut Kernel::new(&script)?, &script, is_verbose)
+        }
+        false => play_on(&mut Memory::new(&script)?, &script, is_verbose),
     });
     player.join().unwrap_or_else(|_| Err("the runner panicked".to_owned()))
 }
 
-fn in_memory(script: &Script) -> Result<(), String> {
-    let mut memory = Memory::new(script)?;
-    play(script, &mut memory).map_err(|failure| failure.to_string())
-}
-
-fn on_kernel(script: &Script) -> Result<(), String> {
-    Kernel::own_namespace()?;
-    let mut kernel = Kernel::new(script)?;
-    play(script, &mut kernel).map_err(|failure| failure.to_string())
+fn play_on(backend: &mut dyn Backend, script: &Script, is_verbose: bool) -> Result<(), String> {
+    let outcome = if is_verbose {
+        let mut say = |line: &str| println!("{line}");
+        let mut traced = Traced::new(backend, &mut say);
+        let outcome = play(script, &mut traced);
+        traced.end();
+        outcome
+    } else {
+        play(script, backend)
+    };
+    outcome.map_err(|failure| failure.to_string())
 }

@@ -518,7 +518,7 @@ fn compare(wanted: &Segment, sent: &Segment) -> Outcome {
     Err(format!("sent {}{seen}, expected {}{asked}", show(sent), show(wanted)))
 }
 
-fn show(segment: &Segment) -> String {
+pub(super) fn show(segment: &Segment) -> String {
     let letters = ['F', 'S', 'R', 'P', '.', 'U', 'E', 'W', 'A', '?', '?', '?'];
     let flags: String = letters
         .iter()

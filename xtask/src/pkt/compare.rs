@@ -30,7 +30,7 @@ pub(super) fn run(folder: &Path) -> Result<bool, String> {
     let failed: Vec<String> = plays
         .iter()
         .filter_map(|(name, script)| {
-            let why = super::in_memory(script).err()?;
+            let why = super::play_one(script.clone(), false, false).err()?;
             Some(format!("{name}: {why}"))
         })
         .collect();
@@ -117,7 +117,7 @@ fn on_kernel(plays: &[Play]) -> Vec<Kernels> {
 fn tried(script: &Script) -> Kernels {
     let mut last = String::new();
     for _ in 0..TRIES {
-        match super::play_one(script.clone(), true) {
+        match super::play_one(script.clone(), true, false) {
             Ok(()) => return Kernels::Passed,
             Err(why) => last = why,
         }
