@@ -113,6 +113,14 @@ impl SynCache {
         }
     }
 
+    /// The secret was made for this instance: no cookie of another one is waited for, and gates are
+    /// shut until there is a reason.
+    #[must_use]
+    pub fn with_new_secret(mut self) -> Self {
+        self.loaded_until = Instant::ORIGIN;
+        self
+    }
+
     /// Takes another secret for cookies. Those of the last one stay good for their lifetime; gates
     /// are open as long. The same secret again changes nothing, and says so.
     pub fn reload(&mut self, secret: Secret, at: Moment) -> bool {
@@ -238,11 +246,27 @@ impl SynCache {
         // acknowledges first has the connection.
         entry.set_rival();
         let iss = self.cookie(syn, &agreed, at);
-        self.by_cookie_alone(found, syn, (iss, &agreed), id, at)
+        // The entry knows of it: for this flow alone the gate is open, as long as it is there.
+        self.cookie_of(found, syn, (iss, &agreed), id, at)
     }
 
-    /// A SYN that is answered without a trace.
+    /// A SYN that is answered without a trace: from now on cookies come back.
     fn by_cookie_alone(
+        &mut self,
+        found: &Found,
+        syn: &Syn,
+        made: (Seq, &Agreed),
+        id: ListenerId,
+        at: Moment,
+    ) -> Answered {
+        if let Some(listener) = self.listeners.of_mut(id) {
+            listener.open_gate(at.now);
+        }
+        self.cookie_of(found, syn, made, id, at)
+    }
+
+    /// The answer that is all that is kept of a SYN.
+    fn cookie_of(
         &mut self,
         found: &Found,
         syn: &Syn,
@@ -256,7 +280,6 @@ impl SynCache {
             return Answered::Refused(SynRefusal::NoListener);
         };
         listener.stats.cookies_sent += 1;
-        listener.open_gate(at.now);
         let settings = listener.settings;
         Answered::Cookie(self.answer(found, syn, (iss, agreed), &settings, at.now))
     }

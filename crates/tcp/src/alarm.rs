@@ -146,19 +146,19 @@ impl Connection {
             return;
         }
         let silence = cx.now - self.heard;
-        if silence < keepalive.idle {
+        if silence < keepalive.idle() {
             return self.arm_keepalive();
         }
         // Data that waits asks by itself.
         if self.snd.una == self.snd.nxt {
-            let asked = silence.saturating_sub(keepalive.idle).as_nanos()
-                / keepalive.interval.as_nanos().max(1);
+            let asked = silence.saturating_sub(keepalive.idle()).as_nanos()
+                / keepalive.interval().as_nanos();
             if asked >= u128::from(keepalive.count) {
                 return self.abort(ConnectionError::TimedOut);
             }
             self.due.add(Due::PROBE);
         }
-        self.timers.set(Timer::Keepalive, cx.now + keepalive.interval);
+        self.timers.set(Timer::Keepalive, cx.now + keepalive.interval());
     }
 
     /// TIME-WAIT is over, or an orphan waited long enough for the peer's FIN.

@@ -26,7 +26,7 @@ use crate::records::Records;
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
 use crate::segment::Segment;
-use crate::settings::{Acknowledge, Keepalive, Settings};
+use crate::settings::{Acknowledge, Asking, Settings};
 use crate::snd::Snd;
 use crate::state::{State, Step};
 use crate::time_wait::{Arrived, TimeWait, opens_anew};
@@ -165,7 +165,7 @@ pub(crate) struct Connection {
     pub(crate) ahead: Reassembly,
     /// The peer's FIN, where it arrived before its turn.
     pub(crate) fin_ahead: Option<Seq>,
-    pub(crate) keepalive: Option<Keepalive>,
+    pub(crate) keepalive: Option<Asking>,
     pub(crate) recovery: Recovery,
     /// How often what changes nothing may still be answered.
     pub(crate) challenges: ChallengeLimit,
@@ -254,7 +254,7 @@ impl Connection {
             heard: *now,
             stalled: *now,
             probes: 0,
-            keepalive: settings.keepalive,
+            keepalive: settings.keepalive.map(Asking::of),
             wishes: Wishes::of(settings),
         }
     }
@@ -462,7 +462,7 @@ impl Connection {
 
     pub(crate) fn arm_keepalive(&mut self) {
         if let Some(keepalive) = self.keepalive {
-            self.timers.set(Timer::Keepalive, self.heard + keepalive.idle);
+            self.timers.set(Timer::Keepalive, self.heard + keepalive.idle());
         }
     }
 }
@@ -541,7 +541,8 @@ impl Connection {
     /// section 2.17); else what was written still leaves.
     pub(crate) fn release(&mut self, reset: bool, orphan_for: Duration, now: Instant) {
         self.released = true;
-        if self.state == State::Closed {
+        // TIME-WAIT owes the peer an answer, whatever its program thinks of it.
+        if matches!(self.state, State::Closed | State::TimeWait) {
             return self.rcv.queue.clear();
         }
         if reset || !self.rcv.queue.is_empty() {

@@ -175,6 +175,10 @@ impl Connection {
     /// Not in the window: an acknowledgment says what is expected (first check of the RFC).
     fn outside(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Outcome {
         if segment.has(TcpFlags::RST) {
+            // Some number it as the FIN that they sent before.
+            if self.rcv.fin && segment.seq + 1 == self.rcv.nxt && self.state() != State::TimeWait {
+                return self.be_reset();
+            }
             return Outcome::Dropped(DropReason::TcpOutOfWindow);
         }
         if self.state() == State::TimeWait && segment.has(TcpFlags::FIN) {
@@ -225,6 +229,11 @@ impl Connection {
         if segment.seq != self.rcv.nxt {
             return self.challenge(cx, DropReason::TcpOutOfWindow);
         }
+        self.be_reset()
+    }
+
+    /// The peer says that there is no such connection.
+    fn be_reset(&mut self) -> Outcome {
         match self.state() {
             State::SynReceived => self.fail(ConnectionError::Refused),
             // Both have said all: nobody misses anything.

@@ -189,7 +189,8 @@ impl Connection {
             data => Some(self.snd.again(from, data, cx.pool).ok_or(NoBuffer)?),
         };
         let data = payload.as_ref().map_or(0, |payload| payload.len() as u32);
-        let fin = self.snd.fin_sent && from + data == data_end;
+        // The FIN goes with what it was sent with: one that left alone is sent again alone.
+        let fin = self.snd.fin_sent && from + data == data_end && data < len;
         let packet = self.text(cx, from, payload, fin, TcpFlags::NONE)?;
         self.recovery.on_retransmitted(cx.records, from, data + u32::from(fin), cx.now);
         cx.counters.count(Counter::TcpRetransSegs);
@@ -207,8 +208,9 @@ impl Connection {
                 || self.may_finish(records))
     }
 
-    /// How many new bytes may leave now (RFC 9293 section 3.8.6.2.1, RFC 1122's form of Nagle's
-    /// algorithm).
+    /// How many new bytes may leave now (RFC 9293 section 3.8.6.2.1; Nagle's algorithm in
+    /// Minshall's form, as Linux and BSD have it: one segment that is not full at a time, so that
+    /// the tail of a write need not wait for its beginning).
     fn may_send(&self, records: &Records) -> u32 {
         let waits = self.snd.unsent();
         if waits == 0
@@ -220,7 +222,7 @@ impl Connection {
         let usable = self.snd.usable();
         let fits = waits.min(usable).min(self.recovery.allowance());
         let mss = self.mss();
-        let quiet = self.snd.una == self.snd.nxt;
+        let quiet = self.snd.una == self.snd.nxt || !self.snd.has_short_outstanding();
         let worth = fits >= mss
             || fits == waits
                 && (self.snd.fin || (self.nodelay || quiet) && !self.wishes.holds_back())
@@ -273,6 +275,9 @@ impl Connection {
         self.due.remove(Due::FORCE);
         self.note_sent();
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
+        if len < self.mss() {
+            self.snd.short = self.snd.nxt;
+        }
         let seq = self.snd.nxt - len;
         let fin = self.may_finish(cx.records);
         if fin {

@@ -3,6 +3,7 @@
 //! Plain values with defaults; the reasons of the bounds stand in `base/limits.rs`. Invariant:
 //! whatever stands here, nothing panics: values are clamped where they are used.
 
+use core::num::NonZeroU32;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
@@ -100,6 +101,33 @@ pub struct Keepalive {
     pub interval: Duration,
     /// How many questions without an answer end the connection.
     pub count: u8,
+}
+
+/// The same as each connection keeps it, in whole milliseconds: a fourth of the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asking {
+    idle: NonZeroU32,
+    interval: NonZeroU32,
+    pub(crate) count: u8,
+}
+
+impl Asking {
+    pub(crate) fn of(keepalive: Keepalive) -> Self {
+        let millis = |time: Duration| {
+            let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+            NonZeroU32::new(millis).unwrap_or(NonZeroU32::MIN)
+        };
+        let Keepalive { idle, interval, count } = keepalive;
+        Self { idle: millis(idle), interval: millis(interval), count }
+    }
+
+    pub(crate) const fn idle(self) -> Duration {
+        Duration::from_millis(self.idle.get() as u64)
+    }
+
+    pub(crate) const fn interval(self) -> Duration {
+        Duration::from_millis(self.interval.get() as u64)
+    }
 }
 
 impl Default for Keepalive {

@@ -34,6 +34,11 @@ pub(crate) struct Snd {
     /// The segment that the window was taken from: its sequence number and acknowledgment.
     pub(crate) wl1: Seq,
     pub(crate) wl2: Seq,
+    /// Below this no acknowledgment is believed (RFC 5961 section 5.2): as far behind `una` as the
+    /// peer's window ever reached, and never what came before our SYN.
+    oldest: Seq,
+    /// Where the last segment ended that was not full.
+    pub(crate) short: Seq,
     /// How the peer scales its windows (RFC 7323 section 2).
     pub(crate) shift: u8,
     /// The application has no more to send.
@@ -47,7 +52,7 @@ pub(crate) struct Snd {
 }
 
 impl Snd {
-    pub(crate) const fn new(iss: Seq) -> Self {
+    pub(crate) fn new(iss: Seq) -> Self {
         Self {
             iss,
             una: iss,
@@ -56,6 +61,8 @@ impl Snd {
             wnd_max: 0,
             wl1: Seq(0),
             wl2: Seq(0),
+            oldest: iss + 1,
+            short: iss,
             shift: 0,
             fin: false,
             fin_sent: false,
@@ -169,18 +176,32 @@ impl Snd {
         let bytes = ack.since(self.una).saturating_sub(syn).min(self.sent.len());
         self.sent.consume(bytes);
         self.una = ack;
+        self.oldest = self.oldest.later(ack - self.wnd_max.max(1));
         bytes
     }
 
+    /// Whether an acknowledgment may be one of this connection's.
+    pub(crate) fn may_acknowledge(&self, ack: Seq) -> bool {
+        self.oldest.is_at_most(ack) && ack.is_at_most(self.nxt)
+    }
+
+    /// Whether a segment is in flight that was not full (Minshall's form of Nagle's algorithm).
+    pub(crate) fn has_short_outstanding(&self) -> bool {
+        self.una.is_before(self.short)
+    }
+
     /// Takes the window of an acceptable segment, if it is not older than the last that was taken
-    /// (RFC 9293 section 3.10.7.4); whether it grew.
+    /// (RFC 9293 section 3.10.7.4); whether it grew. What acknowledges more is newer wherever it
+    /// begins: as the filler of a hole, behind which others have told of their windows before.
     pub(crate) fn update_window(&mut self, seq: Seq, ack: Seq, window: u32) -> bool {
-        let newer = self.wl1.is_before(seq) || self.wl1 == seq && self.wl2.is_at_most(ack);
+        let newer = self.wl2.is_before(ack)
+            || self.wl1.is_before(seq)
+            || self.wl1 == seq && self.wl2 == ack;
         if !newer {
             return false;
         }
         let before = self.una + self.wnd;
-        (self.wl1, self.wl2) = (seq, ack);
+        (self.wl1, self.wl2) = (self.wl1.later(seq), self.wl2.later(ack));
         self.wnd = window;
         self.wnd_max = self.wnd_max.max(window);
         before.is_before(self.una + window)

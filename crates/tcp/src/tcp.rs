@@ -169,7 +169,7 @@ impl Tcp {
     pub fn new(config: TcpConfig, at: Moment, random: &mut Randomness) -> Self {
         let secret = Secret::random(&mut random.secret);
         let cache = SynCache::new(CacheSettings::default(), secret, &mut random.secret, at);
-        Self::with(config, cache, at.now, random)
+        Self::with(config, cache.with_new_secret(), at.now, random)
     }
 }
 

@@ -6,6 +6,10 @@
 
 /// Scripts of ours that the kernel does not pass, each with its reason.
 pub const KERNEL_DIFFERS: &[(&str, &str)] = &[
+    (
+        "a-fin-that-left-alone-comes-again-alone",
+        "its window after a timeout is one packet, however small, so that the FIN waits",
+    ),
     ("a-mark-halves-what-was-in-flight", "it sets PSH at the end of each burst"),
     (
         "a-repeated-syn-ack-measures-nothing-without-timestamps",
@@ -33,6 +37,7 @@ pub const KERNEL_DIFFERS: &[(&str, &str)] = &[
         "it sets PSH at the end of each burst",
     ),
     ("the-peers-window-is-kept-to", "it sets PSH at the end of each burst"),
+    ("the-filler-of-a-hole-may-tell-a-newer-window", "it sets PSH at the end of each burst"),
     ("the-window-of-a-syn-ack-is-never-scaled", "it acknowledges a SYN-ACK that answers its own"),
     (
         "unacknowledged-data-ends-a-connection-after-the-user-timeout",

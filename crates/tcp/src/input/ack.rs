@@ -31,10 +31,7 @@ impl Connection {
         }
         // What acknowledges data that was never sent, or is older than any window (RFC 5961
         // section 5.2, row 25 of the bar).
-        if self.snd.nxt.is_before(segment.ack) {
-            return Some(self.challenge(cx, DropReason::TcpAckInvalid));
-        }
-        if segment.ack.is_before(self.snd.una - self.snd.wnd_max.max(1)) {
+        if !self.snd.may_acknowledge(segment.ack) {
             return Some(self.challenge(cx, DropReason::TcpAckInvalid));
         }
         self.note_echo(segment, cx.now);

@@ -12,7 +12,7 @@ use floodwall_syncache::HalfOpen;
 use crate::congestion::{CongestionControl, UNLIMITED};
 use crate::id::{ConnectionId, Gone, ListenerId};
 use crate::recovery::Phase;
-use crate::settings::Settings;
+use crate::settings::{Asking, Settings};
 use crate::state::State;
 use crate::tcp::Tcp;
 use crate::timer::Timer;
@@ -131,7 +131,7 @@ impl<H: HalfOpen> Tcp<H> {
         connection.wishes = Wishes::of(settings);
         connection.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);
         connection.traffic_class = settings.traffic_class;
-        connection.keepalive = settings.keepalive;
+        connection.keepalive = settings.keepalive.map(Asking::of);
         connection.timers.clear(Timer::Keepalive);
         connection.arm_keepalive();
         self.settle(id.index, now);

@@ -15,7 +15,7 @@ use floodwall_syncache::HalfOpen;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::id::{ConnectionId, Gone};
 use crate::port;
-use crate::settings::{Keepalive, Settings};
+use crate::settings::{Asking, Keepalive, Settings};
 use crate::tcp::Tcp;
 
 impl<H: HalfOpen> Tcp<H> {
@@ -167,7 +167,7 @@ impl<H: HalfOpen> Tcp<H> {
         now: Instant,
     ) -> Result<(), Gone> {
         let connection = self.named_mut(id)?;
-        connection.keepalive = keepalive;
+        connection.keepalive = keepalive.map(Asking::of);
         match keepalive {
             Some(_) => connection.arm_keepalive(),
             None => connection.timers.clear(crate::timer::Timer::Keepalive),

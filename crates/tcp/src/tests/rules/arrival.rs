@@ -69,8 +69,13 @@ fn an_acknowledgment_of_what_was_never_sent_changes_nothing() {
     assert_eq!(peer.dropped, Some(DropReason::TcpAckInvalid));
     assert_eq!(peer.host.tcp.unacknowledged(id), Ok(3));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
+    // Nor is what lies before our SYN.
+    peer.give(put(A, 1, 0).data(b"evil"));
+    assert_eq!(peer.dropped, Some(DropReason::TcpAckInvalid));
+    assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
     // An old one within the window is a duplicate, and its data counts.
-    peer.give(put(A, 1, 1_u32.wrapping_sub(40_000)).data(b"good"));
+    peer.give(put(A, 1, 4));
+    peer.give(put(A, 1, 1).data(b"good"));
     assert_eq!(peer.read(id, 9).0, Ok(b"good".to_vec()));
 }
 
