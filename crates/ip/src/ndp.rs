@@ -179,7 +179,9 @@ pub fn input<'a>(
             counters.count(Counter::Icmp6InRouterAdvertisements);
             router_input(message, heading, iface)
         }
-        Icmpv6Type::ROUTER_SOLICITATION => router_solicitation_input(message, heading, iface),
+        Icmpv6Type::ROUTER_SOLICITATION => {
+            router_solicitation_input(message, heading, iface, cache, now, released)
+        }
         Icmpv6Type::REDIRECT => redirect_input(message, heading),
         _ => Err(DropReason::IcmpTypeUnknown),
     };
@@ -221,11 +223,8 @@ fn solicitation_input(
             solicited: false,
         }));
     }
-    // Off-link senders would fill the cache with what is not on the link (CVE-2008-2476); one of
-    // our own addresses, or our own link address, is ourselves or a forgery.
     let src_addr = heading.src_addr;
-    let ours = iface.owns_v6(src_addr).is_some() || link_addr.is_some_and(|l| is_ours(l, iface));
-    if ours || src_addr.is_multicast() || !iface.is_on_link(IpAddr::V6(src_addr)) {
+    if is_ourself_or_elsewhere(src_addr, link_addr, iface) {
         return Err(DropReason::NdpNotForUs);
     }
     if let Some(link_addr) = link_addr {
@@ -241,6 +240,19 @@ fn solicitation_input(
         link_dst_addr,
         solicited: true,
     }))
+}
+
+/// Off-link senders would fill the cache with what is not on the link (CVE-2008-2476); one of our
+/// own addresses, or our own link address, is ourselves or a forgery.
+fn is_ourself_or_elsewhere(
+    src_addr: Ipv6Addr,
+    link_addr: Option<MacAddr>,
+    iface: &Interface,
+) -> bool {
+    iface.owns_v6(src_addr).is_some()
+        || link_addr.is_some_and(|l| is_ours(l, iface))
+        || src_addr.is_multicast()
+        || !iface.is_on_link(IpAddr::V6(src_addr))
 }
 
 /// RFC 4861 section 7.1.2 (what is valid) and 7.2.5 (what is done, by the cache).
@@ -302,18 +314,33 @@ fn router_input<'a>(
     }))
 }
 
-/// RFC 4861 section 6.1.1. Hosts do not answer (section 6.2.6 is for routers).
+/// RFC 4861 section 6.1.1. Hosts do not answer; a router remembers who asks, and that it is a host
+/// (section 6.2.6).
 fn router_solicitation_input(
     message: &[u8],
     heading: &NdpHeading,
     iface: &Interface,
+    cache: &mut NeighborCache<Ipv6Addr>,
+    now: Instant,
+    released: &mut PacketList,
 ) -> Result<NdpVerdict<'static>, DropReason> {
     let question = RouterSolicitation::parse(message).map_err(|_| DropReason::NdpMalformed)?;
     let link_addr = station(question.options().source_link_addr())?;
-    if heading.src_addr.is_unspecified() && link_addr.is_some() {
+    let src_addr = heading.src_addr;
+    if src_addr.is_unspecified() && link_addr.is_some() {
         return Err(DropReason::NdpMalformed);
     }
-    if iface.is_router { Ok(NdpVerdict::Asked) } else { Err(DropReason::IcmpTypeUnknown) }
+    if !iface.is_router {
+        return Err(DropReason::IcmpTypeUnknown);
+    }
+    if let Some(link_addr) = link_addr {
+        if is_ourself_or_elsewhere(src_addr, Some(link_addr), iface) {
+            return Err(DropReason::NdpNotForUs);
+        }
+        cache.solicited_by(iface.index, src_addr, link_addr, now, released);
+        cache.is_host(iface.index, src_addr);
+    }
+    Ok(NdpVerdict::Asked)
 }
 
 /// RFC 4861 section 8.1, as far as the message tells.

@@ -313,6 +313,13 @@ impl<A: Address> NeighborCache<A> {
         Some(link_addr)
     }
 
+    /// The neighbour has shown that it is no router (RFC 4861 section 6.2.6).
+    pub fn is_host(&mut self, iface: IfIndex, addr: A) {
+        if let Some(entry) = self.table.find(iface, addr).and_then(|at| self.table.entry_mut(at)) {
+            entry.is_router = false;
+        }
+    }
+
     /// An upper protocol knows that the neighbour hears us: something new that we sent was
     /// acknowledged (RFC 4861 section 7.3.1). Costs a keyed hash; call once a round and flow.
     pub fn confirm(&mut self, iface: IfIndex, addr: A, now: Instant) {

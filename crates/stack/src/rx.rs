@@ -283,8 +283,14 @@ impl Stack {
         }
         let looped = at == IfIndex::LOOPBACK && (self.owns(dst_addr) || self.is_anycast(dst_addr));
         let anycast = interface.is_router_anycast(dst_addr);
-        let taken = looped || anycast || takes_any(interface, dst_addr);
-        if taken { Ok(false) } else { Err(DropReason::IpNotForUs) }
+        if looped || anycast || takes_any(interface, dst_addr) {
+            return Ok(false);
+        }
+        // Nor is it somebody else's, to whom a router would pass it on.
+        let ours =
+            |i: &Interface| !i.is_surely_foreign_v6(dst_addr) && i.owns_v6(dst_addr).is_some();
+        let tentative = self.dad.deadline().is_some() && self.interfaces.iter().any(ours);
+        Err(if tentative { DropReason::IpDestinationInvalid } else { DropReason::IpNotForUs })
     }
 
     /// Whether we may have sent from `addr`: it is ours, or all that is routed here is.

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 
 use floodwall_base::DropReason::{self, *};
 use floodwall_ip::forward::Martians;
+use floodwall_stack::StackConfig;
+use floodwall_tests::Rig;
 use floodwall_tests::craft::{FAMILIES, PEER, addr};
+use floodwall_tests::transit::{Transit, router_config};
 
 use super::{datagram, far, passes, router, router_with, stays};
 
@@ -73,6 +76,17 @@ rules! {
     rfc4291_2_7_scopes_0_and_1_stay_within_a_node: [], ["ff00::9", "ff01::9"], IpDestinationInvalid;
     rfc4291_2_7_no_group_beyond_its_scope: [], ["ff02::9", "ff05::9", "ff0e::9"], IpGroupNotJoined;
     rfc4291_2_none_of_our_addresses_as_source: ["fd00::1", "fd01::1"], [], IpSourceInvalid;
+}
+
+/// "Other packets addressed to the tentative address should be silently discarded": a router takes
+/// it for nobody else's either.
+#[test]
+fn rfc4862_5_4_nothing_is_passed_on_to_an_address_of_ours_that_is_tentative() {
+    let config = StackConfig { duplicate_address_detection: true, ..router_config() };
+    let mut router = Transit { rig: Rig::new(&config) };
+    for own in ["fd00::1", "fd01::1"] {
+        stays(&mut router, &datagram(addr(FAMILIES[1], PEER), parse(own)), IpDestinationInvalid);
+    }
 }
 
 /// What the registries of RFC 6890 call forwardable, and looks as if it were not.

@@ -362,6 +362,35 @@ fn redirects_and_router_solicitations_are_checked() {
 }
 
 #[test]
+fn a_router_remembers_who_asks_for_routers_and_that_it_is_a_host() {
+    // RFC 4861 section 6.2.6.
+    let mut world = World::new();
+    world.iface.is_router = true;
+    let mut out = [0; 200];
+    let len = RouterSolicitationFields.emit_into(&[FROM_PEER], THEM, US, &mut out).unwrap();
+    assert!(matches!(world.hears(&out[..len], &heading(THEM, US)), NdpVerdict::Asked));
+    assert_eq!(world.known(THEM), Some((NeighborState::Stale, Some(PEER))));
+    // From another link address: the entry changes, and a router it is no more.
+    let (now, waited) = (world.now, &mut PacketList::new());
+    world.cache.router_said(IfIndex(1), THEM, Some(PEER), now, waited);
+    assert!(world.cache.neighbor(IfIndex(1), THEM).unwrap().is_router);
+    let other = MacAddr([2, 0, 0, 0, 0, 0x55]);
+    let elsewhere = [NdpOption::SourceLinkAddr(other)];
+    let len = RouterSolicitationFields.emit_into(&elsewhere, THEM, US, &mut out).unwrap();
+    assert!(matches!(world.hears(&out[..len], &heading(THEM, US)), NdpVerdict::Asked));
+    assert_eq!(world.known(THEM), Some((NeighborState::Stale, Some(other))));
+    assert!(!world.cache.neighbor(IfIndex(1), THEM).unwrap().is_router);
+    // Who is not on the link, or says that it is us, is not remembered; without the option nobody.
+    let afar: Ipv6Addr = "2001:db8::7".parse().unwrap();
+    let len = RouterSolicitationFields.emit_into(&[FROM_PEER], afar, US, &mut out).unwrap();
+    let why_not = Some(DropReason::NdpNotForUs);
+    assert_eq!(why(world.hears(&out[..len], &heading(afar, US))), why_not);
+    let len = RouterSolicitationFields.emit_into(&[], ROUTER, US, &mut out).unwrap();
+    assert!(matches!(world.hears(&out[..len], &heading(ROUTER, US)), NdpVerdict::Asked));
+    assert_eq!(world.cache.iter().count(), 1);
+}
+
+#[test]
 fn our_frames_say_what_they_must() {
     let mut world = World::new();
     let (pool, iface) = (&world.pool, &world.iface);
