@@ -189,7 +189,10 @@ impl Stack {
         }
         let to_group = match self.is_ours_v6(packet.iface(), &heading) {
             Ok(to_group) => to_group,
-            Err(DropReason::IpNotForUs) if self.forwards::<Ipv6Addr>(packet.iface()) => {
+            Err(DropReason::IpNotForUs)
+                if self.forwards::<Ipv6Addr>(packet.iface())
+                    && !self.is_tentative(heading.dst_addr) =>
+            {
                 return self.transit(cx, packet, l3, &heading);
             }
             Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
@@ -283,14 +286,16 @@ impl Stack {
         }
         let looped = at == IfIndex::LOOPBACK && (self.owns(dst_addr) || self.is_anycast(dst_addr));
         let anycast = interface.is_router_anycast(dst_addr);
-        if looped || anycast || takes_any(interface, dst_addr) {
-            return Ok(false);
-        }
-        // Nor is it somebody else's, to whom a router would pass it on.
-        let ours =
-            |i: &Interface| !i.is_surely_foreign_v6(dst_addr) && i.owns_v6(dst_addr).is_some();
-        let tentative = self.dad.deadline().is_some() && self.interfaces.iter().any(ours);
-        Err(if tentative { DropReason::IpDestinationInvalid } else { DropReason::IpNotForUs })
+        let taken = looped || anycast || takes_any(interface, dst_addr);
+        if taken { Ok(false) } else { Err(DropReason::IpNotForUs) }
+    }
+
+    /// Whether an address is one of ours that is still tentative, on whichever interface: it
+    /// receives nothing (RFC 4862 section 5.4), and is nobody else's either, to whom a router would
+    /// pass it on.
+    fn is_tentative(&self, addr: Ipv6Addr) -> bool {
+        let ours = |i: &Interface| i.owns_v6(addr).is_some_and(|state| !state.is_assigned());
+        self.dad.deadline().is_some() && self.interfaces.iter().any(ours)
     }
 
     /// Whether we may have sent from `addr`: it is ours, or all that is routed here is.

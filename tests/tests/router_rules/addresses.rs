@@ -85,7 +85,7 @@ fn rfc4862_5_4_nothing_is_passed_on_to_an_address_of_ours_that_is_tentative() {
     let config = StackConfig { duplicate_address_detection: true, ..router_config() };
     let mut router = Transit { rig: Rig::new(&config) };
     for own in ["fd00::1", "fd01::1"] {
-        stays(&mut router, &datagram(addr(FAMILIES[1], PEER), parse(own)), IpDestinationInvalid);
+        stays(&mut router, &datagram(addr(FAMILIES[1], PEER), parse(own)), IpNotForUs);
     }
 }
 
