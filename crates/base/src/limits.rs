@@ -115,6 +115,8 @@ pub const EXCEPTION_RATE: u32 = 256;
 pub const EXCEPTION_BURST: u32 = 256;
 /// Destinations that raw sockets sent to lately, of which an ICMP message is believed.
 pub const RAW_SENT_MAX: usize = 64;
+/// Destinations of whose path a message about an echo reply is remembered, for replies alone.
+pub const ECHO_PATHS_MAX: usize = 256;
 /// Packets that wait for one neighbour's link address. RFC 1122 section 2.3.2.2 asks for one; Linux
 /// kept three, since 3.3 it keeps 212,992 bytes, which strangers can make it hold for each address
 /// that nobody has. Of a datagram in more pieces than this the first ones are lost while its

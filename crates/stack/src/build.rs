@@ -25,7 +25,7 @@ use crate::answered::Answered;
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
-use crate::exceptions::RawSent;
+use crate::exceptions::{EchoPaths, RawSent};
 use crate::forward::Forwarding;
 use crate::multicast::Groups;
 use crate::paths::Paths;
@@ -183,6 +183,7 @@ pub(crate) fn stack(
         exceptions_v4: Exceptions::new(random.secret.hash_key()),
         exceptions_v6: Exceptions::new(random.secret.hash_key()),
         judge: Judge::new(workers),
+        echo_paths: EchoPaths::new(random.secret.hash_key()),
         raw_sent: RawSent::new(config.raw_sockets_max),
         follows_redirects: config.accept_redirects,
         access_lists: access_lists(config),

@@ -152,7 +152,9 @@ impl Stack {
         let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
         let hop_limit = self.hop_limit_of::<A>(ascent.iface);
         let (protocol, zone) = (A::ICMP, Some(ascent.iface));
-        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, class, zone });
+        let path_mtu = self.echo_paths.mtu(ends.dst_addr.to_ip(), cx.now);
+        let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
+        self.output_within(cx, outgoing, path_mtu);
     }
 }
 

@@ -13,7 +13,8 @@
 //! (`HandoffKind::Quoting`). What is believed goes to the control shard (`HandoffKind::Believed`),
 //! the one writer (decision D15); followers read their copy. Handed over is the ICMP message alone,
 //! parsed again from the start at each end. Invariant: nothing is learnt of a flow that nobody here
-//! has connected or lately sent to; each refusal has its counter, and its drop reason where no
+//! has connected or lately sent to, but what our echo replies alone keep to (`echo_paths.rs`); each
+//! refusal has its counter, and its drop reason where no
 //! socket was told either. Nothing is answered, whatever comes of it. Reading: RFC 1191, RFC 8201,
 //! RFC 5927 section 7, RFC 8085 section 5.2.
 //!
@@ -25,17 +26,19 @@
 //! [`floodwall_fib::exceptions`]. Of a host with several workers each believes its part of the
 //! rate, so that who floods one worker's flow takes nothing from the others.
 
+mod echo_paths;
 mod raw_sent;
 mod statement;
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Counter, DropReason, WorkerId};
-use floodwall_fib::exceptions::{Exceptions, Lesson, Refusal, TooBig};
+use floodwall_fib::exceptions::{Exceptions, Lesson, Refusal, TooBig, path_mtu_floor};
 use floodwall_packet::{HandoffKind, PacketBuf, PacketList};
 use floodwall_udp::{Quote, Whose};
 use floodwall_wire::IpProtocol;
 
+pub(crate) use self::echo_paths::EchoPaths;
 pub(crate) use self::raw_sent::RawSent;
 pub(crate) use self::statement::{QuotedFlow, Statement, States};
 use crate::cx::Cx;
@@ -142,7 +145,15 @@ impl Stack {
                 packet.trim_front(l4);
                 return self.hand_to(cx, worker, HandoffKind::Quoting, packet);
             }
-            Standing::Unknown => return self.unbelieved::<A>(packet, &said, Why::NoFlow, told),
+            Standing::Unknown => {
+                return match self.learn_of_reply(&said, cx) {
+                    Ok(()) => {
+                        self.stats.counters.count(Counter::FloodwallExceptionsLearnt);
+                        self.stats.fates.delivered += 1;
+                    }
+                    Err(why) => self.unbelieved::<A>(packet, &said, why, told),
+                };
+            }
         }
         if let Err(why) = self.weigh(&said, cx) {
             return self.unbelieved::<A>(packet, &said, why, told);
@@ -220,6 +231,27 @@ impl Stack {
             Lesson::Redirect(_) => self.judge.afford(now, &mut cx.random.secret),
         };
         verdict.map_err(Why::Judged)
+    }
+
+    /// A path that is too narrow for an echo reply of ours: it counts for replies only, as whoever
+    /// forged the request can quote its reply.
+    fn learn_of_reply<A: Tables>(&mut self, said: &Statement<A>, cx: &Cx<'_>) -> Result<(), Why> {
+        let flow = &said.flow;
+        let Lesson::PathMtu(mtu) = said.lesson else { return Err(Why::NoFlow) };
+        if !(flow.is_echo_reply() && self.owns(flow.src_addr)) {
+            return Err(Why::NoFlow);
+        }
+        if mtu < path_mtu_floor(A::FAMILY) {
+            return Err(Why::Judged(Refusal::BelowFloor));
+        }
+        let dst_addr = flow.dst_addr.to_ip();
+        let path_mtu = self.mtu_to(cx, flow.dst_addr).ok_or(Why::NoRoute)?;
+        let known = self.echo_paths.mtu(dst_addr, cx.now).unwrap_or(u32::MAX);
+        if mtu >= path_mtu.min(known).min(flow.len) {
+            return Err(Why::Judged(Refusal::NotLower));
+        }
+        self.echo_paths.learn(dst_addr, mtu, cx.now);
+        Ok(())
     }
 
     fn mtu_to<A: Tables>(&self, cx: &Cx<'_>, dst_addr: A) -> Option<u32> {

@@ -28,7 +28,7 @@ use floodwall_wire::ExtensionLimits;
 use crate::config::{ConfigError, StackConfig};
 use crate::cx::Cx;
 use crate::echo::EchoRefusals;
-use crate::exceptions::RawSent;
+use crate::exceptions::{EchoPaths, RawSent};
 use crate::multicast::Groups;
 use crate::router::Routers;
 use crate::shards::{Place, Role, Seat};
@@ -48,6 +48,8 @@ pub struct Stack {
     pub(crate) exceptions_v6: Exceptions<Ipv6Addr>,
     /// What of that is believed, of this shard's flows.
     pub(crate) judge: Judge,
+    /// What paths carry of our echo replies.
+    pub(crate) echo_paths: EchoPaths,
     /// Whom raw sockets lately sent to.
     pub(crate) raw_sent: RawSent,
     pub(crate) follows_redirects: bool,

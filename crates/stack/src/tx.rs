@@ -190,8 +190,18 @@ impl Stack {
 
     /// Sends one packet: the only way out for what we originate above the network layer.
     pub(crate) fn output<A: Tables>(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing<A>) {
+        self.output_within(cx, outgoing, None);
+    }
+
+    /// The same, in pieces of `path_mtu` bytes at most, where that is known otherwise.
+    pub(crate) fn output_within<A: Tables>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        outgoing: Outgoing<A>,
+        path_mtu: Option<u32>,
+    ) {
         match self.path(cx, outgoing.ends.dst_addr, outgoing.zone) {
-            Ok(path) => self.output_on(cx, outgoing, path, None),
+            Ok(path) => self.output_on(cx, outgoing, path.at_most(path_mtu), None),
             Err(reason) => {
                 self.originate::<A>(outgoing.packet.len() + A::HEADER_LEN);
                 self.die_out::<A>(outgoing.packet, reason);

@@ -208,6 +208,32 @@ fn a_narrow_hop(kind: Kind) {
     assert!(cut.iter().all(|cut| *cut > 20), "who may cut its packets does: {cut:?}");
 }
 
+/// Whoever pings from behind the narrow link loses the reply about which the router complains.
+fn a_narrow_hop_for_replies(kind: Kind) {
+    let host = host_behind(1);
+    narrow(&host, 1300);
+    let Some(device) = link::open(kind, kind.usual_offload()) else { return };
+    let gateways = vec!["10.77.0.1".parse().unwrap(), "fd77::1".parse().unwrap()];
+    let interface = InterfaceConfig { gateways, ..link::interface(kind, MTU) };
+    let config = StackConfig { interfaces: vec![interface], ..StackConfig::default() };
+    let running = Running::start(config, device, vec![]);
+    running.wait_for_addresses();
+    for ours in ["10.77.0.2", "fd77::2"] {
+        let words = format!("-n -i 0.2 -W 2 -c 10 -s 1430 {ours}");
+        let Some(said) = host.inside(|| crate::command::run("ping", &words, b"")) else { return };
+        let lost: Vec<_> =
+            (1..=10).filter(|n| !said.text.contains(&format!("icmp_seq={n} ttl="))).collect();
+        assert_eq!(lost, [1], "{ours}: {} {}", said.text, said.complaint);
+    }
+    let end = running.stop();
+    assert_eq!(end.stats.counters.of(Counter::FloodwallExceptionsLearnt), 2);
+}
+
+#[test]
+fn a_router_with_a_narrow_link_lowers_the_path_of_echo_replies() {
+    inside(|| a_narrow_hop_for_replies(Kind::Tap));
+}
+
 #[test]
 fn a_router_with_a_narrow_link_lowers_the_path_of_live_flows_over_tap() {
     inside(|| a_narrow_hop(Kind::Tap));

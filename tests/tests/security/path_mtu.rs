@@ -8,7 +8,8 @@ use floodwall_base::{Counter, DropReason, Family, IfIndex, limits};
 use floodwall_packet::{Engine, PacketBuf};
 use floodwall_stack::{InterfaceConfig, SendError, StackConfig};
 use floodwall_tests::craft::{
-    FAMILIES, HOST, addr, frame, icmpv4, icmpv6, ip, mac, neighbor_answer, udp_datagram, v4, v6,
+    FAMILIES, HOST, addr, echo, fragments, frame, icmpv4, icmpv6, ip, mac, neighbor_answer,
+    udp_datagram, v4, v6,
 };
 use floodwall_tests::router::router_mac;
 use floodwall_tests::{Rig, bytes_of, ethernet_config};
@@ -114,6 +115,13 @@ const fn floor(family: Family) -> u32 {
     match family {
         Family::V4 => 552,
         Family::V6 => 1280,
+    }
+}
+
+const fn protocol(family: Family) -> IpProtocol {
+    match family {
+        Family::V4 => IpProtocol::ICMPV4,
+        Family::V6 => IpProtocol::ICMPV6,
     }
 }
 
@@ -306,6 +314,100 @@ fn a_packet_too_big_with_the_wrong_ports_changes_nothing() {
             }
             assert_eq!(sizes(&mut rig, id, to).len(), 1);
         }
+    }
+}
+
+/// The IP packets of the reply to a large ping from the `n`th host behind the gateway.
+fn ping(rig: &mut Rig, family: Family, n: u16, len: usize) -> Vec<Vec<u8>> {
+    let packet = echo(far(family, n), addr(family, HOST), &vec![7; len]);
+    let ether_type = if family == Family::V4 { EtherType::IPV4 } else { EtherType::IPV6 };
+    let pieces = if packet.len() > 1500 { fragments(&packet, 9, 1280) } else { vec![packet] };
+    let frames = pieces.iter().map(|piece| frame(mac(HOST), router_mac(1), ether_type, piece));
+    let reply: Vec<_> = frames.flat_map(|bytes| rig.frame(&bytes)).collect();
+    assert!(!reply.is_empty(), "{family:?}: no reply to {n}");
+    reply.iter().map(|packet| bytes_of(packet)[LINK..].to_vec()).collect()
+}
+
+/// RFC 8201 section 4, of a packet that no socket sent. Who forges the request's source can quote
+/// the reply: so it teaches nothing about anybody's flows.
+#[test]
+fn a_packet_too_big_about_an_echo_reply_counts_for_echo_replies_alone() {
+    for (family, len) in FAMILIES.into_iter().flat_map(|f| [(f, LARGE), (f, 3000)]) {
+        let mut rig = rig();
+        let (id, to, _) = flow(&mut rig, family, 1, true);
+        let whole = ping(&mut rig, family, 1, len);
+        let before = whole.iter().map(Vec::len).max();
+        assert!(before > Some(NARROW as usize), "{family:?} {before:?}");
+        assert!(rig.lives("too big", &too_big(family, NARROW, &whole[0])).is_empty());
+        assert_eq!(count(&rig, Counter::FloodwallExceptionsLearnt), 1);
+        let cut = ping(&mut rig, family, 1, len);
+        assert!(cut.len() > 1 && cut.iter().all(|piece| piece.len() <= NARROW as usize));
+        let bytes = |pieces: &[Vec<u8>]| -> usize {
+            let headers = match (pieces.len(), family) {
+                (2.., Family::V6) => 48,
+                _ => header_len(family),
+            };
+            pieces.iter().map(|piece| piece.len() - headers).sum()
+        };
+        assert_eq!((bytes(&cut), bytes(&whole)), (len + 8, len + 8));
+        // Others' replies, and all that is no reply.
+        let other = ping(&mut rig, family, 2, len);
+        assert_eq!(other.iter().map(Vec::len).max(), before);
+        assert_eq!((sizes(&mut rig, id, to).len(), known(&rig, family)), (1, 0));
+        rig.run_for(Duration::from_secs(600));
+        assert_eq!(ping(&mut rig, family, 1, len).iter().map(Vec::len).max(), before);
+        assert!(rig.conservation().holds());
+    }
+}
+
+#[test]
+fn a_lie_about_an_echo_reply_is_refused_under_its_reason() {
+    for family in FAMILIES {
+        let mut rig = rig();
+        let reply = ping(&mut rig, family, 1, LARGE).remove(0);
+        let upper = header_len(family);
+        let (none, flow) = (DropReason::IcmpNoFlow, Counter::FloodwallExceptionsNoFlow);
+        let foreign = ip(addr(family, 9), far(family, 1), protocol(family), &reply[upper..]);
+        refused(&mut rig, "another's", &too_big(family, NARROW, &foreign), none, flow);
+        let mut request = reply.clone();
+        request[upper] = if family == Family::V4 { 8 } else { 128 };
+        refused(&mut rig, "not asked", &too_big(family, NARROW, &request), none, flow);
+        let (low, below) = (DropReason::PathMtuBelowFloor, Counter::FloodwallExceptionsBelowFloor);
+        for mtu in [0, floor(family) - 1] {
+            refused(&mut rig, "below", &too_big(family, mtu, &reply), low, below);
+        }
+        let (no, lower) = (DropReason::PathMtuNotLower, Counter::FloodwallExceptionsNotLower);
+        for mtu in [reply.len() as u32, 1500, 65_535] {
+            refused(&mut rig, "no lower", &too_big(family, mtu, &reply), no, lower);
+        }
+        rig.lives("lower", &too_big(family, NARROW, &reply));
+        for mtu in [NARROW, 1400] {
+            refused(&mut rig, "raised", &too_big(family, mtu, &reply), no, lower);
+        }
+        let small = ping(&mut rig, family, 1, 100);
+        assert_eq!(small.len(), 1, "what fits is not cut");
+    }
+}
+
+/// Places are few, and whoever floods them costs others one large reply each.
+#[test]
+fn a_flood_about_echo_replies_keeps_to_its_places() {
+    for family in FAMILIES {
+        let mut rig = rig();
+        let (id, to, _) = flow(&mut rig, family, 1, true);
+        let reply = ping(&mut rig, family, 1, LARGE).remove(0);
+        rig.lives("honest", &too_big(family, NARROW, &reply));
+        let me = addr(family, HOST);
+        for n in 2..8 * limits::ECHO_PATHS_MAX as u16 {
+            let made_up = ip(me, far(family, n), protocol(family), &reply[header_len(family)..]);
+            rig.lives("made up", &too_big(family, floor(family), &made_up));
+        }
+        assert_eq!((sizes(&mut rig, id, to).len(), known(&rig, family)), (1, 0));
+        let again = ping(&mut rig, family, 1, LARGE);
+        assert_eq!(again.len(), 1, "displaced");
+        rig.lives("honest", &too_big(family, NARROW, &again[0]));
+        assert_eq!(ping(&mut rig, family, 1, LARGE).len(), 2);
+        assert!(rig.conservation().holds());
     }
 }
 

@@ -11,7 +11,7 @@ use floodwall_packet::{Available, Engine};
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, InterfaceConfig, StackConfig, Stats};
 use floodwall_tests::craft::{
-    FAMILIES, HOST, addr, destination, frame, icmpv4, icmpv6, ip, mac, udp, v4, v6,
+    FAMILIES, HOST, addr, destination, echo, frame, icmpv4, icmpv6, ip, mac, udp, v4, v6,
 };
 use floodwall_tests::router::{message_frame, router_addr, router_mac};
 use floodwall_tests::{Shards, ethernet_config};
@@ -214,6 +214,35 @@ fn a_packet_too_big_is_believed_by_its_flow_s_worker_wherever_it_arrives_and_all
         }
         let learnt = |w| shards.stats(w).counters.of(Counter::FloodwallExceptionsLearnt);
         assert!((1..workers).all(|worker| learnt(worker) == 0), "one writer");
+        shards.assert_conserved();
+    }
+}
+
+/// What leaves for a large ping from `peer`, wherever it was to arrive.
+fn ping(shards: &mut Shards, peer: IpAddr) -> Vec<Vec<u8>> {
+    let family = Family::of(peer);
+    let packet = echo(peer, addr(family, HOST), &[7; LARGE]);
+    shards.arrive(&[frame(mac(HOST), router_mac(1), ether_type(family), &packet)]);
+    let to_peer = |bytes: &Vec<u8>| destination(&bytes[LINK..]) == Some(peer);
+    shards.departed().into_iter().filter(to_peer).collect()
+}
+
+/// Request, reply and what quotes the reply are one worker's, which keeps to it alone.
+#[test]
+fn a_packet_too_big_about_an_echo_reply_reaches_the_worker_that_answers() {
+    for (family, workers) in FAMILIES.into_iter().flat_map(|f| [(f, 2), (f, 4)]) {
+        let mut shards = host(workers);
+        for n in 1..=20 {
+            let peer = far(family, n);
+            let whole = ping(&mut shards, peer);
+            assert_eq!(whole.len(), 1);
+            let message = too_big(family, NARROW, &whole[0][LINK..]);
+            shards.arrive(&[message]);
+            settle(&mut shards);
+            let cut = ping(&mut shards, peer);
+            assert_eq!(cut.len(), 2, "{family:?} {n}");
+            assert!((0..workers).all(|worker| known(&shards, worker, peer) == (None, None)));
+        }
         shards.assert_conserved();
     }
 }

@@ -48,6 +48,15 @@ impl<A: Tables> QuotedFlow<A> {
         Some(Self { src_addr, dst_addr, protocol, len, front })
     }
 
+    /// Whether it is an echo reply.
+    pub(crate) fn is_echo_reply(&self) -> bool {
+        let reply = match A::FAMILY {
+            Family::V4 => Icmpv4Type::ECHO_REPLY.0,
+            Family::V6 => Icmpv6Type::ECHO_REPLY.0,
+        };
+        self.protocol == A::ICMP && self.front[0] == reply
+    }
+
     /// An echo request.
     pub(crate) fn ping(&self) -> Option<PingQuote> {
         let request = match A::FAMILY {
