@@ -169,6 +169,10 @@ pub(crate) struct RunArgs {
     /// busy-poll (within the worker), napi-thread (beside it, behind in rank) or leave
     #[arg(long, value_name = "PLACE")]
     pub(crate) kernel_half: Option<String>,
+    /// Before it begins, measure on a cable of its own how many packets a second this machine takes
+    /// in and judges by such a device; takes some seconds, needs root
+    #[arg(long)]
+    pub(crate) capacity: bool,
     /// A service to offer: http:PORT, bulk:PORT, tcp-echo:PORT, tcp-discard:PORT,
     /// tcp-chargen:PORT, udp-echo:PORT, udp-discard:PORT or
     /// udp-chargen:PORT, the last three with @GROUP,GROUP

@@ -98,6 +98,19 @@ fn both_signals_end_it_in_good_order() {
 }
 
 #[test]
+fn the_capacity_of_its_device_is_said_before_it_begins_where_that_is_asked_for() {
+    if !may() {
+        return;
+    }
+    let ended = start_with("capacity", &["--capacity"]).end(Signal::TERM);
+    let mut lines = ended.1.lines();
+    let said = lines.find(|line| line.starts_with("floodwall: tap:fw0: capacity: on a cable of"));
+    assert!(said.is_some_and(|line| line.contains(" packets/s are taken in")), "{}", ended.1);
+    assert!(lines.any(|line| line.contains("tap:fw0: interface 1")), "then it opens: {}", ended.1);
+    assert_ended_well(&ended);
+}
+
+#[test]
 fn stat_tells_the_same_to_humans_and_programs() {
     if !may() {
         return;

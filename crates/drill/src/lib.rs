@@ -62,7 +62,9 @@ pub use report::{
     Conservation, Drops, GraceReport, HonestReport, Memory, PhaseReport, Report, WorkerReport,
 };
 pub use run::Schedule;
-pub use self_test::{Finding, Outcome, SelfTest, SelfTestOptions, self_test};
+pub use self_test::{
+    Capacity, Finding, Outcome, SelfTest, SelfTestOptions, measure_capacity, self_test,
+};
 pub use server::{Effort, Free, ServerConfig};
 pub use shards::ShardReport;
 

@@ -324,7 +324,7 @@ fn time(nanos: u64) -> String {
 }
 
 /// A number with thin groups, for reading.
-fn grouped(n: u64) -> String {
+pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -10,15 +10,18 @@
 //! however that ends; each [`Finding`] that is not `works` says why and what to do.
 
 mod bench;
+mod capacity;
 mod finding;
 mod interface;
 mod probes;
+mod stranger;
 mod witness;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use floodwall_device::{DeviceKind, DeviceWord, XdpMode};
 
+pub use self::capacity::{Capacity, measure_capacity};
 use self::finding::Findings;
 pub use self::finding::{Finding, Outcome, SelfTest};
 use crate::error::DrillError;
@@ -31,6 +34,8 @@ pub struct SelfTestOptions {
     /// On a cable of its own in a namespace, also where the word names an interface. A TUN or TAP
     /// always is.
     pub in_namespaces: bool,
+    /// Whether the path's capacity is measured too, on a cable of its own in any case.
+    pub capacity: bool,
 }
 
 impl SelfTestOptions {
@@ -54,6 +59,12 @@ pub fn self_test(options: &SelfTestOptions, stop: &AtomicBool) -> Result<SelfTes
     } else {
         interface::look(&options.device, &mut findings);
     }
+    if options.capacity {
+        for way in measured_ways(&options.device) {
+            findings.about(&way);
+            capacity::tell(&way, &mut findings, stop)?;
+        }
+    }
     go_on(stop)?;
     Ok(SelfTest::new(options.device.to_string(), options.is_alone(), findings))
 }
@@ -74,6 +85,12 @@ fn ways(word: &DeviceWord) -> Vec<DeviceWord> {
         queues.iter().map(move |queues| DeviceWord { queues: *queues, mode, ..word.clone() })
     };
     modes.into_iter().flat_map(with).collect()
+}
+
+/// The ways whose capacity is told: by one queue where the word does not say, as one sender fills
+/// no more.
+fn measured_ways(word: &DeviceWord) -> Vec<DeviceWord> {
+    ways(&DeviceWord { queues: word.queues.or(Some(1)), ..word.clone() })
 }
 
 /// An error where somebody asked for the end.
@@ -97,5 +114,12 @@ mod tests {
         assert_eq!(of("xdp:e"), all);
         assert_eq!(of("tap:t"), ["tap:t,queues=1", "tap:t,queues=4"]);
         assert_eq!(of("packet:e"), ["packet:e"]);
+        let measured = |text: &str| {
+            let all = measured_ways(&text.parse().unwrap());
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(measured("xdp:e"), modes.map(|m| format!("xdp:e,queues=1,mode={m}")));
+        assert_eq!(measured("tap:t,queues=4"), ["tap:t,queues=4"]);
+        assert_eq!(measured("packet:e"), ["packet:e"]);
     }
 }

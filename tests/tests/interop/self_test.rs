@@ -66,9 +66,43 @@ fn every_kind_of_device_is_proved_on_a_cable_of_its_own() {
             }
             assert_eq!(outcomes(&report, "super-frames")[0], super_frames, "{word}: {report:#}");
             assert_eq!(outcomes(&report, "each queue used").len(), 1, "{word}: {report:#}");
+            assert!(report.get("capacities").is_none(), "nobody asked");
         }
         // None of it was in the caller's namespace.
         assert!(!shown_by_ip("link show").contains("fw0"));
+    });
+}
+
+#[test]
+fn the_capacity_of_a_path_is_a_figure_where_it_is_asked_for() {
+    inside(|| {
+        for word in ["xdp:fw0,queues=1,mode=native", "packet:fw0", "tap:fw0,queues=1", "tun:fw0"] {
+            let words = format!("{word} --in-namespaces --capacity --json");
+            let Some(said) = self_test(&words) else { return };
+            let report = report(&said);
+            assert_eq!(said.status.code(), Some(0), "{word}: {report:#}");
+            assert_eq!(outcomes(&report, "capacity"), ["works"], "{report:#}");
+            let [capacity] = &report["capacities"].as_array().unwrap()[..] else {
+                panic!("{report:#}");
+            };
+            let of = |name: &str| capacity[name].as_u64().unwrap();
+            // Both are read while packets are under way.
+            let (judged, offered) = (of("judged_pps"), of("offered_pps"));
+            assert!(judged > 1000 && judged <= offered + offered / 4 + 1000, "{capacity:#}");
+        }
+        // Where the interface is there, it is not what is flooded.
+        assert!(ip("link add near type veth peer name far"));
+        assert!(ip("link set near up") && ip("link set far up"));
+        let sent = || {
+            let file = "/sys/class/net/near/statistics/tx_packets";
+            std::fs::read_to_string(file).unwrap().trim().parse::<u64>().unwrap()
+        };
+        let before = sent();
+        let Some(said) = self_test("packet:near --capacity --json") else { return };
+        let report = report(&said);
+        assert_eq!((said.status.code(), &report["place"]), (Some(0), &"interface".into()));
+        assert_eq!(report["capacities"].as_array().unwrap().len(), 1, "{report:#}");
+        assert!(sent() < before + 100, "the kernel's own words at most");
     });
 }
 

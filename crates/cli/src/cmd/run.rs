@@ -17,6 +17,7 @@ use floodwall_dispatch::{
     Berth, Clock, Control, ControlError, Crew, CrewConfig, CrewError, CrewReader, Event, OnPanic,
     Port, Seat, Setting, Shown, Stop, WorkerConfig, WorkerError, entropy, pin,
 };
+use floodwall_drill::measure_capacity;
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
 use floodwall_stack::{
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::Usage;
         }
     };
-    match serve(&settings) {
+    match serve(&settings, args.capacity) {
         Ok(()) => Exit::Done,
         Err(failure) => {
             eprintln!("floodwall: {failure}");
@@ -73,7 +74,7 @@ fn words(error: impl std::fmt::Display) -> Failure {
     error.to_string()
 }
 
-fn serve(settings: &Settings) -> Result<(), Failure> {
+fn serve(settings: &Settings, capacity: bool) -> Result<(), Failure> {
     let socket = socket_path(settings);
     if path::is_alive(&socket) {
         return Err(words(TakenError::Alive(socket)));
@@ -83,6 +84,9 @@ fn serve(settings: &Settings) -> Result<(), Failure> {
     let farewell = Farewell::default();
     let signals = catch_signals(&stop, &farewell)?;
     let cores = cores(settings)?;
+    if capacity {
+        tell_capacity(settings, &cores, &stop);
+    }
     let mut opened = open_devices(settings, &cores)?;
     let config = stack_config(settings, &opened);
     floodwall_stack::check(&config).map_err(words)?;
@@ -190,6 +194,18 @@ fn named<T: Send + 'static>(
 ) -> Result<JoinHandle<T>, Failure> {
     let builder = thread::Builder::new().name(name.to_owned());
     builder.spawn(what).map_err(|error| format!("cannot start the thread for {name}: {error}"))
+}
+
+/// Says what this machine takes in by such devices, before ours are opened: what cannot be measured
+/// here stops nothing.
+fn tell_capacity(settings: &Settings, cores: &[Option<usize>], stop: &Stop) {
+    for wanted in &settings.interfaces {
+        let (word, core) = (&wanted.device.value, cores.first().copied().flatten());
+        match measure_capacity(word, core, &|| stop.is_triggered()) {
+            Ok(capacity) => eprintln!("floodwall: {word}: capacity: {capacity}"),
+            Err(error) => eprintln!("floodwall: {word}: note: no capacity is told: {error}"),
+        }
+    }
 }
 
 /// Opens all devices and says what was got.

@@ -22,6 +22,9 @@ TCP in both families, and the link falls and rises. Needs root.
 An interface that is there is only looked at: it is opened as `run` would open it, nothing is sent,
 and it is left as it was. (Some drivers restart their link when a program is attached.)
 
+--capacity floods a cable of its own, for 3 s, and tells how many packets a second this machine
+takes in and judges by that path: what is promised under flood holds up to 0.8 of it.
+
 Exit codes:
   0  all that is claimed works; what cannot be had here is said, and is no failure
   1  something does not work
@@ -30,6 +33,7 @@ Exit codes:
 Example:
   floodwall self-test xdp:eth1                    what eth1 can do
   floodwall self-test xdp:fw0 --in-namespaces     both modes, 1 and 4 queues, on a cable
+  floodwall self-test xdp:eth1 --capacity         and what this machine takes in by that path
   floodwall self-test tap:fw0 --json";
 
 /// Something does not work.
@@ -48,6 +52,9 @@ pub(crate) struct SelfTestArgs {
     /// On a cable of its own, also where the interface exists
     #[arg(long)]
     in_namespaces: bool,
+    /// Also measure how many packets a second the path takes in and judges, on a cable of its own
+    #[arg(long)]
+    capacity: bool,
     /// One JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -80,7 +87,8 @@ pub(crate) fn self_test(args: &SelfTestArgs) -> ExitCode {
 fn read(args: &SelfTestArgs) -> Result<SelfTestOptions, String> {
     let device: DeviceWord =
         args.device.parse().map_err(|error: floodwall_device::NoDeviceWord| error.to_string())?;
-    Ok(SelfTestOptions { device, in_namespaces: args.in_namespaces })
+    let (in_namespaces, capacity) = (args.in_namespaces, args.capacity);
+    Ok(SelfTestOptions { device, in_namespaces, capacity })
 }
 
 fn tell(args: &SelfTestArgs, report: &SelfTest) -> Result<(), DrillError> {

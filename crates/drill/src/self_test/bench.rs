@@ -11,7 +11,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use floodwall_base::{Family, IfIndex, MacAddr, Randomness};
-use floodwall_device::{DeviceInfo, DeviceKind, DeviceWord, Medium, OpenConfig, OpenedDevice};
+use floodwall_device::{
+    DeviceError, DeviceInfo, DeviceKind, DeviceWord, Medium, OpenConfig, OpenedDevice,
+};
 use floodwall_dispatch::{
     Berth, Control, Crew, CrewConfig, CrewError, Port, PortReport, Setting, Shown, Stop, entropy,
 };
@@ -29,7 +31,7 @@ use crate::error::DrillError;
 use crate::namespace::{self, ip};
 
 /// Our station.
-const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 2]);
+pub(super) const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 2]);
 /// The kernel's end of a veth pair, and its name where the word's is that.
 const FAR: [&str; 2] = ["fwfar0", "fwfar1"];
 /// Where we send back what we get.
@@ -79,22 +81,19 @@ impl Bench {
     }
 }
 
-/// Proves one way of opening a device, in a namespace that goes with its thread.
-pub(super) fn prove(
+/// Runs `what` in a namespace that goes with the thread in which it runs.
+pub(super) fn in_namespace<T: Send>(
     way: &DeviceWord,
-    findings: &mut Findings,
-    stop: &AtomicBool,
-) -> Result<(), DrillError> {
+    what: impl FnOnce() -> Result<T, DrillError> + Send,
+) -> Result<T, DrillError> {
     let tun = matches!(way.kind, DeviceKind::Tun | DeviceKind::Tap);
     namespace::check(tun, "run it as root (sudo)")?;
-    super::go_on(stop)?;
-    findings.about(way);
     std::thread::scope(|scope| {
         let inside = std::thread::Builder::new().name("self-test".to_owned());
         let run = || {
             namespace::enter()?;
             ip(&["link", "set", "lo", "up"])?;
-            run_inside(way, findings, stop)
+            what()
         };
         let thread = inside.spawn_scoped(scope, run).map_err(|source| DrillError::System {
             action: "start the namespace's thread",
@@ -106,15 +105,24 @@ pub(super) fn prove(
     })
 }
 
+/// Proves one way of opening a device, in a namespace of its own.
+pub(super) fn prove(
+    way: &DeviceWord,
+    findings: &mut Findings,
+    stop: &AtomicBool,
+) -> Result<(), DrillError> {
+    super::go_on(stop)?;
+    findings.about(way);
+    in_namespace(way, || run_inside(way, findings, stop))
+}
+
 fn run_inside(
     way: &DeviceWord,
     findings: &mut Findings,
     stop: &AtomicBool,
 ) -> Result<(), DrillError> {
     let kernels = lay(way)?;
-    let station = (way.kind != DeviceKind::Tun).then_some(STATION);
-    let config = OpenConfig { station, offload: true, ..OpenConfig::default() };
-    let opened = match way.open(&config) {
+    let opened = match open(way, None) {
         Ok(opened) => opened,
         Err(error) => {
             findings.fails("open", error.to_string(), "");
@@ -123,16 +131,7 @@ fn run_inside(
     };
     tell_opened(findings, &opened);
     address(&kernels)?;
-    let seen = Arc::new(Seen::default());
-    let info = opened.queues.first().map(|queue| queue.info().clone());
-    let info = info
-        .ok_or(DrillError::Missing { what: format!("{way} has no queue"), remedy: "report it" })?;
-    let ports = opened.queues.into_iter().map(|queue| Witness::of(queue, &seen));
-    let ports = ports.map(|queue| Port::new(IfIndex(1), queue)).collect();
-    let ending = Stop::new()
-        .map_err(|source| DrillError::System { action: "make a stop signal", source })?;
-    let crew = start(&info, ports, &ending)?;
-    let bench = Bench { device: way.clone(), info, seen, control: crew.control() };
+    let (bench, crew, ending) = raise(way, opened, None)?;
     let probed = probes::all(&bench, &kernels, findings, stop);
     ending.trigger();
     let ended = crew.join()?;
@@ -146,8 +145,33 @@ fn run_inside(
     Ok(())
 }
 
+/// Opens our end of the cable, for a worker on `core` where it is pinned.
+pub(super) fn open(way: &DeviceWord, core: Option<usize>) -> Result<OpenedDevice, DeviceError> {
+    let station = (way.kind != DeviceKind::Tun).then_some(STATION);
+    way.open(&OpenConfig { station, offload: true, core, ..OpenConfig::default() })
+}
+
+/// A host of ours on the opened device, its worker, and what ends it.
+pub(super) fn raise(
+    way: &DeviceWord,
+    opened: OpenedDevice,
+    core: Option<usize>,
+) -> Result<(Bench, Crew<Shown<Host>>, Stop), DrillError> {
+    let seen = Arc::new(Seen::default());
+    let info = opened.queues.first().map(|queue| queue.info().clone());
+    let info = info
+        .ok_or(DrillError::Missing { what: format!("{way} has no queue"), remedy: "report it" })?;
+    let ports = opened.queues.into_iter().map(|queue| Witness::of(queue, &seen));
+    let ports = ports.map(|queue| Port::new(IfIndex(1), queue)).collect();
+    let ending = Stop::new()
+        .map_err(|source| DrillError::System { action: "make a stop signal", source })?;
+    let crew = start(&info, Berth { core, ports }, &ending)?;
+    let bench = Bench { device: way.clone(), info, seen, control: crew.control() };
+    Ok((bench, crew, ending))
+}
+
 /// Makes the cable where the device is none itself; the name of the kernel's end.
-fn lay(way: &DeviceWord) -> Result<String, DrillError> {
+pub(super) fn lay(way: &DeviceWord) -> Result<String, DrillError> {
     let ours = way.name.as_str();
     if matches!(way.kind, DeviceKind::Tun | DeviceKind::Tap) {
         return Ok(ours.to_owned());
@@ -164,7 +188,7 @@ fn lay(way: &DeviceWord) -> Result<String, DrillError> {
 }
 
 /// Gives the kernel's end its addresses, which it keeps while the link is down.
-fn address(kernels: &str) -> Result<(), DrillError> {
+pub(super) fn address(kernels: &str) -> Result<(), DrillError> {
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{kernels}/keep_addr_on_down"), "1");
     ip(&["link", "set", kernels, "up"])?;
     for family in crate::scene::FAMILIES {
@@ -208,11 +232,7 @@ pub(super) fn tell_opened(findings: &mut Findings, opened: &OpenedDevice) {
 }
 
 /// One worker on all queues.
-fn start(
-    info: &DeviceInfo,
-    ports: Vec<Port>,
-    ending: &Stop,
-) -> Result<Crew<Shown<Host>>, DrillError> {
+fn start(info: &DeviceInfo, berth: Berth, ending: &Stop) -> Result<Crew<Shown<Host>>, DrillError> {
     let medium = match info.medium {
         Medium::Ethernet => LinkMedium::Ethernet(STATION),
         Medium::Ip => LinkMedium::Ip,
@@ -233,7 +253,7 @@ fn start(
         tcp_connections_max: 64,
         ..StackConfig::default()
     };
-    let crew = CrewConfig::new(vec![Berth { core: None, ports }]).map_err(CrewError::from)?;
+    let crew = CrewConfig::new(vec![berth]).map_err(CrewError::from)?;
     let supers = if info.offload { SUPERS } else { 0 };
     let accounts = accounts_needed(&config);
     let crew = CrewConfig { memory: PoolConfig { accounts, supers, ..crew.memory }, ..crew };

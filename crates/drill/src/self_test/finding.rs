@@ -6,6 +6,7 @@ use core::fmt;
 
 use serde::Serialize;
 
+use super::capacity::Capacity;
 use crate::error::DrillError;
 
 /// What became of it.
@@ -51,6 +52,7 @@ pub struct Finding {
 pub(super) struct Findings {
     device: String,
     all: Vec<Finding>,
+    capacities: Vec<Capacity>,
 }
 
 impl Findings {
@@ -69,6 +71,12 @@ impl Findings {
 
     pub(super) fn lacks(&mut self, check: &'static str, words: impl Into<String>, remedy: &str) {
         self.add(check, Outcome::Lacks, words.into(), remedy.to_owned());
+    }
+
+    /// What a path can take is a figure, and no failure however small.
+    pub(super) fn capacity(&mut self, capacity: Capacity) {
+        self.works("capacity", capacity.to_string());
+        self.capacities.push(capacity);
     }
 
     /// Works where `is_so`.
@@ -99,14 +107,17 @@ pub struct SelfTest {
     pub works: bool,
     /// In the order in which they were made.
     pub findings: Vec<Finding>,
+    /// What was measured of each way, where that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capacities: Vec<Capacity>,
 }
 
 impl SelfTest {
     pub(super) fn new(device: String, alone: bool, findings: Findings) -> Self {
-        let findings = findings.all;
+        let Findings { all: findings, capacities, .. } = findings;
         let works = !findings.is_empty() && findings.iter().all(|f| f.outcome != Outcome::Fails);
         let place = if alone { "namespace" } else { "interface" };
-        Self { device, place, works, findings }
+        Self { device, place, works, findings, capacities }
     }
 
     /// The document for programs.

@@ -56,7 +56,7 @@ pub(super) fn all(
     flap(bench, kernels, findings)
 }
 
-fn addresses_stand(bench: &Bench) -> bool {
+pub(super) fn addresses_stand(bench: &Bench) -> bool {
     let stand = bench.stack(|stack, _| {
         let mut all = stack.interfaces().iter().flat_map(|interface| interface.addresses());
         all.all(|address| address.state.is_assigned())
@@ -66,7 +66,7 @@ fn addresses_stand(bench: &Bench) -> bool {
 
 /// Waits until something is so, for a while; whether it became so.
 #[expect(clippy::disallowed_methods, reason = "the kernel is waited for in real time")]
-fn until(mut is_so: impl FnMut() -> bool) -> bool {
+pub(super) fn until(mut is_so: impl FnMut() -> bool) -> bool {
     let clock = Clock::new();
     let end = clock.now() + PATIENCE;
     loop {

@@ -76,7 +76,7 @@ mod tests {
             assert_eq!(paths.mtu(addr, now), None);
             paths.learn(addr, 1300, now);
             assert_eq!(paths.mtu(addr, now), Some(1300));
-            assert_eq!(paths.mtu(addr, now + LIFETIME - Duration::from_nanos(1)), Some(1300));
+            assert_eq!(paths.mtu(addr, now + (LIFETIME - Duration::from_nanos(1))), Some(1300));
             assert_eq!(paths.mtu(addr, now + LIFETIME), None);
         }
         for n in 0..100_000_u32 {
