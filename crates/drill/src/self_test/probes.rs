@@ -24,8 +24,10 @@ const PINGS: usize = 20;
 const FLOWS: usize = 48;
 /// How long one answer may take.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Bytes there and back by TCP.
+/// Bytes there and back by TCP; fewer where super-frames die in generic mode and each is waited for
+/// by a timer of the sender's.
 const BYTES: usize = 1 << 18;
+const BYTES_GENERIC: usize = 1 << 16;
 /// How long the link is down.
 const DOWN: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(20);
@@ -135,28 +137,30 @@ fn echo(bench: &Bench, family: Family, findings: &mut Findings) {
     findings.judge(check, sent > 0 && back == sent, words, "look at the losses below");
 }
 
-/// A quarter of a megabyte there and back by one connection.
-fn tcp(_: &Bench, family: Family, findings: &mut Findings) {
+/// Some bytes there and back by one connection.
+fn tcp(bench: &Bench, family: Family, findings: &mut Findings) {
     let check = named(family, ["TCP IPv4", "TCP IPv6"]);
     let [_, ours] = ends(family);
-    match there_and_back(ours) {
-        Ok(true) => findings.works(check, "256 KiB there and back"),
+    let is_generic = bench.device.mode == XdpMode::Generic;
+    let bytes = if is_generic { BYTES_GENERIC } else { BYTES };
+    match there_and_back(ours, bytes) {
+        Ok(true) => findings.works(check, format!("{} KiB there and back", bytes >> 10)),
         Ok(false) => findings.fails(check, "other bytes came back", "report it"),
         Err(error) => findings.fails(check, error.to_string(), "look at the losses below"),
     }
 }
 
-fn there_and_back(to: IpAddr) -> std::io::Result<bool> {
+fn there_and_back(to: IpAddr, bytes: usize) -> std::io::Result<bool> {
     let stream = TcpStream::connect_timeout(&(to, ECHO).into(), ANSWER)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let sent: Vec<u8> = (0..BYTES).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
+    let sent: Vec<u8> = (0..bytes).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
     std::thread::scope(|scope| {
         let writer = std::thread::Builder::new().spawn_scoped(scope, || {
             (&stream).write_all(&sent)?;
             stream.shutdown(std::net::Shutdown::Write)
         })?;
-        let mut back = Vec::with_capacity(BYTES);
+        let mut back = Vec::with_capacity(bytes);
         (&stream).read_to_end(&mut back)?;
         let wrote = writer.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
         wrote.map(|()| back == sent)
