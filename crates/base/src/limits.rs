@@ -47,6 +47,8 @@ pub const NEXT_HOP_MEMBERS_MAX: usize = 32;
 /// True bytes that the fragments of one family hold while their datagrams are incomplete: about
 /// 20 of the largest datagrams, an eighth of the default pool.
 pub const REASSEMBLY_BYTES: usize = 2 << 20;
+/// Which part of a shard's frames that may be at most.
+pub const REASSEMBLY_PART: u64 = 8;
 /// Incomplete datagrams of one family. The least recently extended one goes for a newcomer.
 pub const REASSEMBLY_DATAGRAMS: usize = 1024;
 /// True bytes that one source (an IPv4 address, an IPv6 /64) may hold however full the store is:
@@ -122,6 +124,8 @@ pub const ECHO_PATHS_MAX: usize = 256;
 /// that nobody has. Of a datagram in more pieces than this the first ones are lost while its
 /// neighbour is asked for; who asked asks again, and then the neighbour is known.
 pub const NEIGHBOR_PENDING_MAX: usize = 3;
+/// Which part of a shard's frames the packets of one family that wait for neighbours may hold.
+pub const NEIGHBOR_PENDING_PART: u64 = 32;
 /// Packets of others that one follower hands over in a round because their neighbour is not known:
 /// a fraction of a burst, so that neighbour discovery itself gets through beside them.
 pub const FORWARD_HANDED_MAX: usize = 16;
@@ -308,6 +312,18 @@ pub const TCP_BUFFER_BYTES_FIRST: usize = 262_144;
 /// Which part of a shard's frames its TCP connections may hold together, so that packets go on
 /// arriving whatever peers leave unread.
 pub const TCP_MEMORY_PART: u64 = 2;
+/// Which part of a shard's frames its TCP connections may hold whatever sockets, fragments and
+/// unresolved neighbours hold. Of these, sockets hold a quarter at most, the fragments of each
+/// family an eighth, and packets for unresolved neighbours of each family a 32nd.
+pub const TCP_MEMORY_PART_LEAST: u64 = 4;
+/// Which part of a shard's frames is kept for packets that arrive and leave: TCP's connections have
+/// what it, sockets, fragments and unresolved neighbours leave.
+pub const PACKETS_KEPT_PART: u64 = 8;
+/// By which part connections may exceed what they may hold together, while one that stands still
+/// has time to move on.
+pub const TCP_MEMORY_EXCESS_PART: u64 = 8;
+/// Connections that are ended at a time for memory.
+pub const TCP_MEMORY_ENDED_MAX: usize = 64;
 /// How long TIME-WAIT lasts: Linux's `TCP_TIMEWAIT_LEN`.
 pub const TCP_TIME_WAIT: Duration = Duration::from_secs(60);
 /// How long a SYN is sent again (RFC 9293 section 3.8.3: three minutes at least).

@@ -1,36 +1,81 @@
-//! The honest clients that open TCP connections, and those who open some only to fill a queue.
+//! Who opens TCP connections: honest clients of the echo service and of the web server, and those
+//! who mean harm ([`Errand`]).
 //!
 //! A stack of its own, as any client's would be, that lives at the crowd's end of the cable: one
-//! connection for each call, on a schedule, a line, its echo, and the end. Made by `crowd.rs`, told
-//! anew for each stretch. Invariant: latency counts from the moment at which a call was meant to
-//! begin until the echo is read, whole handshake included, and a stretch is over when each call has
-//! its echo or is lost.
+//! connection for each call, on a schedule; what it says, what it is answered, and the end. Made by
+//! `crowd.rs`, told anew for each stretch. Invariant: latency counts from the moment at which a
+//! call was meant to begin until the answer is read, whole handshake included, and a stretch is
+//! over when each call is answered or lost.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant, IpCidr, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, Round};
-use floodwall_stack::tcp_set::{ConnectionId, RecvError, Settings};
+use floodwall_stack::tcp_set::{ConnectionId, RecvError, SendError, Settings};
 use floodwall_stack::{InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig};
 
 use crate::error::DrillError;
 use crate::honest::{Asked, TIMEOUT};
 use crate::scene;
 
-/// What a client says.
+/// What a client of the echo service says, and is answered.
 const LINE: &[u8] = b"is anybody there?\n";
+/// What a web client asks for: more than a segment.
+const REQUEST: &[u8] = b"GET /bytes/2000 HTTP/1.1\r\nHost: drill\r\nConnection: close\r\n\r\n";
+/// Bytes of that page.
+const PAGE: usize = 2000;
+/// What is asked for by those who then read nothing of it.
+const GREEDY: &[u8] = b"GET /bytes/1000000 HTTP/1.1\r\nHost: drill\r\n\r\n";
+/// True bytes that may wait for those: a segment's.
+const NARROW: u32 = 2048;
 /// Calls that may be under way.
 const CALLS_MAX: usize = 4096;
+/// The longest answer that anybody reads, head included.
+const ANSWER_MAX: usize = 4096;
+
+/// What somebody opens connections for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Errand {
+    /// Honest: a line and its echo, and a page of the web server, by turns.
+    Asks,
+    /// Fills the queue of a service that accepts slowly.
+    Holds,
+    /// Asks the web server for much and reads nothing.
+    Stalls,
+    /// Is gone as soon as the connection is there, with a reset.
+    Drops,
+}
+
+impl Errand {
+    /// Where the service listens that the `n`th call is for, and what is said to it.
+    fn of(self, n: u64) -> (u16, &'static [u8]) {
+        match self {
+            Self::Asks if n % 2 == 1 => (scene::WEB_PORT, REQUEST),
+            Self::Asks | Self::Drops => (scene::SERVICE_PORT, LINE),
+            Self::Holds => (scene::SLOW_PORT, LINE),
+            Self::Stalls => (scene::WEB_PORT, GREEDY),
+        }
+    }
+
+    /// What its connections are like.
+    fn settings(self) -> Settings {
+        let defaults = Settings::default();
+        match self {
+            Self::Stalls => Settings { receive_bytes: NARROW, receive_tuned: false, ..defaults },
+            _ => defaults,
+        }
+    }
+}
 
 /// What callers of one stretch do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Calling {
+    pub(crate) errand: Errand,
     /// Calls a second, each family.
     pub(crate) rate: u64,
     /// For how long.
     pub(crate) length: Duration,
-    /// Where the service listens.
-    pub(crate) port: u16,
 }
 
 impl Calling {
@@ -50,6 +95,8 @@ impl Calling {
 /// One call.
 struct Call {
     id: ConnectionId,
+    errand: Errand,
+    says: &'static [u8],
     family: usize,
     due: Instant,
     said: bool,
@@ -153,11 +200,11 @@ impl Callers {
                         heard.asked += 1;
                     }
                     let to = scene::FAMILIES.get(family).map(|f| scene::server_addr(*f));
-                    let Some(to) = to.map(|ip| core::net::SocketAddr::new(ip, it.port)) else {
-                        continue;
-                    };
-                    if let Ok(id) = sockets.tcp_connect(to, &Settings::default(), self.owner) {
-                        self.calls.push(Call { id, family, due, said: false });
+                    let (Some(ip), (port, says)) = (to, it.errand.of(*begun)) else { continue };
+                    let (to, settings) = (SocketAddr::new(ip, port), it.errand.settings());
+                    if let Ok(id) = sockets.tcp_connect(to, &settings, self.owner) {
+                        let errand = it.errand;
+                        self.calls.push(Call { id, errand, says, family, due, said: false });
                     }
                 }
             }
@@ -188,30 +235,79 @@ impl Callers {
 /// Takes a call as far as it goes now: `None` if it goes on, else whether it came off.
 fn talk(sockets: &mut Sockets<'_>, call: &mut Call) -> Option<bool> {
     if !call.said {
-        match sockets.tcp_send(call.id, LINE) {
-            Ok(n) if n == LINE.len() => call.said = true,
-            Ok(_) | Err(floodwall_stack::tcp_set::SendError::WouldBlock) => return None,
+        match sockets.tcp_send(call.id, call.says) {
+            Ok(n) if n == call.says.len() => call.said = true,
+            Ok(_) | Err(SendError::WouldBlock) => return None,
             Err(_) => return end(sockets, call.id, false),
         }
     }
-    let mut echo = [0; LINE.len()];
-    match sockets.tcp_peek(call.id, &mut echo) {
-        Ok(n) if n == LINE.len() => {
-            let _ = sockets.tcp_recv(call.id, &mut echo);
-            end(sockets, call.id, echo == LINE)
-        }
+    match call.errand {
+        Errand::Asks => {}
+        Errand::Holds | Errand::Stalls => return None,
+        Errand::Drops => return end(sockets, call.id, false),
+    }
+    let mut room = [0; ANSWER_MAX];
+    match sockets.tcp_peek(call.id, &mut room) {
         Ok(0) => end(sockets, call.id, false),
-        Ok(_) | Err(RecvError::WouldBlock) => None,
+        Ok(n) => {
+            let said = room.get(..n).unwrap_or_default();
+            let right = if call.says == LINE { is_echo(said) } else { is_page(said) };
+            right.and_then(|right| end(sockets, call.id, right))
+        }
+        Err(RecvError::WouldBlock) => None,
         Err(_) => end(sockets, call.id, false),
     }
 }
 
+/// Whether this is what was said; `None` while it may become that.
+fn is_echo(answer: &[u8]) -> Option<bool> {
+    let right = LINE.starts_with(answer);
+    (!right || answer.len() == LINE.len()).then_some(right)
+}
+
+/// Whether this is the page that was asked for, whole, each byte what it should be; `None` while it
+/// may become that.
+fn is_page(answer: &[u8]) -> Option<bool> {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let (head, body) = answer.split_at_checked(end + 4)?;
+    let right = head.starts_with(b"HTTP/1.1 200 ")
+        && body.iter().enumerate().all(|(at, byte)| *byte == b' ' + (at % 95) as u8);
+    (!right || body.len() >= PAGE).then_some(right && body.len() == PAGE)
+}
+
+/// Ends a call: what came is read, so that nobody takes the end for a reset (RFC 2525 2.17).
 fn end(sockets: &mut Sockets<'_>, id: ConnectionId, answered: bool) -> Option<bool> {
-    let _ = if answered { sockets.tcp_close(id) } else { sockets.tcp_abort(id) };
+    if answered {
+        let _ = sockets.tcp_recv(id, &mut [0; ANSWER_MAX]);
+        let _ = sockets.tcp_close(id);
+    } else {
+        let _ = sockets.tcp_abort(id);
+    }
     Some(answered)
 }
 
 /// What came is for their interface.
 pub(crate) fn arrived(inbox: &mut Burst) {
     inbox.iter_mut().for_each(|packet| packet.set_iface(IfIndex(1)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_judged_by_every_byte_and_not_before_it_is_whole() {
+        let body: Vec<u8> = (0..PAGE).map(|at| b' ' + (at % 95) as u8).collect();
+        let page = [&b"HTTP/1.1 200 OK\r\ncontent-length: 2000\r\n\r\n"[..], &body].concat();
+        assert!((0..page.len()).all(|n| is_page(&page[..n]).is_none()));
+        assert_eq!(is_page(&page), Some(true));
+        assert_eq!(is_page(&[&page[..], b"!"].concat()), Some(false));
+        let mut wrong = page;
+        wrong[1000] ^= 1;
+        assert_eq!(is_page(&wrong), Some(false));
+        assert_eq!(is_page(b"HTTP/1.1 404 Not Found\r\n\r\n"), Some(false));
+        assert_eq!(is_echo(LINE), Some(true));
+        assert_eq!(is_echo(&LINE[..3]), None);
+        assert_eq!(is_echo(b"it"), Some(false));
+    }
 }

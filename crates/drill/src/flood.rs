@@ -41,6 +41,8 @@ pub(crate) enum FloodKind {
     SynOneRow,
     /// SYNs, ACKs and resets of the same sources, with guessed numbers.
     SynAndAck,
+    /// ACKs and resets that belong to nothing, and the same in the names of honest callers.
+    AckAndReset,
     /// Echo requests from random sources.
     IcmpEcho,
     /// ICMP errors that quote answers of the service to honest clients.
@@ -64,7 +66,7 @@ pub(crate) enum FloodKind {
 impl FloodKind {
     /// Every kind.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Hostile,
         Self::UdpClosed,
         Self::UdpOpen,
@@ -72,6 +74,7 @@ impl FloodKind {
         Self::Syn,
         Self::SynOneRow,
         Self::SynAndAck,
+        Self::AckAndReset,
         Self::IcmpEcho,
         Self::IcmpErrors,
         Self::Fragments,
@@ -87,7 +90,7 @@ impl FloodKind {
 impl FloodKind {
     /// Whether it is aimed at the TCP service, so that TCP clients are watched beside it.
     pub(crate) const fn is_tcp(self) -> bool {
-        matches!(self, Self::Syn | Self::SynOneRow | Self::SynAndAck)
+        matches!(self, Self::Syn | Self::SynOneRow | Self::SynAndAck | Self::AckAndReset)
     }
 }
 

@@ -12,7 +12,7 @@ use floodwall_pktgen::{
     Honest, HonestConfig, HonestStats, Latency, Pace, Peer, PortRange, StationConfig,
 };
 
-use crate::callers::Calling;
+use crate::callers::{Calling, Errand};
 use crate::error::DrillError;
 use crate::scene::{self, Party};
 
@@ -54,8 +54,8 @@ pub(crate) enum Calls {
     None,
     /// Honest clients.
     Honest,
-    /// Honest clients, while others fill the queue of a service that accepts slowly.
-    BesideHolders,
+    /// Honest clients, while others come with this errand, as often as questions are asked.
+    Beside(Errand),
 }
 
 impl Asking {
@@ -64,17 +64,14 @@ impl Asking {
         if party == Party::Near { self.rate } else { (self.rate / SELDOM).max(1) }
     }
 
-    /// What the callers of a number do: the honest ones, and those who hold a queue full.
+    /// What the callers of a number do: the honest ones, and those who mean harm.
     pub(crate) fn calling(&self, number: usize) -> Option<Calling> {
         let length = self.length;
-        let honest =
-            Calling { rate: (self.rate / SELDOM).max(1), length, port: scene::SERVICE_PORT };
+        let honest = Calling { errand: Errand::Asks, rate: (self.rate / SELDOM).max(1), length };
         match (self.calls, number) {
             (Calls::None, _) | (Calls::Honest, 1..) => None,
             (_, 0) => Some(honest),
-            (Calls::BesideHolders, _) => {
-                Some(Calling { rate: self.rate, port: scene::SLOW_PORT, ..honest })
-            }
+            (Calls::Beside(errand), _) => Some(Calling { errand, rate: self.rate, length }),
         }
     }
 

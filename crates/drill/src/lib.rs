@@ -95,7 +95,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A whole drill over the memory wire: about 30 s.
+    /// A whole drill over the memory wire: about 60 s.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl Options {
         }
     }
 
-    /// A whole drill on a TAP: about 40 s.
+    /// A whole drill on a TAP: about 55 s.
     #[must_use]
     pub fn on_tap(seed: u64) -> Self {
         let whole = Self::new(seed);

@@ -11,6 +11,7 @@ use floodwall_base::{DropCounts, DropReason, Family, Instant, limits};
 use floodwall_world::CostTable;
 
 use crate::bench::{Bench, Look, Watch, rate};
+use crate::callers::Errand;
 use crate::crowd::{AskedBy, Stretch};
 use crate::error::DrillError;
 use crate::flood::{Flood, FloodKind};
@@ -58,7 +59,7 @@ pub struct Schedule {
 }
 
 /// The floods in order: name, sentence, kind.
-pub(crate) const FLOODS: [(&str, &str, FloodKind); 16] = [
+pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
     ("fragments", "tiny, overlapping, and of packets never completed", FloodKind::Fragments),
     ("headers", "long chains, many options, padding, routes", FloodKind::Headers),
     ("hostile", "captured attacks, as they are, aimed, and mutated", FloodKind::Hostile),
@@ -71,10 +72,22 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 16] = [
     ("syn", "SYNs from random sources, some with a request", FloodKind::Syn),
     ("syn one row", "SYNs that would meet in one row of a keyless hash", FloodKind::SynOneRow),
     ("syn and ack", "SYNs, ACKs and resets of the same sources", FloodKind::SynAndAck),
+    (
+        "ack and reset",
+        "ACKs and resets of strangers, and in clients' names",
+        FloodKind::AckAndReset,
+    ),
     ("icmp echo", "echo requests from random sources", FloodKind::IcmpEcho),
     ("icmp errors", "forged errors about answers to honest clients", FloodKind::IcmpErrors),
     ("too big", "packet too big about what was just answered", FloodKind::TooBig),
     ("redirects", "redirects about what was just answered", FloodKind::Redirects),
+];
+
+/// Those who harm with connections of their own, in order: name, sentence, errand.
+const ERRANDS: [(&str, &str, Errand); 3] = [
+    ("slow accept", "handshakes completed faster than they are accepted", Errand::Holds),
+    ("slow read", "web clients that ask for much and read nothing", Errand::Stalls),
+    ("churn", "connections that are reset as soon as they are there", Errand::Drops),
 ];
 
 /// What is remembered of a drill.
@@ -159,10 +172,19 @@ impl Run<'_> {
 
     /// Honest clients alone.
     fn baseline(&mut self) -> Result<AskedBy, DrillError> {
-        let (name, what) = ("baseline", "honest clients alone");
+        self.calm("baseline", "honest clients alone", Calls::Honest)
+    }
+
+    /// Honest clients without a flood, alone or beside others who open connections.
+    fn calm(
+        &mut self,
+        name: &'static str,
+        what: &'static str,
+        calls: Calls,
+    ) -> Result<AskedBy, DrillError> {
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
-        let asking = Asking { calls: Calls::Honest, ..self.asking(length) };
+        let asking = Asking { calls, ..self.asking(length) };
         let stretch = Stretch { asking: Some(asking), ..Stretch::default() };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
@@ -237,23 +259,6 @@ impl Run<'_> {
         if kind.is_tcp() {
             phase.called = rows(&outcome.seen.called);
         }
-        self.close(phase);
-        Ok(())
-    }
-
-    /// Connections to a service that accepts slowly, beside those to one that does not.
-    fn slow_accept(&mut self) -> Result<(), DrillError> {
-        let (name, what) = ("slow accept", "handshakes completed faster than they are accepted");
-        let length = self.schedule.phase;
-        self.log.progress.begin(name, what, length);
-        let asking = Asking { calls: Calls::BesideHolders, ..self.asking(length) };
-        let stretch = Stretch { asking: Some(asking), ..Stretch::default() };
-        let outcome = self.bench.run(&stretch, &mut self.log)?;
-        let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
-        phase.take(&outcome.seen.asked);
-        phase.called = rows(&outcome.seen.called);
-        phase.ring_full_honest = outcome.ring_full.0;
-        phase.application_share = outcome.share;
         self.close(phase);
         Ok(())
     }
@@ -472,7 +477,9 @@ pub(crate) fn run(
     for (name, what, kind) in FLOODS {
         run.flood(name, what, kind)?;
     }
-    run.slow_accept()?;
+    for (name, what, errand) in ERRANDS {
+        run.calm(name, what, Calls::Beside(errand))?;
+    }
     run.application()?;
     run.friends()?;
     run.transit()?;

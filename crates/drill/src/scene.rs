@@ -18,7 +18,9 @@ pub(crate) const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 0
 pub(crate) const SERVICE_PORT: u16 = 7001;
 /// Where a service listens that accepts slowly.
 pub(crate) const SLOW_PORT: u16 = 7002;
-/// Who opens TCP connections honestly, and who does it to fill the slow service's queue.
+/// Where its web server listens.
+pub(crate) const WEB_PORT: u16 = 80;
+/// Who opens TCP connections honestly, and who does it to do harm.
 pub(crate) const CALLER_MACS: [MacAddr; 2] =
     [MacAddr([2, 0xf1, 0, 0, 0, 0xc4]), MacAddr([2, 0xf1, 0, 0, 0, 0xc5])];
 /// A port that nobody listens on, and those behind it.

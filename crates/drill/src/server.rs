@@ -14,7 +14,7 @@ use floodwall_schedule::{BalanceConfig, Share};
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{
     Application, Fates, Host, HostError, InterfaceConfig, LinkMedium, Stack, StackConfig, Stats,
-    TcpService, accounts_needed,
+    StreamKind, StreamService, TcpService, accounts_needed,
 };
 use serde::Serialize;
 
@@ -233,6 +233,7 @@ impl Served {
         if config.service {
             applications.push(Box::new(UdpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
             applications.push(Box::new(TcpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
+            applications.push(Box::new(StreamService::new(StreamKind::Http, scene::WEB_PORT)));
             applications.push(Box::new(Sluggard::default()));
         }
         let host = Host::with_stack(stack, applications, pool, random, now)?;

@@ -44,6 +44,7 @@ pub(crate) fn of(kind: FloodKind, seed: u64) -> Vec<Stream> {
         FloodKind::Syn => syn(),
         FloodKind::SynOneRow => vec![replay(syns::one_row(), false)],
         FloodKind::SynAndAck => syns_and_acks(),
+        FloodKind::AckAndReset => acks_and_resets(),
         FloodKind::IcmpEcho => both(&scene::STRANGERS, &Content::IcmpEcho, PortRange::one(9)),
         FloodKind::IcmpErrors => {
             vec![replay(hostile::icmp_errors(&mut PublicRandom::new(seed)), false)]
@@ -110,6 +111,27 @@ fn syns_and_acks() -> Vec<Stream> {
     [TcpFlags::SYN, TcpFlags::ACK, TcpFlags::RST]
         .into_iter()
         .flat_map(|flags| both(&few, &Content::Tcp(flags), service()))
+        .map(|stream| Stream { payload: SizeRange::one(0), ..stream })
+        .collect()
+}
+
+/// What nobody asked for: of strangers, to the service; and from every port of the honest callers,
+/// to both services that they use, with guessed numbers (RFC 5961).
+fn acks_and_resets() -> Vec<Stream> {
+    let callers = scene::caller_addrs(0).into_iter().map(|cidr| cidr.addr().to_string());
+    let callers: Vec<String> = callers.collect();
+    let [v4, v6] = callers.as_slice() else { return Vec::new() };
+    let callers = [v4.as_str(), v6.as_str()];
+    let reset = TcpFlags::RST;
+    [TcpFlags::ACK, reset, reset | TcpFlags::ACK]
+        .into_iter()
+        .flat_map(|flags| {
+            let content = &Content::Tcp(flags);
+            let mut all = both(&scene::STRANGERS, content, service());
+            all.extend(both(&callers, content, service()));
+            all.extend(both(&callers, content, PortRange::one(scene::WEB_PORT)));
+            all
+        })
         .map(|stream| Stream { payload: SizeRange::one(0), ..stream })
         .collect()
 }

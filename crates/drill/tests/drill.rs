@@ -72,9 +72,9 @@ fn a_drill_in_real_time_gives_the_same_verdicts_with_one_worker_and_with_two() {
         let held = [Floor::Conservation, Floor::Memory, Floor::NamedDrops, Floor::WorkerRun];
         assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
         // And one for the application, where the worker has a core for itself.
-        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 20);
+        assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 23);
         let asked = |phase: &floodwall_drill::PhaseReport| phase.honest[0].asked;
-        assert!(report.phases.iter().take(18).all(|phase| asked(phase) == 20), "{report}");
+        assert!(report.phases.iter().take(21).all(|phase| asked(phase) == 20), "{report}");
         assert!(report.phases[0].honest.iter().all(|row| row.answered > 0), "{report}");
     }
 }
@@ -109,7 +109,7 @@ fn with_a_handful_of_packets_honest_clients_lose_their_share() {
 
 #[test]
 fn without_a_reassembly_store_large_questions_are_not_answered() {
-    // Too small for the fragments of one question; too large for the host's memory.
+    // Too small for the fragments of one question; larger than the host's memory.
     let (small, large) = (2000, u64::MAX);
     let run_with = |reassembly_bytes, frames| {
         let defaults = ServerConfig::default();
@@ -122,10 +122,9 @@ fn without_a_reassembly_store_large_questions_are_not_answered() {
     // Each step of the recovery waits for answers that do not come.
     let without = run_with(small, 4096);
     assert_eq!(failed(&without), [Floor::Fragmented, Floor::Recovery], "{without}");
-    let boundless = failed(&run_with(large, 4096));
-    assert!(boundless.contains(&Floor::Answered), "fragments have taken all memory: {boundless:?}");
-    assert!(boundless.contains(&Floor::Fragmented));
-    assert!(!boundless.contains(&Floor::Memory) && !boundless.contains(&Floor::Conservation));
+    // It is given its part of the memory, whatever it was promised.
+    let boundless = run_with(large, 4096);
+    assert_eq!(failed(&boundless), [], "{boundless}");
 }
 
 #[test]

@@ -27,7 +27,10 @@
 //!   none is stale, the newcomer's waiting packets leave and the newcomer is not kept.
 //!
 //! At most [`NeighborConfig::pending`] packets wait for one neighbour; the oldest dies as
-//! `NeighborPendingFull`. Worst work per packet: one keyed hash, at most 64 cells, one eviction.
+//! `NeighborPendingFull`. All together hold a part of the pool's frames (`NEIGHBOR_PENDING_PART`);
+//! when they do, a neighbour is asked for as always, and of the packets for it the oldest goes, or
+//! the newcomer where none waits: honest traffic loses the packet that made us ask. Worst work per
+//! packet: one keyed hash, at most 64 cells, one eviction.
 
 mod changes;
 mod index;
@@ -38,12 +41,13 @@ mod table;
 use core::time::Duration;
 
 use floodwall_base::limits::{
-    NEIGHBOR_PENDING_MAX, NEIGHBOR_STRANGERS_MAX, NEIGHBORS_INCOMPLETE_MAX, NEIGHBORS_MAX,
+    NEIGHBOR_PENDING_MAX, NEIGHBOR_PENDING_PART, NEIGHBOR_STRANGERS_MAX, NEIGHBORS_INCOMPLETE_MAX,
+    NEIGHBORS_MAX,
 };
 use floodwall_base::{
     Address, DropReason, HashKey, IfIndex, Instant, MacAddr, PublicRandom, Units,
 };
-use floodwall_packet::{PacketBuf, PacketList};
+use floodwall_packet::{PacketBuf, PacketList, Pool};
 use thiserror::Error;
 
 pub use self::changes::Usable;
@@ -192,6 +196,9 @@ pub struct NeighborTableFull;
 /// See the file's head.
 pub struct NeighborCache<A> {
     table: Table<A>,
+    /// True bytes of the packets that wait, and as many as may.
+    waiting: u64,
+    waiting_max: u64,
     timers: Box<[LinkTimers]>,
     random: PublicRandom,
 }
@@ -202,7 +209,20 @@ impl<A: Address> NeighborCache<A> {
     #[must_use]
     pub fn new(config: NeighborConfig, key: HashKey, random: PublicRandom, now: Instant) -> Self {
         let timers = vec![LinkTimers::default(); config.interfaces].into();
-        Self { table: Table::new(config, key, now), timers, random }
+        let table = Table::new(config, key, now);
+        Self { table, waiting: 0, waiting_max: u64::MAX, timers, random }
+    }
+
+    /// Lets no more packets wait than the part of the frames of `pool` that is for those of one
+    /// family.
+    pub fn fit(&mut self, pool: &Pool) {
+        self.waiting_max = pool.frames_true_bytes() / NEIGHBOR_PENDING_PART;
+    }
+
+    /// True bytes of the packets that wait.
+    #[must_use]
+    pub const fn waiting_bytes(&self) -> u64 {
+        self.waiting
     }
 
     /// The neighbour's link address, where it may be used. A reachable or permanent neighbour costs
@@ -475,7 +495,9 @@ impl<A: Address> NeighborCache<A> {
         let found = self.table.find(iface, addr);
         let state = found.and_then(|at| self.table.entry(at));
         match (found, state.and_then(|e| Some((e.state?, e.until)))) {
-            (Some(at), Some((NeighborState::Incomplete, _))) => self.queue(at, packet),
+            (Some(at), Some((NeighborState::Incomplete, _))) => {
+                Resolution::Waiting { solicit: false, dropped: self.queue(at, packet) }
+            }
             (Some(_), Some((NeighborState::Failed, until))) if now < until => {
                 Resolution::Refused(packet, DropReason::NeighborUnreachable)
             }
@@ -498,22 +520,28 @@ impl<A: Address> NeighborCache<A> {
     fn ask(&mut self, at: u32, now: Instant, packet: PacketBuf) -> Resolution {
         if let Some(entry) = self.table.entry_mut(at) {
             entry.solicits = 1;
-            entry.pending.push_back(packet);
         }
+        let dropped = self.queue(at, packet);
         self.enter(at, NeighborState::Incomplete, now);
-        Resolution::Waiting { solicit: true, dropped: None }
+        Resolution::Waiting { solicit: true, dropped }
     }
 
-    /// Lets a packet wait; the oldest makes room (RFC 4861 section 7.2.2).
-    fn queue(&mut self, at: u32, packet: PacketBuf) -> Resolution {
-        let max = self.table.config.pending;
-        let Some(entry) = self.table.entry_mut(at).filter(|_| max > 0) else {
-            return Resolution::Refused(packet, DropReason::NeighborPendingFull);
-        };
-        let full = entry.pending.len() >= max;
-        let dropped = if full { entry.pending.pop_front() } else { None };
+    /// Lets a packet wait. The oldest makes room (RFC 4861 section 7.2.2), also where all packets
+    /// together have none; returned is the one that cannot wait.
+    fn queue(&mut self, at: u32, packet: PacketBuf) -> Option<PacketBuf> {
+        let (pending_max, size) = (self.table.config.pending, u64::from(packet.true_size()));
+        let room = self.waiting_max.saturating_sub(self.waiting);
+        let Some(entry) = self.table.entry_mut(at) else { return Some(packet) };
+        let oldest = entry.pending.iter().next().map_or(0, |p| u64::from(p.true_size()));
+        if pending_max == 0 || size > room.saturating_add(oldest) {
+            return Some(packet);
+        }
+        let is_full = entry.pending.len() >= pending_max || size > room;
+        let dropped = if is_full { entry.pending.pop_front() } else { None };
         entry.pending.push_back(packet);
-        Resolution::Waiting { solicit: false, dropped }
+        let gone = if dropped.is_some() { oldest } else { 0 };
+        self.waiting = (self.waiting + size).saturating_sub(gone);
+        dropped
     }
 
     /// A neighbour's timer rang.
@@ -544,9 +572,12 @@ impl<A: Address> NeighborCache<A> {
             NeighborState::Stale | NeighborState::Permanent => return None,
         };
         if asked_enough {
-            let packets = entry.pending.take();
-            if entry.state == Some(NeighborState::Probe) && entry.proven {
-                entry.solicits = 0;
+            let (state, proven) = (entry.state, entry.proven);
+            let packets = self.take_waiting(at);
+            if state == Some(NeighborState::Probe) && proven {
+                if let Some(entry) = self.table.entry_mut(at) {
+                    entry.solicits = 0;
+                }
                 self.enter(at, NeighborState::Unreachable, now);
             } else {
                 self.fail(at, now);
@@ -606,11 +637,19 @@ impl<A: Address> NeighborCache<A> {
     }
 
     /// Takes what waits for a neighbour.
+    fn take_waiting(&mut self, at: u32) -> PacketList {
+        let entry = self.table.entry_mut(at);
+        let packets = entry.map(|entry| entry.pending.take()).unwrap_or_default();
+        let size: u64 = packets.iter().map(|packet| u64::from(packet.true_size())).sum();
+        self.waiting = self.waiting.saturating_sub(size);
+        packets
+    }
+
+    /// The same, behind what others waited for.
     fn take_pending(&mut self, at: u32, released: &mut PacketList) {
-        if let Some(entry) = self.table.entry_mut(at) {
-            while let Some(packet) = entry.pending.pop_front() {
-                released.push_back(packet);
-            }
+        let mut packets = self.take_waiting(at);
+        while let Some(packet) = packets.pop_front() {
+            released.push_back(packet);
         }
     }
 

@@ -10,15 +10,16 @@
 //! (`gather.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone. Bound: `REASSEMBLY_BYTES` of true size and `REASSEMBLY_DATAGRAMS` for each
-//! family; a source (IPv4 address, IPv6 /64) has `REASSEMBLY_SOURCE_BYTES` and
-//! `REASSEMBLY_SOURCE_DATAGRAMS` for certain, and more only while as much again is free; a datagram
-//! has `REASSEMBLY_FRAGMENTS_MAX` fragments in `REASSEMBLY_RUNS_MAX` runs. Worst work per fragment:
-//! one keyed lookup, a look at each run, a copy of at most a frame, `REASSEMBLY_EVICTIONS_MAX`
-//! datagrams sent home; in order, one look. Evicted: within a share that is full its least recently
-//! extended datagram (`FragmentSourceFull`), else the store's (`FragmentStoreFull`). Honest traffic
-//! from elsewhere loses a datagram only if as many others as the store holds were extended between
-//! two of its fragments. Counters: those reasons, `IpReasmFails`, `Ip6ReasmFails`.
+//! Reachable by anyone. Bound: `REASSEMBLY_BYTES` of true size, an eighth of the pool's frames at
+//! most ([`Reassembly::fit`]), and `REASSEMBLY_DATAGRAMS` for each family; a source (IPv4 address,
+//! IPv6 /64) has `REASSEMBLY_SOURCE_BYTES` and `REASSEMBLY_SOURCE_DATAGRAMS` for certain, and more
+//! only while as much again is free; a datagram has `REASSEMBLY_FRAGMENTS_MAX` fragments in
+//! `REASSEMBLY_RUNS_MAX` runs. Worst work per fragment: one keyed lookup, a look at each run, a
+//! copy of at most a frame, `REASSEMBLY_EVICTIONS_MAX` datagrams sent home; in order, one look.
+//! Evicted: within a share that is full its least recently extended datagram
+//! (`FragmentSourceFull`), else the store's (`FragmentStoreFull`). Honest traffic from elsewhere
+//! loses a datagram only if as many others as the store holds were extended between two of its
+//! fragments. Counters: those reasons, `IpReasmFails`, `Ip6ReasmFails`.
 
 mod fill;
 mod gather;
@@ -121,6 +122,14 @@ impl<A: Address> Reassembly<A> {
             Family::V6 => limits::REASSEMBLY_TIMEOUT_V6,
         };
         Self { store: Store::new(config, key, now), timeout, work: ReassemblyWork::default() }
+    }
+
+    /// Holds no more of the frames of `pool` than the part that is for fragments of one family,
+    /// whatever it was made for; but what one source may hold in any case. To be called before
+    /// there are any.
+    pub fn fit(&mut self, pool: &Pool) {
+        let part = pool.frames_true_bytes() / limits::REASSEMBLY_PART;
+        self.store.limit_bytes(part.max(limits::REASSEMBLY_SOURCE_BYTES as u64));
     }
 
     /// Fragments that wait now.

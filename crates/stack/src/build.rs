@@ -141,6 +141,13 @@ fn udp(config: &StackConfig) -> UdpConfig {
     }
 }
 
+const fn echo_refusals(config: &StackConfig) -> EchoRefusals {
+    EchoRefusals {
+        broadcasts: config.icmp_echo_ignore_broadcasts,
+        multicast_v6: config.icmpv6_echo_ignore_multicast,
+    }
+}
+
 /// Makes the stack.
 pub(crate) fn stack(
     config: &StackConfig,
@@ -166,10 +173,7 @@ pub(crate) fn stack(
         reassembly_v4: Reassembly::new(reassembly, random.secret.hash_key(), now),
         reassembly_v6: Reassembly::new(reassembly, random.secret.hash_key(), now),
         icmp_limit: IcmpLimit::new(&icmp_limits(config, workers), random.secret.hash_key()),
-        echo_refusals: EchoRefusals {
-            broadcasts: config.icmp_echo_ignore_broadcasts,
-            multicast_v6: config.icmpv6_echo_ignore_multicast,
-        },
+        echo_refusals: echo_refusals(config),
         extension_limits: config.extension_limits,
         udp: Udp::new(&udp, &mut random.secret),
         tcp: tcp(config, steering, worker, random, now),
@@ -195,6 +199,7 @@ pub(crate) fn stack(
         dhcp: Dhcp::new(config.interfaces.len() + 1),
         remote: None,
         restless: false,
+        memory_fitted: false,
         more_arrives: false,
         follow: crate::tcp::follow::Follow::default(),
         role,

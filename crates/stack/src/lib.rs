@@ -27,6 +27,7 @@ mod forward;
 mod host;
 mod http_service;
 mod link;
+mod memory;
 mod multicast;
 mod neighbors;
 mod partial;

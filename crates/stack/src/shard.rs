@@ -101,6 +101,8 @@ pub struct Stack {
     pub(crate) steering: Steering,
     /// It was asked whether it may sleep, and it may not: there is work.
     pub(crate) restless: bool,
+    /// Its parts know how much of the packet memory is theirs.
+    pub(crate) memory_fitted: bool,
     /// Behind the packet that is taken in, others of its burst follow.
     pub(crate) more_arrives: bool,
     /// The segment before, where others may follow it.
@@ -363,6 +365,7 @@ impl Engine for Stack {
         let Round { now, pool, random, arrived, departing, peers, .. } = round;
         let peers = peers.as_mut().map(Peers::again);
         let mut cx = Cx { now: *now, pool, random, departing, peers };
+        self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let spent = self.receive(&mut cx, arrived);
         // What an ICMP error has made ready: segments themselves transmit as they arrive.
@@ -374,6 +377,7 @@ impl Engine for Stack {
 
     fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
         let mut cx = Cx::of(round);
+        self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let spent = self.adopt_all(&mut cx, handed);
         self.tcp_transmit(&mut cx);
@@ -386,6 +390,7 @@ impl Engine for Stack {
         let budget = round.budget;
         let mut cx = Cx::of(round);
         self.restless = false;
+        self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let mut spent = Units(0);
         if !self.loopback.is_empty() {

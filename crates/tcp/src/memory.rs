@@ -1,6 +1,7 @@
 //! `Memory`: what the connections of a shard hold together, how much each may hold, and who goes.
 //!
-//! Told by `tcp.rs` after every change of a connection. Invariants: `held` is the sum of what each
+//! Told by `tcp.rs` after every change of a connection, and by the stack of what others hold of the
+//! same frames. Invariants: `held` is the sum of what each
 //! connection holds in true bytes, both halves and what programs were handed; who holds something
 //! is on a list, in the order in which they last gave something back: a peer acknowledged a whole
 //! chunk, or a program read one. Not here: what one connection may hold at most (`Settings`).
@@ -14,18 +15,23 @@
 //!
 //! # Under flood
 //! Reachable by anyone whose handshake is proven, by sending what is not read or by not
-//! acknowledging what is sent. Bound: one part in `TCP_MEMORY_PART` of the pool's frames, and
-//! [`FLOOR`] for each connection.
-//! Worst work: two list operations for a segment, and one connection ended for each that grows.
+//! acknowledging what is sent. Bound: a half of the pool's frames (`TCP_MEMORY_PART`), or what
+//! sockets, fragments and neighbours leave where that is less, and a quarter in any case
+//! (`TCP_MEMORY_PART_LEAST`); an eighth of that more, and what one round brings, for floors.
+//! Worst work: two list operations for a segment, and one connection ended for each that grows;
+//! `TCP_MEMORY_ENDED_MAX` in a round while more is held than the bound.
 //! Who goes, once less than a quarter is free: of those that hold more than [`FLOOR`], then of all,
 //! the one that has given nothing back for longest, and not for [`PATIENCE`]; the less is free the
-//! shorter that is, down to [`PATIENCE_MIN`]. Honest traffic loses window, and a connection whose
-//! own peer or program stood still for so long. Counter: `TcpExtTCPAbortOnMemory`; segments:
-//! `TcpReceiveFull`.
+//! shorter that is, down to [`PATIENCE_MIN`] when nothing is, and to nothing at the bound. Honest
+//! traffic loses window, and a connection whose own peer or program stood still for so long.
+//! Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
 use core::time::Duration;
 
-use floodwall_base::limits::{TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_PART};
+use floodwall_base::limits::{
+    PACKETS_KEPT_PART, TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_EXCESS_PART, TCP_MEMORY_PART,
+    TCP_MEMORY_PART_LEAST,
+};
 use floodwall_base::{IndexLists, Instant};
 use floodwall_packet::Pool;
 use floodwall_sync::prefetch;
@@ -61,9 +67,11 @@ struct Holder {
 
 /// See the file's head.
 pub(crate) struct Memory {
+    /// What they may hold now: `most`, or what others leave.
     limit: u64,
-    /// The pool has been looked at.
-    fitted: bool,
+    most: u64,
+    /// True bytes of the pool's frames, once it has been looked at.
+    frames: Option<u64>,
     held: u64,
     holders: Box<[Holder]>,
     lists: IndexLists,
@@ -73,21 +81,35 @@ impl Memory {
     /// For so many connections; takes its tables now.
     pub(crate) fn new(limit: u64, connections: usize) -> Self {
         let holders = vec![Holder::default(); connections].into();
-        Self { limit, fitted: false, held: 0, holders, lists: IndexLists::new(connections, 2) }
+        let lists = IndexLists::new(connections, 2);
+        Self { limit, most: limit, frames: None, held: 0, holders, lists }
     }
 
     /// At most `limit`.
     pub(crate) fn limit(&mut self, limit: u64) {
+        self.most = self.most.min(limit);
         self.limit = self.limit.min(limit);
     }
 
     /// At most its part of the pool's frames, so that packets go on arriving.
     #[inline]
     pub(crate) fn fit(&mut self, pool: &Pool) {
-        if !self.fitted {
-            self.fitted = true;
-            self.limit(pool.frames_true_bytes() / TCP_MEMORY_PART);
+        if self.frames.is_none() {
+            let frames = pool.frames_true_bytes();
+            self.frames = Some(frames);
+            self.limit(frames / TCP_MEMORY_PART);
         }
+    }
+
+    /// Others hold so much of the same frames: who comes later than they has the rest, and its
+    /// least part in any case.
+    #[inline]
+    pub(crate) fn beside(&mut self, others: u64) {
+        let Some(frames) = self.frames else { return };
+        // Connections may exceed their limit by some, which is not kept twice.
+        let left = frames.saturating_sub(frames / PACKETS_KEPT_PART + others);
+        let left = left - left.div_ceil(TCP_MEMORY_EXCESS_PART + 1);
+        self.limit = left.max(frames / TCP_MEMORY_PART_LEAST).min(self.most);
     }
 
     /// True bytes that all connections hold.
@@ -142,6 +164,17 @@ impl Memory {
         self.held >= self.limit
     }
 
+    /// By how much more than the limit may be held.
+    const fn excess(&self) -> u64 {
+        self.limit / TCP_MEMORY_EXCESS_PART
+    }
+
+    /// Whether more is held than may be: somebody has to go, whoever grew.
+    #[inline]
+    pub(crate) const fn is_exceeded(&self) -> bool {
+        self.held > self.limit && self.held - self.limit > self.excess()
+    }
+
     /// Who has to go, if anybody has.
     pub(crate) fn victim(&self, now: Instant) -> Option<u32> {
         let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_PART);
@@ -150,11 +183,26 @@ impl Memory {
         }
         let left = PATIENCE.as_millis() as u64 * free / short.max(1);
         let patience = Duration::from_millis(left).max(PATIENCE_MIN);
-        [LARGE, SMALL].into_iter().filter_map(|list| self.lists.first(list)).find(|index| {
-            self.holders
-                .get(*index as usize)
-                .is_some_and(|holder| now.saturating_since(holder.since) >= patience)
-        })
+        let firsts = [LARGE, SMALL].map(|list| self.lists.first(list));
+        let stood = |index: &u32| now.saturating_since(self.since(*index));
+        let found = firsts.into_iter().flatten().find(|index| stood(index) >= patience);
+        if found.is_some() || self.held <= self.limit {
+            return found;
+        }
+        let oldest = firsts.into_iter().flatten().max_by_key(stood);
+        oldest.filter(|index| stood(index) >= self.patience_beyond())
+    }
+
+    fn since(&self, index: u32) -> Instant {
+        self.holders.get(index as usize).map_or(Instant::FAR, |holder| holder.since)
+    }
+
+    /// How long whoever has stood still for longest may do so beyond the limit: the less is left of
+    /// the excess the shorter.
+    fn patience_beyond(&self) -> Duration {
+        let left = self.limit.saturating_add(self.excess()).saturating_sub(self.held);
+        let part = left.min(self.excess()) as f64 / self.excess().max(1) as f64;
+        PATIENCE_MIN.mul_f64(part)
     }
 }
 
@@ -164,6 +212,8 @@ const fn list_of(held: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use floodwall_packet::PoolConfig;
+
     use super::*;
 
     const MEGABYTE: u64 = 1 << 20;
@@ -222,7 +272,7 @@ mod tests {
         assert_eq!(memory.victim(at(700)), Some(4));
         // More is no progress.
         memory.note(4, 410_000, at(650));
-        memory.note(3, 700_000, at(660));
+        memory.note(3, MEGABYTE as u32 - 410_000, at(660));
         assert!(memory.is_full());
         assert_eq!(memory.victim(at(700)), Some(4));
         assert_eq!((memory.victim(at(209)), memory.victim(at(210))), (None, Some(4)));
@@ -239,5 +289,54 @@ mod tests {
             memory.note(index, 120_000, at(1900));
         }
         assert_eq!(memory.victim(at(2000)), Some(0), "the large ones have all just moved");
+    }
+
+    #[test]
+    fn others_have_theirs_first_and_a_quarter_is_kept() {
+        let pool = Pool::new(&PoolConfig { frames: 720, ..PoolConfig::default() }).unwrap();
+        let frames = pool.frames_true_bytes();
+        let mut memory = Memory::new(u64::MAX, 10);
+        memory.beside(1);
+        assert_eq!(memory.limit, u64::MAX, "the pool is not known");
+        memory.fit(&pool);
+        for percent in 0..=100 {
+            let others = frames * percent / 100;
+            memory.beside(others);
+            assert!(memory.limit >= frames / 4 && memory.limit <= frames / 2);
+            let all = others + memory.limit + memory.excess();
+            assert!(all <= frames * 7 / 8 || memory.limit == frames / 4, "{percent} %");
+        }
+        // As much as the others may hold by their own bounds.
+        memory.beside(frames / 4 + 2 * (frames / 8) + 2 * (frames / 32));
+        assert!(memory.limit > frames / 4);
+        memory.beside(0);
+        assert_eq!(memory.limit, frames / 2);
+        memory.limit(1000);
+        memory.beside(0);
+        assert_eq!(memory.limit, 1000, "nor more than was configured");
+    }
+
+    #[test]
+    fn beyond_the_limit_patience_ends() {
+        let mut memory = Memory::new(MEGABYTE, 10);
+        memory.note(1, MEGABYTE as u32, at(0));
+        memory.note(2, FLOOR, at(10));
+        let least = PATIENCE_MIN.as_millis() as u64;
+        assert_eq!((memory.victim(at(190)), memory.victim(at(least))), (None, Some(1)));
+        // It moves on, and holds more than before.
+        memory.note(1, 0, at(20));
+        memory.note(1, MEGABYTE as u32 + (MEGABYTE / 16) as u32, at(20));
+        assert_eq!(memory.victim(at(100)), None);
+        assert_eq!(
+            memory.victim(at(115)),
+            Some(2),
+            "who stood still for longest, not who is large"
+        );
+        assert!(!memory.is_exceeded());
+        memory.note(3, (MEGABYTE / 8) as u32, at(20));
+        assert!(memory.is_exceeded());
+        assert_eq!(memory.victim(at(20)), Some(2));
+        memory.note(2, 0, at(20));
+        assert_eq!(memory.victim(at(20)), Some(1));
     }
 }

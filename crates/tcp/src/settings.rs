@@ -182,8 +182,8 @@ pub struct TcpConfig {
     /// Records of connections in TIME-WAIT at a time.
     pub time_waits_max: usize,
     /// True bytes that all connections may hold together: sent and not acknowledged, received and
-    /// not read. In any case no more than half of the pool's frames, so that packets go on
-    /// arriving.
+    /// not read. In any case no more than half of the pool's frames, or what others leave of them,
+    /// so that packets go on arriving.
     pub memory_bytes: u64,
     /// How long TIME-WAIT lasts: twice the longest life of a segment.
     pub time_wait: Duration,

@@ -17,7 +17,7 @@
 use core::net::IpAddr;
 use core::num::NonZeroU8;
 
-use floodwall_base::limits::{TCP_RECORDS, TCP_RUNS, WORK_UNITS};
+use floodwall_base::limits::{TCP_MEMORY_ENDED_MAX, TCP_RECORDS, TCP_RUNS, WORK_UNITS};
 use floodwall_base::{
     Counter, Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, PortSet, Randomness,
     Steering, TimerWheel, Units, WorkerId,
@@ -556,17 +556,31 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Where some connection holds more than before and memory is short, one that stands still
-    /// ends.
+    /// ends; where more is held than may be, as many as it takes.
     fn relieve(&mut self, lend: &mut Lend<'_>) {
         if !core::mem::take(&mut self.grew) {
             return;
         }
-        let Some(index) = self.memory.victim(lend.now) else { return };
-        if let Some(connection) = self.at_mut(index) {
-            connection.abort(ConnectionError::Aborted);
-            lend.counters.count(Counter::TcpExtTCPAbortOnMemory);
+        for _ in 0..TCP_MEMORY_ENDED_MAX {
+            let Some(index) = self.memory.victim(lend.now) else { return };
+            if let Some(connection) = self.at_mut(index) {
+                connection.abort(ConnectionError::Aborted);
+                lend.counters.count(Counter::TcpExtTCPAbortOnMemory);
+            }
+            self.settle(index, lend.now);
+            if !self.memory.is_exceeded() {
+                return;
+            }
         }
-        self.settle(index, lend.now);
+    }
+
+    /// Others hold so many true bytes of the frames in which connections keep what they send and
+    /// receive. To be told before connections are lent the pool, whenever that has changed.
+    #[inline]
+    pub fn share_memory(&mut self, pool: &Pool, others: u64) {
+        self.memory.fit(pool);
+        self.memory.beside(others);
+        self.grew |= self.memory.is_exceeded();
     }
 
     /// Lets all connections hold no more than so many true bytes together.

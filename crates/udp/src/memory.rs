@@ -29,8 +29,8 @@ use floodwall_packet::Pool;
 
 use crate::ready::Ready;
 
-/// Sockets at most half of a shard's memory, TCP's connections have half (`tcp/src/memory.rs`) and
-/// fragments a quarter: with half beyond the limit a quarter stays at least.
+/// With half beyond the limit a quarter of the frames: what others have is said where they are told
+/// of each other (`stack/src/memory.rs`).
 const POOL_PART: u64 = 6;
 /// Of a pool with hardly any frames: some floors, or one socket would not have its own.
 const LIMIT_MIN: u64 = 16 * FLOOR;

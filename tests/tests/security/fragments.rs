@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use floodwall_base::{DropReason, Family, IfIndex, limits};
+use floodwall_ip::ReassemblyConfig;
 use floodwall_ip::reassembly::ReassemblyWork;
 use floodwall_packet::PoolConfig;
 use floodwall_stack::StackConfig;
@@ -96,6 +97,26 @@ fn a_flood_of_fragments_is_bounded_and_honest_ones_come_together() {
             assert_eq!(rig.pool.available(), free, "{what}");
         }
     }
+}
+
+/// A store that was made larger than all memory is given its part of it.
+#[test]
+fn a_store_without_bounds_leaves_memory_to_others() {
+    let reassembly = ReassemblyConfig { bytes: u64::MAX, datagrams: 1 << 14 };
+    let mut rig = Rig::with_neighbor(&StackConfig { reassembly, ..ethernet_config(HOST) }, PEER);
+    let mut random = Seeded::new(48);
+    let part = rig.pool.frames_true_bytes() / limits::REASSEMBLY_PART;
+    for _ in 0..4000 {
+        for family in FAMILIES {
+            let from = stranger(family, &mut random, true);
+            let bad = echo(from, addr(family, HOST), &[0; 1000]);
+            rig.frame(&from_peer(&fragment(&bad, random.next() as u32, 0, 64, true)));
+        }
+        let (a, b) = (rig.stack.reassembly_v4(), rig.stack.reassembly_v6());
+        assert!(a.bytes() <= part && b.bytes() <= part, "{} {} of {part}", a.bytes(), b.bytes());
+    }
+    assert!(waiting(&rig).0 > 2 * part - 2 * 2176);
+    assert!(rig.conservation().holds());
 }
 
 /// Row 46: what a fragment costs does not grow with what is stored, whatever the order.

@@ -12,6 +12,7 @@ mod fragments;
 mod groups;
 mod headers;
 mod icmp;
+mod memory;
 mod neighbors;
 mod path_mtu;
 mod paths_of_shards;

@@ -17,7 +17,7 @@ const HOGS: u16 = 400;
 
 /// How a peer holds the host's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hog {
+pub(crate) enum Hog {
     /// It sends what no program reads.
     Sends,
     /// It asks for much and acknowledges nothing.
@@ -25,7 +25,7 @@ enum Hog {
 }
 
 /// A connection from this port; whoever is reset meanwhile is another.
-fn open(peer: &mut TcpPeer, port: u16) -> ConnectionId {
+pub(crate) fn open(peer: &mut TcpPeer, port: u16) -> ConnectionId {
     peer.ports.1 = port;
     let options = TcpOptionSet { mss: Some(1400), window_scale: Some(7), ..TcpOptionSet::NONE };
     let answers = peer.give(&put(S, 0, 0).options(options));
@@ -37,7 +37,7 @@ fn open(peer: &mut TcpPeer, port: u16) -> ConnectionId {
     peer.sockets(|s| s.tcp_accept(listener)).0.expect("it listens").expect("it is open")
 }
 
-fn hold(peer: &mut TcpPeer, id: ConnectionId, hog: Hog) {
+pub(crate) fn hold(peer: &mut TcpPeer, id: ConnectionId, hog: Hog) {
     match hog {
         Hog::Sends => {
             for n in 0..190 {
@@ -49,7 +49,7 @@ fn hold(peer: &mut TcpPeer, id: ConnectionId, hog: Hog) {
 }
 
 /// A short question and its answer.
-fn exchange(peer: &mut TcpPeer, port: u16) {
+pub(crate) fn exchange(peer: &mut TcpPeer, port: u16) {
     let id = open(peer, port);
     peer.give(&put(A, 1, 1).data(&[b'q'; 700]));
     assert_eq!(peer.received(id).len(), 700, "port {port}");

@@ -206,6 +206,11 @@ impl<A: Address> Store<A> {
         }
     }
 
+    /// Holds no more than so many true bytes from now on.
+    pub(super) fn limit_bytes(&mut self, bytes: u64) {
+        self.config.bytes = self.config.bytes.min(bytes);
+    }
+
     pub(super) fn at(&mut self, at: u32) -> Option<&mut Datagram<A>> {
         self.datagrams.get_mut(at as usize)
     }

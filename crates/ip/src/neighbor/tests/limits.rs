@@ -209,3 +209,34 @@ fn timed_work_stops_at_its_budget() {
     assert_eq!(events, 100);
     assert!(calls <= 100);
 }
+
+/// What waits for all neighbours together is bounded by the pool; who came too late is asked for
+/// all the same.
+fn crowded_queue<A: Nth>() {
+    let mut world = World::<A>::new();
+    let frames = PoolConfig { frames: 64, small: 1024, ..PoolConfig::default() };
+    world.pool = Pool::new(&frames).unwrap();
+    let each = u64::from(world.pool.packet_from(&[1]).unwrap().true_size());
+    world.cache.fit(&world.pool);
+    let most = world.pool.frames_true_bytes() / NEIGHBOR_PENDING_PART;
+    let room = (most / each) as u32;
+    assert!((4..NEIGHBORS_INCOMPLETE_MAX as u32 / 2).contains(&room));
+    for n in 0..2 * room {
+        assert_eq!(world.send(n), Fate::Asks);
+        assert!(world.cache.waiting_bytes() <= most);
+    }
+    assert_eq!(world.cache.waiting_bytes(), each * u64::from(room));
+    // Of those for whom a packet waits the newest does; of the others none.
+    assert_eq!((world.send(0), world.send(room)), (Fate::Replaces, Fate::Replaces));
+    assert_eq!((world.answers(0), world.answers(room)), (1, 0));
+    assert_eq!(world.send(room), Fate::To(mac(room)), "it was asked for");
+    assert_eq!((world.send(room + 1), world.send(room + 1)), (Fate::Waits, Fate::Replaces));
+    world.cache.flush(ONE, &mut world.released);
+    assert_eq!((world.left() as u32, world.cache.waiting_bytes()), (room, 0));
+}
+
+#[test]
+fn what_waits_for_all_neighbours_together_is_bounded() {
+    crowded_queue::<Ipv4Addr>();
+    crowded_queue::<Ipv6Addr>();
+}

@@ -91,6 +91,8 @@ fn play<A: Nth>(steps: &[Step]) -> (usize, usize) {
         world.cache.table.assert_sound();
         let waiting: usize = world.cache.iter().map(|neighbor| neighbor.pending).sum();
         assert_eq!(given, back + waiting);
+        let each = world.pool.packet_from(&[1]).map(|packet| u64::from(packet.true_size()));
+        assert_eq!(Some(world.cache.waiting_bytes()), each.map(|each| each * waiting as u64));
     }
     world.cache.flush(ONE, &mut world.released);
     (given, back + world.left())
