@@ -167,6 +167,21 @@ impl Home {
         }
     }
 
+    /// Whether more than a quarter of a class is free. Called by the attached thread.
+    #[inline]
+    pub(crate) fn has_spare(&self, class: Class) -> bool {
+        let is_spare = || {
+            // SAFETY: only `Pool` calls this, which exists on the attached thread only. A stack has
+            // room for every descriptor of its class.
+            let stack = unsafe { &self.stacks()[class as usize] };
+            stack.len() > stack.capacity() / 4
+        };
+        is_spare() || {
+            self.collect();
+            is_spare()
+        }
+    }
+
     /// Gives a descriptor back, from any thread. The caller was its last owner.
     #[inline]
     pub(crate) fn give(&self, descriptor: &Descriptor) {

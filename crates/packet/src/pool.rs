@@ -505,6 +505,14 @@ impl Pool {
         Available { small, frames, supers, references }
     }
 
+    /// Whether more than a quarter of a class is free: who keeps packets for long does without
+    /// where it is not, so that some are left to whoever needs them for a moment. Costs a look.
+    #[must_use]
+    #[inline]
+    pub fn has_spare(&self, class: Class) -> bool {
+        self.home().has_spare(class)
+    }
+
     /// How many allocations found their class used up.
     #[must_use]
     pub fn failures(&self) -> u32 {

@@ -9,7 +9,9 @@
 //! # Under flood
 //! A peer fills the receive half's, as far as its window goes; short pieces go into the room of the
 //! chunk before where there is room, so that a byte a segment holds no frame a segment. Its bound
-//! is the owner's, which asks [`ByteQueue::held`].
+//! is the owner's, which asks [`ByteQueue::held`]. A peer that acknowledges nothing of many small
+//! segments keeps a reference for each, while more than a quarter of them are free; then segments
+//! leave as copies, and nobody loses anything but the time for these.
 
 use floodwall_base::limits::CHUNKS_MAX;
 use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
@@ -27,6 +29,15 @@ pub(crate) fn is_sparse(packet: &PacketBuf) -> bool {
 
 const fn is_sparse_in(len: usize, held: u32) -> bool {
     len as u32 <= held / 4
+}
+
+/// A packet of `len` bytes, or of as many as a frame holds, with room for headers before them.
+fn copy_with(len: usize, pool: &Pool, fill: impl FnOnce(&mut [u8]) -> usize) -> Option<PacketBuf> {
+    let len = len.min(pool.frame_capacity());
+    let mut copy = (len > 0).then(|| pool.alloc_behind(HEADROOM, len)).flatten()?;
+    let filled = fill(copy.extend(len)?);
+    debug_assert_eq!(filled, len);
+    Some(copy)
 }
 
 /// See the file's head. Into one of `OWN` memory nobody else's comes: a reference in it stands for
@@ -265,9 +276,12 @@ impl<const OWN: bool> ByteQueue<OWN> {
     }
 
     /// References to `len` bytes from `off` on, as one packet; fewer where the chain would be too
-    /// long; `None` where there are none, or no reference is free. Costs a look at each chunk
-    /// before.
+    /// long; a copy where references are scarce, and fewer where a frame does not hold them. `None`
+    /// where there are none, or no memory. Costs a look at each chunk before.
     pub(crate) fn share(&self, off: u32, len: u32, pool: &Pool) -> Option<PacketBuf> {
+        if !pool.has_spare(Class::Reference) {
+            return self.copy(off, len, pool);
+        }
         let (mut skip, mut left) = (off as usize, len as usize);
         let mut shared: Option<PacketBuf> = None;
         let mut count = 0;
@@ -296,11 +310,22 @@ impl<const OWN: bool> ByteQueue<OWN> {
         shared
     }
 
+    /// A copy of `len` bytes from `off` on, or of as many as are there and fit a frame.
+    #[cold]
+    fn copy(&self, off: u32, len: u32, pool: &Pool) -> Option<PacketBuf> {
+        let len = len.min(self.bytes.saturating_sub(off)) as usize;
+        copy_with(len, pool, |room| self.peek(off, room))
+    }
+
     /// Takes the oldest `len` bytes, at most those of one chunk, and gives the same bytes to
     /// `kept`: two owners of one memory. A whole chunk travels itself, with its headroom for
-    /// headers; of others a reference does. `None` where nothing waits or no reference is free.
+    /// headers; of others a reference does; where references are scarce a copy. `None` where
+    /// nothing waits or there is no memory.
     pub(crate) fn lend(&mut self, len: u32, kept: &mut Self, pool: &Pool) -> Option<PacketBuf> {
         let (mut chunk, held) = self.pop_holding()?;
+        if !pool.has_spare(Class::Reference) {
+            return self.lend_copy((chunk, held), len, kept, pool);
+        }
         let here = (len as usize).min(chunk.len());
         if here == chunk.len()
             && let Some(own) = chunk.share_behind(pool)
@@ -328,6 +353,41 @@ impl<const OWN: bool> ByteQueue<OWN> {
                 }
             },
             (None, _) => {
+                self.push_front(chunk);
+                None
+            }
+        }
+    }
+
+    /// As [`ByteQueue::lend`] of this oldest chunk, without a reference: a peer that acknowledges
+    /// nothing would keep one for each byte that was sent by itself, and who cuts packets needs
+    /// some.
+    #[cold]
+    fn lend_copy(
+        &mut self,
+        (mut chunk, held): (PacketBuf, u32),
+        len: u32,
+        kept: &mut Self,
+        pool: &Pool,
+    ) -> Option<PacketBuf> {
+        let copy = |len: usize| copy_with(len, pool, |room| chunk.copy_out(0, room));
+        let lent = copy((len as usize).min(chunk.len()));
+        let own = match &lent {
+            Some(lent) if lent.len() < chunk.len() => copy(lent.len()),
+            _ => None,
+        };
+        match (lent, own) {
+            (Some(lent), None) if lent.len() == chunk.len() => {
+                kept.push_holding(chunk, held);
+                Some(lent)
+            }
+            (Some(lent), Some(own)) => {
+                kept.push(own);
+                chunk.trim_front(lent.len());
+                self.push_front(chunk);
+                Some(lent)
+            }
+            _ => {
                 self.push_front(chunk);
                 None
             }

@@ -20,7 +20,7 @@
 use crate::queue::is_sparse;
 use floodwall_base::Seq;
 use floodwall_base::limits::TCP_RUNS_FLOW;
-use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp_options::{SACK_BLOCKS_MAX, SackBlock};
 
 /// No run.
@@ -213,9 +213,10 @@ impl Reassembly {
             at = if self.count == 0 { NONE } else { at };
             let gap_end = runs.run(at).map_or(end, |run| run.start.earlier(end));
             let len = gap_end.since(start) as usize;
-            let front = if gap_end == end { None } else { packet.share(pool, 0, len) };
+            let has_more = gap_end != end && pool.has_spare(Class::Reference);
+            let front = if has_more { packet.share(pool, 0, len) } else { None };
             let Some(front) = front else {
-                // The last piece, or no reference left: then the rest comes again.
+                // The last piece, or references are scarce: then the rest comes again.
                 packet.truncate(len);
                 let holder = self.fill(runs, (before, at), (start, gap_end), packet);
                 self.touch(runs, holder.unwrap_or(before));

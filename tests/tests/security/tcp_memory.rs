@@ -22,6 +22,8 @@ pub(crate) enum Hog {
     Sends,
     /// It asks for much and acknowledges nothing.
     ReadsNothing,
+    /// It asks for a byte at a time, which leaves at once, and acknowledges none.
+    ReadsNoByte,
 }
 
 /// A connection from this port; whoever is reset meanwhile is another.
@@ -45,6 +47,13 @@ pub(crate) fn hold(peer: &mut TcpPeer, id: ConnectionId, hog: Hog) {
             }
         }
         Hog::ReadsNothing => while peer.sockets(|s| s.tcp_send(id, &[b'y'; 16_000])).0.is_ok() {},
+        Hog::ReadsNoByte => {
+            for _ in 0..1000 {
+                if peer.sockets(|s| s.tcp_send(id, b"y")).0.is_err() {
+                    break;
+                }
+            }
+        }
     }
 }
 
@@ -63,7 +72,7 @@ pub(crate) fn exchange(peer: &mut TcpPeer, port: u16) {
 
 fn flood(family: Family, hog: Hog) {
     let mut peer = TcpPeer::new(family, &Settings { nodelay: true, ..Settings::default() });
-    let frames = peer.rig.pool.available().frames;
+    let all = peer.rig.pool.available();
     let mut dropped = 0;
     for n in 0..HOGS {
         let id = open(&mut peer, 10_000 + n);
@@ -72,8 +81,9 @@ fn flood(family: Family, hog: Hog) {
         if n % 10 == 9 {
             exchange(&mut peer, 30_000 + n);
         }
-        let free = peer.rig.pool.available().frames;
-        assert!(free > frames / 3, "{free} of {frames} frames are free, {family:?} {hog:?} {n}");
+        let free = peer.rig.pool.available();
+        let what = format!("{free:?} of {all:?}, {family:?} {hog:?} {n}");
+        assert!(free.frames > all.frames / 3 && free.references > all.references / 5, "{what}");
         dropped = peer.rig.stats().drops_in.of(DropReason::TcpReceiveFull);
     }
     let held = peer.set(|tcp| tcp.memory_held());
@@ -87,6 +97,12 @@ fn flood(family: Family, hog: Hog) {
 #[test]
 fn peers_that_read_nothing_leave_memory_to_others() {
     FAMILIES.into_iter().for_each(|family| flood(family, Hog::ReadsNothing));
+}
+
+/// Each byte that was sent by itself keeps memory, and no reference that others need.
+#[test]
+fn peers_that_acknowledge_no_single_byte_leave_memory_to_others() {
+    FAMILIES.into_iter().for_each(|family| flood(family, Hog::ReadsNoByte));
 }
 
 #[test]

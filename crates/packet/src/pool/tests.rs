@@ -26,6 +26,18 @@ fn a_packet_dropped_on_another_thread_comes_home() {
     assert_eq!(pool.available().small, 4);
 }
 
+/// What died elsewhere included.
+#[test]
+fn who_looks_sees_whether_more_than_a_quarter_is_free() {
+    let pool = small_pool();
+    let mut held: Vec<_> = (0..2).map(|_| pool.alloc(Class::Small).unwrap()).collect();
+    assert!(pool.has_spare(Class::Small) && pool.has_spare(Class::Frame));
+    held.push(pool.alloc(Class::Small).unwrap());
+    assert!(!pool.has_spare(Class::Small) && pool.has_spare(Class::Reference));
+    std::thread::scope(|scope| scope.spawn(move || drop(held)).join().unwrap());
+    assert!(pool.has_spare(Class::Small));
+}
+
 #[test]
 fn charges_are_exact_here_and_elsewhere() {
     let pool = small_pool();

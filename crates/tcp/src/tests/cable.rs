@@ -86,6 +86,12 @@ impl Host {
         }
     }
 
+    /// The same with so few references that segments leave as copies.
+    pub(super) fn with_references(self, references: usize) -> Self {
+        let pool = PoolConfig { frames: FRAMES, small: 4096, references, ..Default::default() };
+        Self { pool: Region::new(&pool).unwrap().attach().unwrap(), ..self }
+    }
+
     pub(super) fn lend(&mut self, now: Instant) -> (&mut Tcp, Lend<'_>) {
         let Self { tcp, pool, random, counters, .. } = self;
         let epoch = Moment::simulated(now).epoch;

@@ -105,12 +105,23 @@ impl World {
         let mut chance = PublicRandom::new(seed ^ 0x5eed);
         let mut cable = Cable::new(seed);
         cable.weather = weather(&mut chance);
+        let references = Self::references(seed);
+        cable.hosts = cable.hosts.map(|host| host.with_references(references));
         let of_server = settings(&mut chance);
         let listener = cable.listen(1, 80, &of_server);
         let apps = [0; 2].map(|_| App::new(&mut chance, None));
         let mut world = Self { seed, chance, cable, listener, apps };
         world.connect();
         world
+    }
+
+    /// Of each host: plenty, few, or none.
+    const fn references(seed: u64) -> usize {
+        match seed % 4 {
+            2 => 8,
+            3 => 0,
+            _ => 8192,
+        }
     }
 
     /// The next connection, with streams of its own.
@@ -180,7 +191,8 @@ impl World {
         }
         let (lost, left) = if self.chance.chance(0.5) { (0, 1) } else { (1, 0) };
         let (seed, now) = (self.seed + 1_000_000, self.cable.now);
-        self.cable.hosts[lost] = Host::new(seed, lost as u8 + 1, small(), now);
+        let host = Host::new(seed, lost as u8 + 1, small(), now);
+        self.cable.hosts[lost] = host.with_references(Self::references(self.seed));
         if lost == 1 {
             let of_server = settings(&mut self.chance);
             self.listener = self.cable.listen(1, 80, &of_server);
@@ -223,7 +235,7 @@ impl World {
             let free = it.pool.available();
             assert_eq!(
                 (free.frames, free.small, free.references),
-                (FRAMES, 4096, 8192),
+                (FRAMES, 4096, Self::references(seed)),
                 "seed {seed}"
             );
         }
