@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use floodwall_base::limits::{ICMP_SOCKETS_PART, RAW_SOCKETS_MAX};
 use floodwall_base::{DropReason, Family, IfIndex};
 use floodwall_stack::{
     Icmpv6Filter, RawId, RawOpenError, RawRecvError, RawSendError, RawSettings, StackConfig,
@@ -84,6 +85,36 @@ fn a_sleeping_reader_takes_nothing_from_whom_the_packets_are_for() {
         }
         let pinned = free.frames - rig.pool.available().frames;
         assert!((2..=10).contains(&pinned), "{pinned} frames for two sockets of 10,000 bytes");
+    }
+}
+
+/// As many sleeping readers as there may be pin no more than their part of the pool together, and
+/// leave references; each has heard something.
+#[test]
+fn many_sleeping_readers_have_one_part_of_the_memory() {
+    for family in FAMILIES {
+        let config = StackConfig { raw_sockets_max: RAW_SOCKETS_MAX, ..ethernet_config(HOST) };
+        let mut rig = Rig::with_neighbor(&config, PEER);
+        let all = rig.pool.available();
+        let other = if family == Family::V4 { Family::V6 } else { Family::V4 };
+        let ids: Vec<_> = (0..RAW_SOCKETS_MAX)
+            .map(|n| {
+                let of = if n % 8 == 7 { other } else { family };
+                open(&mut rig, RawSettings::new(of, icmp_of(of)))
+            })
+            .collect();
+        for n in 0..500 {
+            rig.run_for(std::time::Duration::from_millis(1));
+            for of in [family, other] {
+                let ask = echo(addr(of, PEER), addr(of, HOST), &[n as u8; 900]);
+                assert_eq!(rig.frame(&from_peer(&ask)).len(), 1, "it is answered all the same");
+            }
+        }
+        let free = rig.pool.available();
+        let part = (rig.pool.frames_true_bytes() / ICMP_SOCKETS_PART) as usize / 2176;
+        assert!(all.frames - free.frames <= part + RAW_SOCKETS_MAX, "{free:?} of {all:?}");
+        assert!(free.references >= all.references / 4, "{free:?} of {all:?}");
+        assert!(ids.into_iter().all(|id| heard(&mut rig, id).is_some()));
     }
 }
 

@@ -165,6 +165,8 @@ pub const PING_RECEIVE_BYTES: usize = 212_992;
 pub const RAW_SOCKETS_MAX: usize = 16;
 /// Bytes that wait in one raw socket, counted with the frames that they keep from being used.
 pub const RAW_RECEIVE_BYTES: usize = 212_992;
+/// Which part of a shard's frames all ping sockets may hold together, and all raw ones as many.
+pub const ICMP_SOCKETS_PART: u64 = 32;
 /// Chunks that wait in one raw or ping socket: raw ones take a reference of the pool each.
 pub const RAW_CHUNKS_MAX: usize = 256;
 /// ICMP errors that wait in one ping or raw socket until they are asked for.
@@ -260,6 +262,8 @@ pub const TCP_TIME_WAITS: usize = 16_384;
 pub const TCP_RUNS_FLOW: usize = 64;
 /// Runs of received bytes that wait behind a hole, of all connections of a shard.
 pub const TCP_RUNS: usize = 4096;
+/// Which part of the runs is kept for connections that have hardly any.
+pub const TCP_RUNS_RESERVE_PART: usize = 8;
 /// Rows of the SYN cache, a power of two: Lemon's and FreeBSD's `hashsize`.
 pub const SYN_CACHE_ROWS: usize = 512;
 /// Half-open connections of one row: FreeBSD's `bucketlimit`. With its place in the row each takes

@@ -8,9 +8,11 @@
 //!
 //! # Under flood
 //! Reachable by anyone whose packets a socket hears. Bound: the socket's limit in true bytes,
-//! [`RAW_CHUNKS_MAX`] chunks where they are shared, [`ICMP_REPORTS_MAX`] errors. Worst work per
-//! refused packet: a compare. When full the newcomer is refused: `IcmpSocketFull` where it dies of
-//! it, and the socket's own count of drops.
+//! [`RAW_CHUNKS_MAX`] chunks where they are shared, [`ICMP_REPORTS_MAX`] errors; and as much as all
+//! sockets of its kind leave of their part of the pool (`ICMP_SOCKETS_PART`; a dynamic threshold:
+//! Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). Worst work per refused
+//! packet: a compare and a sum over the sockets. When full the newcomer is refused:
+//! `IcmpSocketFull` where it dies of it, and the socket's own count of drops.
 
 use floodwall_base::limits::{ICMP_REPORTS_MAX, RAW_CHUNKS_MAX};
 use floodwall_packet::{PacketBuf, PacketList};
@@ -37,6 +39,11 @@ impl Inbox {
         Self { queue, held: 0, chunks: 0, limit, reports, drops: 0 }
     }
 
+    /// True bytes of what waits.
+    pub(crate) const fn held(&self) -> u64 {
+        self.held
+    }
+
     /// Whether nothing more is taken: asked before anything is spent on a copy. Counts the refusal.
     pub(crate) fn refuses(&mut self) -> bool {
         let full =
@@ -45,10 +52,11 @@ impl Inbox {
         full
     }
 
-    /// Queues a packet; gives it back where there is no room, and counts that.
-    pub(crate) fn push(&mut self, packet: PacketBuf) -> Result<(), PacketBuf> {
-        let held = u64::from(packet.held_size());
-        if !self.queue.is_empty() && self.held.saturating_add(held) > self.limit {
+    /// Queues a packet, where all sockets together leave `left` true bytes; gives it back where
+    /// there is no room, and counts that.
+    pub(crate) fn push(&mut self, packet: PacketBuf, left: u64) -> Result<(), PacketBuf> {
+        let (held, limit) = (u64::from(packet.held_size()), self.limit.min(left));
+        if !self.queue.is_empty() && self.held.saturating_add(held) > limit {
             self.drops += 1;
             return Err(packet);
         }
@@ -98,6 +106,9 @@ mod tests {
 
     use super::*;
 
+    /// All that there is.
+    const MOST: u64 = u64::MAX;
+
     fn pool() -> Pool {
         Pool::new(&PoolConfig { small: 256, frames: 16, references: 512, ..Default::default() })
             .unwrap()
@@ -109,7 +120,8 @@ mod tests {
         let one = u64::from(pool.packet_from(b"x").unwrap().true_size());
         for limit in [0, 1, one - 1, one, one * 3, one * 4 - 1] {
             let mut inbox = Inbox::new(limit);
-            let taken = (0..9).filter(|_| inbox.push(pool.packet_from(b"x").unwrap()).is_ok());
+            let taken =
+                (0..9).filter(|_| inbox.push(pool.packet_from(b"x").unwrap(), MOST).is_ok());
             let most = (limit / one).max(1) as usize;
             assert_eq!((taken.count(), inbox.len(), inbox.drops), (most, most, 9 - most as u64));
             while inbox.take().is_some() {}
@@ -124,11 +136,30 @@ mod tests {
         let frame = u64::from(packet.true_size());
         let mut inbox = Inbox::new(frame * 3);
         let shared = || packet.share(&pool, 0, 1400).unwrap();
-        assert!(inbox.push(shared()).is_ok() && inbox.push(shared()).is_ok());
-        assert!(inbox.push(shared()).is_err(), "each pins a frame and has its own descriptor");
+        assert!(inbox.push(shared(), MOST).is_ok() && inbox.push(shared(), MOST).is_ok());
+        assert!(inbox.push(shared(), MOST).is_err(), "each pins a frame, and has a descriptor");
         let mut inbox = Inbox::new(u64::MAX);
-        let taken = (0..600).take_while(|_| !inbox.refuses() && inbox.push(shared()).is_ok());
+        let taken = (0..600).take_while(|_| !inbox.refuses() && inbox.push(shared(), MOST).is_ok());
         assert_eq!(taken.count(), RAW_CHUNKS_MAX);
+    }
+
+    #[test]
+    fn what_others_hold_lowers_the_limit_and_an_empty_one_takes_any() {
+        let pool = pool();
+        let one = u64::from(pool.packet_from(b"x").unwrap().true_size());
+        let (mut first, mut second) = (Inbox::new(MOST), Inbox::new(MOST));
+        let all = 10 * one;
+        let fill = |inbox: &mut Inbox, others: u64| {
+            (0..20).for_each(|_| {
+                let left = all.saturating_sub(others + inbox.held());
+                let _ = inbox.push(pool.packet_from(b"x").unwrap(), left);
+            });
+            inbox.held() / one
+        };
+        assert_eq!(fill(&mut first, 0), 5, "half of all");
+        assert_eq!(fill(&mut second, first.held()), 3, "and half of the rest, and one");
+        let mut third = Inbox::new(MOST);
+        assert_eq!(fill(&mut third, 100 * one), 1);
     }
 
     #[test]

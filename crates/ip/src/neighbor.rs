@@ -533,7 +533,9 @@ impl<A: Address> NeighborCache<A> {
         let room = self.waiting_max.saturating_sub(self.waiting);
         let Some(entry) = self.table.entry_mut(at) else { return Some(packet) };
         let oldest = entry.pending.iter().next().map_or(0, |p| u64::from(p.true_size()));
-        if pending_max == 0 || size > room.saturating_add(oldest) {
+        // Where nothing waits any packet may, or one that is large would never be sent.
+        let fits = size <= room.saturating_add(oldest) || self.waiting == 0;
+        if pending_max == 0 || !fits {
             return Some(packet);
         }
         let is_full = entry.pending.len() >= pending_max || size > room;

@@ -16,7 +16,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::limits::{PING_PEERS_MAX, PING_RECEIVE_BYTES};
+use floodwall_base::limits::{ICMP_SOCKETS_PART, PING_PEERS_MAX, PING_RECEIVE_BYTES};
 use floodwall_base::{DropReason, Family, IfIndex, SecretRandom};
 use floodwall_checksum::{pseudo_header_v6, sum};
 use floodwall_packet::{PacketBuf, Pool};
@@ -176,6 +176,8 @@ pub struct PingSockets {
     /// Family and identifier of each open socket with its place, in order.
     by_identifier: Vec<(u32, u32)>,
     sockets_max: usize,
+    /// True bytes that all may hold together.
+    bytes_max: u64,
 }
 
 const fn key(family: Family, identifier: u16) -> u32 {
@@ -195,7 +197,19 @@ impl PingSockets {
             places: (0..sockets_max).map(|_| (0, None)).collect(),
             by_identifier: Vec::with_capacity(sockets_max),
             sockets_max,
+            bytes_max: u64::MAX,
         }
+    }
+
+    /// Lets all sockets together hold no more than their part of the frames of `pool`.
+    pub fn fit(&mut self, pool: &Pool) {
+        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_PART;
+    }
+
+    /// What all sockets leave of that.
+    fn left(&self) -> u64 {
+        let sockets = self.places.iter().filter_map(|(_, socket)| socket.as_ref());
+        self.bytes_max.saturating_sub(sockets.map(|socket| socket.inbox.held()).sum())
     }
 
     /// Opens a socket.
@@ -337,9 +351,11 @@ impl PingSockets {
         identifier: u16,
         packet: PacketBuf,
     ) -> Result<(), (PacketBuf, DropReason)> {
+        let left = self.left();
         match self.by_key(Family::of(from), identifier) {
             Some(socket) if socket.asked.knows(from) => {
-                socket.inbox.push(packet).map_err(|packet| (packet, DropReason::IcmpSocketFull))
+                let taken = socket.inbox.push(packet, left);
+                taken.map_err(|packet| (packet, DropReason::IcmpSocketFull))
             }
             _ => Err((packet, DropReason::IcmpNoFlow)),
         }

@@ -17,10 +17,10 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::limits::{RAW_RECEIVE_BYTES, RAW_SOCKETS_MAX};
+use floodwall_base::limits::{ICMP_SOCKETS_PART, RAW_RECEIVE_BYTES, RAW_SOCKETS_MAX};
 use floodwall_base::{Family, IfIndex};
 use floodwall_checksum::{Sum, pseudo_header_v6};
-use floodwall_packet::{AccessCounters, PacketBuf, Pool};
+use floodwall_packet::{AccessCounters, Class, PacketBuf, Pool};
 use floodwall_wire::IpProtocol;
 use floodwall_wire::icmp_report::IcmpReport;
 use thiserror::Error;
@@ -222,6 +222,8 @@ pub struct RawSockets {
     /// Of IPv4 and of IPv6: a bit for each protocol that somebody listens to.
     heard: [[u64; 4]; 2],
     sockets_max: usize,
+    /// True bytes that all may hold together.
+    bytes_max: u64,
 }
 
 impl RawSockets {
@@ -230,7 +232,18 @@ impl RawSockets {
     pub fn new(sockets_max: usize) -> Self {
         let sockets_max = sockets_max.min(RAW_SOCKETS_MAX);
         let places = (0..sockets_max).map(|_| (0, None)).collect();
-        Self { places, heard: [[0; 4]; 2], sockets_max }
+        Self { places, heard: [[0; 4]; 2], sockets_max, bytes_max: u64::MAX }
+    }
+
+    /// Lets all sockets together hold no more than their part of the frames of `pool`.
+    pub fn fit(&mut self, pool: &Pool) {
+        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_PART;
+    }
+
+    /// What all sockets leave of that.
+    fn left(&self) -> u64 {
+        let sockets = self.places.iter().filter_map(|(_, socket)| socket.as_ref());
+        self.bytes_max.saturating_sub(sockets.map(|socket| socket.inbox.held()).sum())
     }
 
     /// Whether a socket listens to a protocol: one load and a shift, for every packet.
@@ -300,7 +313,7 @@ impl RawSockets {
         let mut scratch = [0; 1];
         let first: Option<&[u8; 1]> = packet.header_array(input.l4, &mut scratch, access);
         let kind = first.map_or(0, |bytes| bytes[0]);
-        let mut any = false;
+        let (mut any, mut left) = (false, self.left());
         for (_, socket) in &mut self.places {
             let Some(socket) = socket.as_mut().filter(|s| s.hears(input, kind)) else { continue };
             any = true;
@@ -308,15 +321,19 @@ impl RawSockets {
                 continue;
             }
             let len = packet.len().saturating_sub(input.l3);
-            let Some(mut view) = packet.share(pool, input.l3, len) else {
+            let spare = pool.has_spare(Class::Reference);
+            let view = if spare { packet.share(pool, input.l3, len) } else { None };
+            let Some(mut view) = view else {
                 socket.inbox.drops += 1;
                 continue;
             };
             let l4 = input.l4 - input.l3;
             view.set_layers(0, l4, l4);
             view.set_iface(input.iface);
+            let before = socket.inbox.held();
             // Counted there.
-            let _ = socket.inbox.push(view);
+            let _ = socket.inbox.push(view, left);
+            left = left.saturating_sub(socket.inbox.held() - before);
         }
         any
     }

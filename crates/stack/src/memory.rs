@@ -9,9 +9,10 @@
 //! packets to everybody else.
 //!
 //! # Under flood
-//! Bound: seven eighths of the frames, and what one round brings. Cost: some sums a round. Who
-//! goes: as each part says. Not counted: what programs on other threads have taken to write, and
-//! what devices keep ready to receive into.
+//! Bound: seven eighths of the frames, and what one round brings; where programs have ping and raw
+//! sockets, a 32nd more for each of these kinds. Cost: some sums a round. Who goes: as each part
+//! says. Not counted: what programs on other threads have taken to write, and what devices keep
+//! ready to receive into.
 
 use floodwall_packet::Pool;
 
@@ -41,5 +42,7 @@ impl Stack {
         self.reassembly_v6.fit(pool);
         self.neighbors_v4.fit(pool);
         self.neighbors_v6.fit(pool);
+        self.ping.fit(pool);
+        self.raw.fit(pool);
     }
 }

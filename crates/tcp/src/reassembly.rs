@@ -10,8 +10,9 @@
 //!
 //! # Under flood
 //! Reachable by a proven peer, or by who guesses sequence numbers in its window. Bound:
-//! `TCP_RUNS_FLOW` runs of one connection, of `TCP_RUNS` of the shard; the room in true bytes that
-//! the caller grants. Work for a segment: a walk over the runs, `TCP_RUNS_FLOW` steps; segments of
+//! `TCP_RUNS_FLOW` runs of one connection, of `TCP_RUNS` of the shard, of which some are kept for
+//! connections that have a hole or two (`TCP_RUNS_RESERVE_PART`); the room in true bytes that the
+//! caller grants. Work for a segment: a walk over the runs, `TCP_RUNS_FLOW` steps; segments of
 //! one byte with gaps of one (CVE-2018-5390) fill that many runs and then die. When full, the
 //! newcomer dies, unless it is the earliest, for which the latest run goes: the one that fills the
 //! hole is never refused for what lies behind it. Honest traffic loses retransmissions of what lay
@@ -19,12 +20,14 @@
 
 use crate::queue::is_sparse;
 use floodwall_base::Seq;
-use floodwall_base::limits::TCP_RUNS_FLOW;
+use floodwall_base::limits::{TCP_RUNS_FLOW, TCP_RUNS_RESERVE_PART};
 use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp_options::{SACK_BLOCKS_MAX, SackBlock};
 
 /// No run.
 const NONE: u32 = u32::MAX;
+/// Runs that a connection may have where hardly any are left.
+const FEW: u32 = 2;
 
 /// Bytes of the stream without a hole.
 #[derive(Debug)]
@@ -68,6 +71,16 @@ impl Runs {
     #[must_use]
     pub const fn available(&self) -> usize {
         self.available
+    }
+
+    /// How many runs a connection may have that has so many.
+    const fn allowed(&self, count: u32) -> u32 {
+        let spare = self.available > self.slab.len() / TCP_RUNS_RESERVE_PART;
+        match (self.available, spare) {
+            (0, _) => count,
+            (_, true) => TCP_RUNS_FLOW as u32,
+            (_, false) => FEW,
+        }
     }
 
     fn run(&self, index: u32) -> Option<&Run> {
@@ -372,7 +385,7 @@ impl Reassembly {
         (start, end): (Seq, Seq),
     ) -> Option<u32> {
         let mut at = at;
-        if self.count as usize >= TCP_RUNS_FLOW || runs.available == 0 {
+        if self.count >= runs.allowed(self.count) {
             // Only for the earliest, and never the only one that there is.
             if before != NONE || at == NONE {
                 return None;

@@ -41,6 +41,11 @@ impl Queue {
 
     /// What must hold at any time.
     fn check(&self) -> Vec<(Seq, Vec<u8>)> {
+        self.check_with(0)
+    }
+
+    /// The same, where others have so many runs.
+    fn check_with(&self, others: usize) -> Vec<(Seq, Vec<u8>)> {
         let (mut at, mut held, mut all) = (self.queue.first, 0, Vec::new());
         let mut last: Option<Seq> = None;
         while let Some(run) = self.runs.run(at) {
@@ -57,7 +62,7 @@ impl Queue {
             at = run.next;
         }
         assert_eq!((held, all.len()), (self.queue.held, self.queue.count as usize));
-        assert_eq!(self.runs.available() + all.len(), 256);
+        assert_eq!(self.runs.available() + all.len() + others, 256);
         all
     }
 }
@@ -178,6 +183,26 @@ fn gaps_of_one_fill_the_bound_and_then_only_what_comes_earlier_is_kept() {
     assert_eq!(q.insert(Seq(1001), &[0], ROOM), Insertion::Kept);
     assert_eq!(q.queue.runs(), most - 1);
     q.check();
+}
+
+#[test]
+fn connections_with_many_holes_leave_runs_to_those_with_few() {
+    let mut q = Queue::new();
+    let mut greedy: Vec<Reassembly> = (0..10).map(|_| Reassembly::new()).collect();
+    for queue in &mut greedy {
+        for i in 1..200 {
+            let packet = q.pool.packet_from(&[0]).unwrap();
+            let _ = queue.insert(&mut q.runs, &q.pool, Seq(1000 + 2 * i), packet, ROOM);
+        }
+    }
+    let counts: Vec<u32> = greedy.iter().map(Reassembly::runs).collect();
+    assert_eq!(counts, [64, 64, 64, 32, FEW, FEW, FEW, FEW, FEW, FEW]);
+    // Who has one hole is served, and the others' first holes are filled as ever.
+    assert_eq!(q.insert(Seq(50), &[0], ROOM), Insertion::Kept);
+    let packet = q.pool.packet_from(&[0]).unwrap();
+    let first = greedy[0].insert(&mut q.runs, &q.pool, Seq(1000), packet, ROOM);
+    assert_eq!((first, greedy[0].runs()), (Insertion::Kept, 64));
+    q.check_with(greedy.iter().map(|queue| queue.runs() as usize).sum());
 }
 
 #[test]
