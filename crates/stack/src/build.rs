@@ -200,6 +200,7 @@ pub(crate) fn stack(
         remote: None,
         restless: false,
         memory_fitted: false,
+        memory_moved: true,
         more_arrives: false,
         follow: crate::tcp::follow::Follow::default(),
         role,

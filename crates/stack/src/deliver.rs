@@ -142,7 +142,7 @@ impl Stack {
         let udp = &mut self.udp;
         match udp.input_from(&input, packet, cx.pool, counters, access, is_answered) {
             Verdict::Delivered { .. } | Verdict::DeliveredToGroup { .. } => {
-                stats.fates.delivered += 1;
+                (stats.fates.delivered, self.memory_moved) = (stats.fates.delivered + 1, true);
             }
             Verdict::Dropped(packet, reason) => self.die(packet, reason),
             Verdict::Challenged { packet, answer } => {

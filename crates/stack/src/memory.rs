@@ -19,19 +19,28 @@ use floodwall_packet::Pool;
 use crate::shard::Stack;
 
 impl Stack {
-    /// Tells TCP's connections what the others have left.
+    /// Tells TCP's connections what the others have left, if that may be another than before.
     #[inline]
     pub(crate) fn share_memory(&mut self, pool: &Pool) {
+        if self.memory_moved {
+            self.share_memory_anew(pool);
+        }
+    }
+
+    #[inline(never)]
+    fn share_memory_anew(&mut self, pool: &Pool) {
         if !self.memory_fitted {
             self.fit_memory(pool);
         }
+        self.memory_moved = false;
         let Some(tcp) = &mut self.tcp else { return };
         let others = self.udp.memory_held()
             + self.reassembly_v4.bytes()
             + self.reassembly_v6.bytes()
             + self.neighbors_v4.waiting_bytes()
             + self.neighbors_v6.waiting_bytes();
-        tcp.set.share_memory(pool, others);
+        // Where they have less than they might, they are told when that is over.
+        self.memory_moved = tcp.set.share_memory(pool, others);
     }
 
     /// Lets each part hold no more than its part of the pool.

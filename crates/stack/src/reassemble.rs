@@ -109,6 +109,7 @@ impl Stack {
     }
 
     fn reassemble<A: Reassembles>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, piece: &Piece<A>) {
+        self.memory_moved = true;
         let (store, stats) = A::reassembly(self);
         let (fragment, late) = store.input(piece, packet, cx.now, cx.pool, &mut tally(stats));
         if let Some(expired) = late {

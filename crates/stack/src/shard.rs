@@ -103,6 +103,8 @@ pub struct Stack {
     pub(crate) restless: bool,
     /// Its parts know how much of the packet memory is theirs.
     pub(crate) memory_fitted: bool,
+    /// Some part may hold more packet memory than when TCP's connections were told.
+    pub(crate) memory_moved: bool,
     /// Behind the packet that is taken in, others of its burst follow.
     pub(crate) more_arrives: bool,
     /// The segment before, where others may follow it.

@@ -546,6 +546,14 @@ impl Sockets<'_> {
         Ok(())
     }
 
+    /// Whom an application should let go, because no more than an eighth of the places for
+    /// connections is left: of its own at `looks` places from `from` on, round and round, the one
+    /// whose peer was heard longest ago. `None` where there are places, at the cost of a compare.
+    pub fn tcp_dispensable(&mut self, owner: u32, from: u32, looks: usize) -> Option<ConnectionId> {
+        let set = self.tcp().ok().filter(|set| set.has_few_places())?;
+        set.silent_for_longest(owner, from, looks)
+    }
+
     /// The state of a connection.
     ///
     /// # Errors

@@ -328,7 +328,7 @@ impl Stack {
                 self.frame::<A>(cx, packet, mac, neighbor, learn);
             }
             Resolution::Waiting { solicit, dropped } => {
-                self.stats.pending += 1;
+                (self.stats.pending, self.memory_moved) = (self.stats.pending + 1, true);
                 if let Some(dropped) = dropped {
                     self.stats.pending -= 1;
                     self.die_out::<A>(dropped, DropReason::NeighborPendingFull);

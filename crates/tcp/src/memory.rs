@@ -103,13 +103,17 @@ impl Memory {
 
     /// Others hold so much of the same frames: who comes later than they has the rest, and its
     /// least part in any case.
-    #[inline]
     pub(crate) fn beside(&mut self, others: u64) {
         let Some(frames) = self.frames else { return };
         // Connections may exceed their limit by some, which is not kept twice.
         let left = frames.saturating_sub(frames / PACKETS_KEPT_PART + others);
         let left = left - left.div_ceil(TCP_MEMORY_EXCESS_PART + 1);
         self.limit = left.max(frames / TCP_MEMORY_PART_LEAST).min(self.most);
+    }
+
+    /// Whether others hold so much that connections may hold less.
+    pub(crate) const fn is_lowered(&self) -> bool {
+        self.limit < self.most
     }
 
     /// True bytes that all connections hold.

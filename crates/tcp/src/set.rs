@@ -8,6 +8,7 @@ mod icmp;
 mod info;
 mod intake;
 mod programs;
+mod silent;
 pub(crate) mod train;
 mod triage;
 

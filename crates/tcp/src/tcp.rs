@@ -575,12 +575,13 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Others hold so many true bytes of the frames in which connections keep what they send and
-    /// receive. To be told before connections are lent the pool, whenever that has changed.
-    #[inline]
-    pub fn share_memory(&mut self, pool: &Pool, others: u64) {
+    /// receive. To be told before connections are lent the pool, whenever that has changed. Whether
+    /// connections may hold less than if others held nothing.
+    pub fn share_memory(&mut self, pool: &Pool, others: u64) -> bool {
         self.memory.fit(pool);
         self.memory.beside(others);
         self.grew |= self.memory.is_exceeded();
+        self.memory.is_lowered()
     }
 
     /// Lets all connections hold no more than so many true bytes together.

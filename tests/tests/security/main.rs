@@ -19,6 +19,7 @@ mod paths_of_shards;
 mod ports;
 mod redirects;
 mod routers;
+mod silent_peers;
 mod tcp;
 mod tcp_memory;
 mod transit;
