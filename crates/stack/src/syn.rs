@@ -92,6 +92,10 @@ impl Stack {
         ] {
             counters.set(counter, count);
         }
+        // Half-open ones among them (RFC 4022, `tcpAttemptFails`).
+        let broken = self.tcp.as_ref().map(|tcp| tcp.set.broken()).unwrap_or_default();
+        counters.set(Counter::TcpAttemptFails, broken.attempts + stats.reset);
+        counters.set(Counter::TcpEstabResets, broken.open);
     }
 }
 

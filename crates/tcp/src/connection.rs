@@ -122,6 +122,26 @@ impl Offers {
     }
 }
 
+/// How a connection ended that did not end in order (RFC 4022, `tcpAttemptFails` and
+/// `tcpEstabResets`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Broke {
+    /// Before it was open.
+    Attempt,
+    /// While both sides could send, or ours could.
+    Open,
+}
+
+impl Broke {
+    const fn of(state: State) -> Option<Self> {
+        match state {
+            State::SynSent | State::SynReceived => Some(Self::Attempt),
+            State::Established | State::CloseWait => Some(Self::Open),
+            _ => None,
+        }
+    }
+}
+
 /// See the file's head. In this order, so that what each segment asks for lies together: of many
 /// connections none lies in the caches, and what a segment costs is the lines that it touches.
 #[repr(C)]
@@ -170,6 +190,8 @@ pub(crate) struct Connection {
     /// How often what changes nothing may still be answered.
     pub(crate) challenges: ChallengeLimit,
     pub(crate) error: Option<ConnectionError>,
+    /// Whether it was open when it ended otherwise than in order.
+    pub(crate) broke: Option<Broke>,
     pub(crate) offers: Offers,
     pub(crate) wishes: Wishes,
 }
@@ -252,6 +274,7 @@ impl Connection {
             fin_ahead: None,
             challenges: ChallengeLimit::new(),
             heard: *now,
+            broke: None,
             stalled: *now,
             probes: 0,
             keepalive: settings.keepalive.map(Asking::of),
@@ -433,6 +456,7 @@ impl Connection {
         if self.state == State::Closed {
             return;
         }
+        self.broke = Broke::of(self.state);
         self.step(Step::Abort);
         self.error = Some(error);
         self.snd.clear();

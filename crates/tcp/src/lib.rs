@@ -62,7 +62,7 @@ pub use segment::{Reset, Segment};
 pub use set::{Ends, IcmpSays, Info, Input, SynSaid, TrainEnd, Verdict};
 pub use settings::{Acknowledge, Keepalive, Settings, TcpConfig};
 pub use state::{State, Step};
-pub use tcp::{Lend, OWNERS_MAX, Tcp, Transmit};
+pub use tcp::{Broken, Lend, OWNERS_MAX, Tcp, Transmit};
 
 #[cfg(test)]
 mod tests;

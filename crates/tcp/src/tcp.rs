@@ -25,7 +25,7 @@ use floodwall_base::{
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_syncache::{AcceptSlot, CacheSettings, Epoch, HalfOpen, Moment, Secret, SynCache};
 
-use crate::connection::{Connection, Cx, Due};
+use crate::connection::{Broke, Connection, Cx, Due};
 use crate::delayed::DelayedAcks;
 use crate::demux::Demux;
 use crate::error::ConnectionError;
@@ -105,6 +105,15 @@ impl Transmit {
     }
 }
 
+/// How many connections did not end in order so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Broken {
+    /// Before they were open; half-open ones of listeners apart.
+    pub attempts: u64,
+    /// Open ones: by a reset of either side, or given up.
+    pub open: u64,
+}
+
 /// A place for one connection.
 #[repr(C)]
 pub(crate) struct Place {
@@ -149,6 +158,8 @@ pub struct Tcp<H = SynCache> {
     memory: Memory,
     /// Some connection holds more than when that was looked at last.
     grew: bool,
+    /// Connections that did not end in order.
+    broken: Broken,
     /// Devices finish checksums.
     partial: bool,
     /// Segments of this burst that wait for those behind them.
@@ -203,6 +214,7 @@ impl<H: HalfOpen> Tcp<H> {
             records: Records::new(TCP_RECORDS),
             memory: Memory::new(config.memory_bytes, max),
             grew: false,
+            broken: Broken::default(),
             partial: false,
             train: Train::default(),
             clock: random.secret.hash_key(),
@@ -241,6 +253,12 @@ impl<H: HalfOpen> Tcp<H> {
     pub fn ports_changed(&self) -> u64 {
         let sets = [self.ports.set(), self.time_waits.ports(), self.listeners.heard()];
         sets.into_iter().map(PortSet::changes).sum()
+    }
+
+    /// How many connections did not end in order so far.
+    #[must_use]
+    pub const fn broken(&self) -> Broken {
+        self.broken
     }
 
     /// Whether there is none.
@@ -425,6 +443,11 @@ impl<H: HalfOpen> Tcp<H> {
             connection.recovery.clear(&mut self.records);
             if self.demux.leave(index) {
                 self.ports.leave(connection.flow.local.port);
+                match connection.broke {
+                    Some(Broke::Attempt) => self.broken.attempts += 1,
+                    Some(Broke::Open) => self.broken.open += 1,
+                    None => {}
+                }
             }
         }
         if connection.is_over() {

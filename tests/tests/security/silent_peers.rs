@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use floodwall_base::{Family, Units};
+use floodwall_base::{Counter, Family, Units};
 use floodwall_stack::services::ServiceKind;
 use floodwall_stack::{Application, StreamKind, StreamService, TcpService};
 use floodwall_tcp::Settings;
@@ -76,6 +76,11 @@ fn flood(family: Family, port: u16, service: Box<dyn Application>, begun: &[u8],
     }
     let (used, most) = peer.set(|tcp| (tcp.len(), tcp.places_max()));
     assert!(used < most && used > most / 2, "{used} of {most}, {what}");
+    // Each of the silent is there, or was reset and counted; of the others none was.
+    let resets = peer.rig.stats().counters.of(Counter::TcpEstabResets);
+    let newcomers = u64::from(SILENT / 100);
+    let gone = (u64::from(SILENT) + newcomers + 1).saturating_sub(used as u64);
+    assert!(resets <= gone && resets + newcomers >= gone, "{resets} of {gone}, {what}");
 }
 
 #[test]

@@ -76,6 +76,9 @@ fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
             .filter(|(_, arrived, own)| arrived + own > 0)
             .collect();
         assert_eq!(refused, addr.ends_with(":9"), "{addr}: {written} written, {died:?}");
+        let of = |counter| ledgers.counters.of(counter);
+        let broken = (of(Counter::TcpAttemptFails), of(Counter::TcpEstabResets));
+        assert_eq!(broken, (u64::from(refused), 0), "{addr}: what ends in order is not counted");
         assert!(refused || back == sent, "{addr}: {} of {written}: {died:?}", back.len());
     }
     assert_eq!(stack.stats().drops_in.of(DropReason::TcpNoConnection), 1);
