@@ -18,7 +18,7 @@ fn a_table_is_measured_told_and_written_with_the_machine_and_the_day() {
     // Whether one round of this machine was a quiet one is nobody's promise.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json["costs"]["bursts"].as_array().unwrap().len(), 16);
+    assert_eq!(json["costs"]["bursts"].as_array().unwrap().len(), 17);
     assert!(json["machine"]["date"].is_string());
     for word in ["# machine: ", "# kernel: ", "# date: 20", "\nheader ", "\nrest ", "\ntriage "] {
         assert!(text.contains(word), "{word}: {text}");

@@ -9,6 +9,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, limits};
+use floodwall_fib::exceptions::path_mtu_floor;
 use floodwall_ip::{Allow, icmp};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::icmpv4::Icmpv4Type;
@@ -152,7 +153,10 @@ impl Stack {
         let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
         let hop_limit = self.hop_limit_of::<A>(ascent.iface);
         let (protocol, zone) = (A::ICMP, Some(ascent.iface));
-        let path_mtu = self.echo_paths.mtu(ends.dst_addr.to_ip(), cx.now);
+        // Nobody is believed that a path carries less than the floor.
+        let is_long = packet.len() + A::HEADER_LEN > path_mtu_floor(A::FAMILY) as usize;
+        let told = is_long.then(|| self.echo_paths.mtu(ends.dst_addr.to_ip(), cx.now));
+        let path_mtu = told.flatten();
         let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
         self.output_within(cx, outgoing, path_mtu);
     }

@@ -14,9 +14,9 @@
 //! the one writer (decision D15); followers read their copy. Handed over is the ICMP message alone,
 //! parsed again from the start at each end. Invariant: nothing is learnt of a flow that nobody here
 //! has connected or lately sent to, but what our echo replies alone keep to (`echo_paths.rs`); each
-//! refusal has its counter, and its drop reason where no
-//! socket was told either. Nothing is answered, whatever comes of it. Reading: RFC 1191, RFC 8201,
-//! RFC 5927 section 7, RFC 8085 section 5.2.
+//! refusal has its counter, and its drop reason where no socket was told either. Nothing is
+//! answered, whatever comes of it. Reading: RFC 1191, RFC 8201, RFC 5927 section 7, RFC 8085
+//! section 5.2.
 //!
 //! # Under flood
 //! Reachable by anyone. A message that quotes no live flow costs the parse of its quote and one
