@@ -3,7 +3,7 @@
 //! itself (`tcp_memory.rs`, `udp_memory.rs`, `fragments.rs`, `neighbors.rs`); here they are
 //! together, in every order, and everybody else is served.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family};
@@ -14,9 +14,10 @@ use floodwall_tests::craft::{
 };
 use floodwall_tests::ethernet_config;
 use floodwall_tests::tcp_peer::TcpPeer;
-use floodwall_udp::{SocketId, SocketSettings};
+use floodwall_udp::SocketId;
 
 use crate::tcp_memory::{Hog, exchange, hold, open};
+use crate::udp_memory::bind_large;
 
 /// Sockets that nobody reads.
 const UNREAD: u16 = 200;
@@ -62,15 +63,8 @@ impl Scene {
         let settings = Settings { nodelay: true, ..settings };
         let mut peer = TcpPeer::on(&config, family, &settings, ends);
         let frames = peer.rig.pool.available().frames;
-        let mut bind = |port| {
-            let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
-            let (receive_bytes, fair_drop) = (1 << 20, false);
-            let settings =
-                SocketSettings { receive_bytes, fair_drop, ..SocketSettings::new(Family::V6) };
-            peer.sockets(|s| s.udp_bind(any, settings)).0.expect("a socket")
-        };
-        let unread = (FIRST..FIRST + UNREAD).map(&mut bind).collect();
-        let dns = bind(DNS);
+        let unread = (FIRST..FIRST + UNREAD).map(|port| bind_large(&mut peer, port)).collect();
+        let dns = bind_large(&mut peer, DNS);
         Self { peer, unread, dns, frames, served: 0, streams: 0 }
     }
 

@@ -30,6 +30,15 @@ enum Hog {
     Sends,
 }
 
+/// A socket of both families that may hold more than all together may, and in which nobody is
+/// preferred for being light.
+pub(crate) fn bind_large(peer: &mut TcpPeer, port: u16) -> SocketId {
+    let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+    let (receive_bytes, fair_drop) = (1 << 20, false);
+    let settings = SocketSettings { receive_bytes, fair_drop, ..SocketSettings::new(Family::V6) };
+    peer.sockets(|s| s.udp_bind(any, settings)).0.expect("a socket")
+}
+
 struct Scene {
     peer: TcpPeer,
     family: Family,
@@ -46,16 +55,8 @@ impl Scene {
             StackConfig { udp_sockets_max: usize::from(hogs) + 8, ..ethernet_config(HOST) };
         let ends = ((HOST, PEER), (80, 40_000));
         let mut peer = TcpPeer::on(&config, family, &Settings::default(), ends);
-        let mut bind = |port| {
-            let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
-            // More than all may hold, and nobody is preferred for being light.
-            let (receive_bytes, fair_drop) = (1 << 20, false);
-            let settings =
-                SocketSettings { receive_bytes, fair_drop, ..SocketSettings::new(Family::V6) };
-            peer.sockets(|s| s.udp_bind(any, settings)).0.expect("a socket")
-        };
-        let hogs = (FIRST..FIRST + hogs).map(&mut bind).collect();
-        let dns = bind(DNS);
+        let hogs = (FIRST..FIRST + hogs).map(|port| bind_large(&mut peer, port)).collect();
+        let dns = bind_large(&mut peer, DNS);
         let frames = peer.rig.pool.available().frames;
         Self { peer, family, hogs, kept: Vec::new(), dns, frames, asked: 0 }
     }
