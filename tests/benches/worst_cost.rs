@@ -40,7 +40,7 @@ fn args() -> Result<Args, String> {
             "--json" => args.json = true,
             "--seed" => args.seed = number(words.next())?,
             "--rounds" => args.rounds = number(words.next())? as u32,
-            // What cargo says.
+            // The arguments that cargo passes.
             "--bench" => {}
             other => return Err(format!("what is `{other}`? --json, --seed N, --rounds N")),
         }

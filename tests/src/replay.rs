@@ -30,7 +30,7 @@ const PORTS_MAX: usize = 8;
 /// All that came of one packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// Which deaths.
+    /// The drops, by reason.
     pub died: Deaths,
     /// Delivered, answered, originated, transmitted, waiting.
     pub fates: [u64; 5],
@@ -47,7 +47,7 @@ pub struct Verdict {
 pub struct Aim {
     /// The station; `None` where the packet has no link header that we know.
     pub station: Option<MacAddr>,
-    /// The address asked for, or the destination.
+    /// The solicited address, or the destination.
     pub addr: Option<IpAddr>,
 }
 
@@ -76,7 +76,7 @@ impl Arrival {
         self.bytes.get(if self.framed { 14 } else { 0 }..).unwrap_or_default()
     }
 
-    /// Where it is meant to go, as far as its first bytes tell.
+    /// Where it is meant to go, as far as its first bytes show it.
     #[must_use]
     pub fn aim(&self) -> Aim {
         let station = self.framed.then(|| self.bytes.first_chunk().copied().map(MacAddr));
@@ -91,7 +91,7 @@ impl Arrival {
         }
         match self.ip().first()? >> 4 {
             4 => v4(16),
-            // Of a neighbour solicitation, whom it asks for.
+            // The target of a neighbour solicitation.
             6 if self.ip().get(6) == Some(&58) && self.ip().get(40) == Some(&135) => v6(48),
             6 => v6(24),
             _ => None,
@@ -161,8 +161,8 @@ impl Replay {
         Self { rig, sockets, free, buffer: vec![0; 65_536] }
     }
 
-    /// What triage says of these bytes, with which nothing is done; `None` where they are more than
-    /// a packet can have.
+    /// The triage class of these bytes, which are not processed; `None` where they are more than a
+    /// packet can have.
     #[must_use]
     pub fn class(&self, bytes: &[u8]) -> Option<Triage> {
         let packet = self.rig.pool.packet_from(bytes)?;
@@ -296,7 +296,7 @@ fn config(aim: Aim, framed: bool) -> StackConfig {
     if floodwall_stack::check(&all).is_ok() {
         return all;
     }
-    // Nobody can have that address.
+    // No host can have that address.
     addresses.truncate(2);
     with(addresses)
 }

@@ -89,7 +89,7 @@ impl Put {
 /// The peer's first sequence number.
 pub const IRS: u32 = 0xffff_ff00;
 
-/// See the file's head.
+/// A host with TCP, and a peer of it that is played by hand.
 pub struct TcpPeer {
     /// The host.
     pub rig: Rig,
@@ -101,7 +101,7 @@ pub struct TcpPeer {
     pub ports: (u16, u16),
     /// The host's first sequence number of the flow that is played now.
     pub iss: u32,
-    /// Who listens.
+    /// The listener.
     pub listener: ListenerId,
     /// The host's address, where that is not the one of its number.
     pub towards: Option<IpAddr>,

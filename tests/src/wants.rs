@@ -1,7 +1,7 @@
-//! `WantsWatch`: that a stack says of all that it wants, and of each change of it.
+//! `WantsWatch`: the check that a stack reports all that it wants, and each change of it.
 //!
-//! Asked by `Rig` for each packet that triage is asked of. The rules of the program at an interface
-//! (`device/src/af_xdp/guard`) in a form that needs no kernel.
+//! Called by `Rig` for each packet that is classified by triage. The rules of the program at an
+//! interface (`device/src/af_xdp/guard`) in a form that needs no kernel.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,12 +10,12 @@ use floodwall_base::IfIndex;
 use floodwall_packet::{Engine as _, Triage, Wanted};
 use floodwall_stack::Stack;
 
-/// See the file's head.
+/// Compares each triage class with what the stack reports to devices.
 #[derive(Default)]
 pub(crate) struct WantsWatch(RefCell<Option<(u64, Wanted)>>);
 
 impl WantsWatch {
-    /// Triage has called `packet`, whose network header is at `l3`, `class`.
+    /// Checks `class`, the triage class of `packet`, with its network header at `l3`.
     pub(crate) fn look(&self, stack: &Stack, (packet, l3): (&[u8], usize), class: Triage) {
         let mut last = self.0.borrow_mut();
         let changed = stack.wants_changed();
@@ -23,7 +23,7 @@ impl WantsWatch {
         let mut now = Wanted::default();
         stack.wants(IfIndex(1), &mut now);
         let is_first = *wanted == Wanted::default();
-        assert!(is_first || changed != *before || now == *wanted, "a change was not told");
+        assert!(is_first || changed != *before || now == *wanted, "a change was not reported");
         if class != Triage::Refusable {
             assert!(is_wanted(&now, packet, l3), "{class:?} but not wanted: {packet:x?}");
         }

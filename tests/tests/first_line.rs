@@ -1,9 +1,9 @@
-//! What the program of an XDP interface refuses, beside what the stack's own triage says.
+//! What the program of an XDP interface refuses, beside the class of the stack's own triage.
 //!
 //! Every frame of every vendored capture, as it is, cut short, and with each of its first bytes
 //! changed, goes through the program (`BPF_PROG_TEST_RUN`) and through `Engine::classify`. Nothing
-//! may die at the interface that triage would not call refusable. Needs the privileges of XDP;
-//! without them it says so, and claims nothing.
+//! may be dropped at the interface that triage would not call refusable. Needs the privileges of
+//! XDP; without them it reports a skip.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use floodwall_packet::Triage;
 use floodwall_testkit::captures::{read, vendored};
 use floodwall_tests::{Aim, Arrival, Replay, arrivals};
 
-/// As long as a frame that such an interface gives us can be: it lies in one piece.
+/// The maximum length of a frame from such an interface: it is in one piece.
 const FRAME_MAX: usize = 1700;
 const FRAME_MIN: usize = 14;
 /// Bytes of a frame that are changed: headers of link and network, with ports.

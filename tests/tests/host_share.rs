@@ -1,4 +1,5 @@
-//! Applications in slices of the worker: their share by units, and no input for those who are full.
+//! Applications in slices of the worker: their share by units, and no input for those that are
+//! full.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer};
 use floodwall_tests::ethernet_config;
 use floodwall_udp::{SocketId, SocketSettings};
 
-/// Computes for ever, and reads nothing until it is told to.
+/// Computes for ever, and reads nothing until it is triggered.
 struct Greedy {
     family: Family,
     socket: Option<SocketId>,

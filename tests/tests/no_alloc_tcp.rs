@@ -36,7 +36,7 @@ struct Pair {
     loses: Option<u64>,
     segments: u64,
     access: AccessCounters,
-    /// Where the payloads lie that were sent, and how long they are, while somebody wants to know.
+    /// Places and lengths of the payloads that were sent, while they are recorded.
     seen: Option<Vec<Piece>>,
 }
 
@@ -51,7 +51,7 @@ fn pieces(packet: &PacketBuf) -> impl Iterator<Item = Piece> + '_ {
         .map(|piece| (piece.as_ptr().addr(), piece.len()))
 }
 
-/// Those of a segment's text: its header lies before it, in the same chunk or another.
+/// Those of a segment's text: its header is in front of it, in the same chunk or another.
 fn text(segment: &PacketBuf) -> impl Iterator<Item = Piece> + '_ {
     let mut header = segment.payload();
     pieces(segment).filter_map(move |(at, len)| {
@@ -221,7 +221,7 @@ fn opening_and_closing_allocates_nothing() {
 }
 
 /// The writer's copy is the one that is sent, sent again, received and handed out, in place: so a
-/// reader who copies makes the second copy of a byte and the last.
+/// copying reader makes the second copy of a byte and the last.
 #[test]
 fn bytes_are_copied_by_their_writer_and_by_their_reader_and_by_nobody_else() {
     for v6 in [false, true] {

@@ -18,7 +18,7 @@ const fn at(nanos: u64) -> Instant {
     Instant::from_nanos(nanos)
 }
 
-/// Tells a thread to end, also where the test fails before it would.
+/// Signals a thread to end, also where the test fails before it would.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -149,7 +149,7 @@ fn packets_freed_by_another_worker_than_took_them_all_come_home() {
         }
         assert!(limbo.drain(at(0), &mut free), "the taker is gone");
         assert_eq!(freed, PACKETS);
-        assert_eq!(limbo.stats().refused, 0, "room was asked for before");
+        assert_eq!(limbo.stats().refused, 0, "room was requested before");
         assert_eq!(pool.available(), own, "no frame of the other's stays here");
         takes.join().unwrap()
     });
@@ -157,7 +157,7 @@ fn packets_freed_by_another_worker_than_took_them_all_come_home() {
     assert_eq!(after, before, "every frame came home");
 }
 
-/// Somebody shows a table of neighbours page by page while it changes: between pages it pauses, so
+/// A reader lists a table of neighbours page by page while it changes: between pages it pauses, so
 /// no old table is kept for it, and each page is whole.
 #[test]
 fn a_dump_that_takes_its_time_keeps_no_old_table_alive() {

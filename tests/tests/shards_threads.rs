@@ -135,7 +135,7 @@ impl Bench {
     }
 }
 
-/// Whether a frame asks for the peer's link address.
+/// Whether a frame solicits the peer's link address.
 fn asks(frame: &[u8], family: Family) -> bool {
     match family {
         Family::V4 => frame[12..14] == [8, 6] && frame[38..42] == [10, 0, 0, PEER],
@@ -168,13 +168,13 @@ fn echoes(workers: usize) {
     bench.end();
 }
 
-/// A follower's first answer: nobody knows the peer's link address yet, so that the control shard
-/// must send for it. What comes after may find the address published.
+/// A follower's first answer: the peer's link address is not known yet, so that the control shard
+/// must resolve it. What comes after may find the address published.
 fn first(bench: &mut Bench, follower: u16) {
     let clock = Clock::new();
     let end = clock.now() + PATIENCE;
     for family in FAMILIES {
-        // Once: no worker takes anything in before it has heard whose addresses are the host's.
+        // Once: no worker takes anything in before it has received the host's addresses.
         let question = bench.told(follower, family, ECHO);
         bench.send(usize::from(follower), &question);
         let is_answer = |frame: &Vec<u8>| answer(frame).is_some_and(|port| port >= 2000);
@@ -191,8 +191,8 @@ fn ask(bench: &mut Bench, workers: usize) {
     for family in FAMILIES {
         let mut missing: BTreeSet<u16> = (3000..3400).chain([0]).collect();
         let end = clock.now() + PATIENCE;
-        // What waits for a link address may be pushed out: who got no answer asks again, as a
-        // client would, by another device.
+        // What waits for a link address may be pushed out: a request without an answer is sent
+        // again, as by a client, by another device.
         for device in (0..workers).cycle() {
             for port in missing.clone() {
                 let packet = match port {

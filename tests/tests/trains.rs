@@ -1,8 +1,9 @@
 //! A burst of segments and the same segments one by one: one outcome, and fewer answers.
 //!
 //! What a connection's segments in a row have in common is looked at once (`floodwall-tcp`'s
-//! `train.rs`, `stack`'s `follow.rs`). Nobody may notice but by the number of acknowledgments.
-#![expect(clippy::unwrap_used, reason = "a test says so")]
+//! `train.rs`, `stack`'s `follow.rs`). The only visible difference may be the number of
+//! acknowledgments.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::indexing_slicing, reason = "twins and frames of known size")]
 
 use std::collections::BTreeMap;
@@ -68,7 +69,7 @@ fn segments(chance: &mut PublicRandom, text: &[u8]) -> Vec<Put> {
             puts.swap(at - 1, at);
         }
     }
-    // Nothing new, a reset that misses, and what lies beyond the window.
+    // Nothing new, a reset that misses, and what is beyond the window.
     for odd in [put(ACK, 1, 1), put(TcpFlags::RST, 7, 1), put(ACK, 1 << 24, 1).data(b"far")] {
         if chance.chance(0.3) {
             puts.insert(chance.below(puts.len() as u64) as usize, odd.options(stamped(clock)));
@@ -106,7 +107,7 @@ fn packets(peer: &TcpPeer, frames: &[Vec<u8>], cut: Option<usize>) -> Vec<Packet
     frames.iter().map(packet).collect()
 }
 
-/// Who died why. Which timestamp is the newest depends on when the last acknowledgment left (RFC
+/// Drops by reason. Which timestamp is the newest depends on when the last acknowledgment left (RFC
 /// 7323 section 4.3), so what is old may be refused for its time or for its place.
 fn dead(deaths: &Deaths) -> BTreeMap<&'static str, u64> {
     let mut all = BTreeMap::new();

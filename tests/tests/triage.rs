@@ -1,4 +1,4 @@
-//! Whose a packet is, through the whole stack: a friend's, a stranger's, or to be dropped anyway.
+//! Classes of packets, through the whole stack: established, unverified, or to be dropped anyway.
 //!
 //! That nothing is called refusable which the stack would take is asserted for every packet of
 //! every capture, whole and cut, in `captures.rs` (by `Replay`).
@@ -162,14 +162,14 @@ fn what_would_be_dropped_anyway_is_refusable() {
         let cases = [
             ("for another station", broken(5, 77)),
             ("from a group", broken(6, 1)),
-            ("a protocol that nobody knows", broken(12, 0x88)),
+            ("an unknown protocol", broken(12, 0x88)),
             ("another version", broken(14, 0x35)),
             ("a length beyond the frame", broken(length, 0x7f)),
             ("cut within its header", good[..30].to_vec()),
             ("nothing at all", Vec::new()),
             ("no port", udp(family, (PEER, 9), 7)),
             (
-                "TCP, which nobody speaks",
+                "TCP, which is not enabled",
                 from_peer(&craft::ip(peer, host, IpProtocol::TCP, &[0; 20])),
             ),
             (

@@ -1,5 +1,6 @@
-//! One UDP socket under floods, through a whole stack: who is served, who is not, and that nobody
-//! else notices. Virtual time: a reader takes so much a millisecond, and ten times that comes.
+//! One UDP socket under floods, through a whole stack: which senders are served, which are not, and
+//! that other sockets lose nothing. Virtual time: a reader takes so much a millisecond, and ten
+//! times that comes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -20,7 +21,7 @@ const FLOOD: u32 = 50;
 /// Honest senders; each sends every so many milliseconds.
 const HONEST: u32 = 10;
 
-/// Who floods.
+/// The sources of the flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
     Nobody,
@@ -221,7 +222,7 @@ fn a_stranger_is_challenged_and_taken_once_it_is_proven() {
             ..SocketSettings::new(Family::V6)
         };
         let id = open(&mut scene.rig, 55, settings);
-        // A socket with room challenges nobody: it fills up to its half.
+        // A socket with room challenges no sender: it fills up to its half.
         let (mut taken, before) = (0, scene.rig.stats());
         let token = loop {
             let frame = scene.datagram(100 + taken, 55, 9);

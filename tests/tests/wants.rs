@@ -1,7 +1,7 @@
-//! What a stack tells devices that it wants: addresses and ports as they come and go.
+//! What a stack reports to devices as wanted: addresses and ports as they come and go.
 //!
-//! That nothing is unwanted which triage would take, and that each change is told, is asserted
-//! wherever a test asks triage (`Rig`, by `WantsWatch`); what TCP wants is in `handshakes`.
+//! That nothing is unwanted which triage would take, and that each change is reported, is asserted
+//! wherever a test calls triage (`Rig`, by `WantsWatch`); what TCP wants is in `handshakes`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -32,11 +32,11 @@ fn said(rig: &Rig, addr: IpAddr) -> Option<bool> {
     wants(rig).addresses().find(|(other, _)| *other == addr).map(|(_, by_port)| by_port)
 }
 
-/// Does something, which must be told as a change.
+/// Does something, which must be reported as a change.
 fn changes<R>(rig: &mut Rig, act: impl FnOnce(&mut Rig) -> R) -> R {
     let before = rig.stack.wants_changed();
     let result = act(rig);
-    assert_ne!(rig.stack.wants_changed(), before, "nobody was told");
+    assert_ne!(rig.stack.wants_changed(), before, "no change was reported");
     result
 }
 
@@ -80,7 +80,7 @@ fn a_port_is_wanted_while_a_socket_has_it() {
         let id = changes(&mut rig, |rig| rig.sockets(|s| s.udp_bind(end, settings)).0);
         let id = id.expect("a port");
         assert!(wants(&rig).udp.has(53) && !wants(&rig).udp.has(54) && !wants(&rig).any_udp);
-        // Who asks from a port of his own wants the answer there.
+        // A client with a bound port wants the answer there.
         let any = SocketAddr::new(addr(family, HOST), 0);
         let asks = SocketSettings::new(family);
         let asking = changes(&mut rig, |rig| rig.sockets(|s| s.udp_bind(any, asks)).0);

@@ -1,7 +1,7 @@
 //! No packet makes the stack do more than a few plain ones of its size: by counts of work, over the
 //! corpora, the captures, the floods, and what a seeded climb finds beside them.
 //!
-//! The bench `worst_cost` says the same of time.
+//! The bench `worst_cost` shows the same for time.
 
 use std::collections::HashMap;
 

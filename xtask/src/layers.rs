@@ -1,7 +1,7 @@
-//! The table of who may import whom, and the check that the manifests keep it.
+//! The table of allowed imports between crates, and the check that the manifests keep it.
 //!
 //! Called by `cargo run -p xtask -- layers`, by `ci`, and by a test of this crate. The invariant:
-//! imports go down the shelves, siblings of one shelf never meet except where the table says so,
+//! imports go down the shelves, siblings of one shelf never meet except where the table allows it,
 //! and heavy or platform dependencies stand behind the one wall that was built for them.
 
 use std::env;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What one crate of the house may import.
+/// What one crate of the workspace may import.
 struct Rule {
     name: &'static str,
     shelf: u8,
@@ -24,7 +24,7 @@ const PROGRAMS: u8 = 6;
 /// The shelf of what is outside the product: nothing may import it, it may import anything.
 const OUTSIDE: u8 = 7;
 
-/// The house, shelf by shelf. Change it together with the picture in ARCHITECTURE.md.
+/// The workspace, shelf by shelf. Change it together with the picture in ARCHITECTURE.md.
 const HOUSE: &[Rule] = &[
     rule("base", 0, &[]),
     rule("checksum", 1, &[]),
@@ -102,7 +102,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(violations(&packages(root)?))
 }
 
-/// Asks cargo for the members of the workspace and what each of them names.
+/// Reads the members of the workspace and their dependencies from cargo.
 fn packages(root: &Path) -> Result<Vec<Package>, String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -143,7 +143,7 @@ fn violations(packages: &[Package]) -> Vec<String> {
     for package in packages {
         let Some(own) = rule_of(&package.name) else {
             found.push(format!(
-                "{} ({}): not in the table, so nobody knows its shelf. Remedy: give it a row in \
+                "{} ({}): not in the table, so its shelf is unknown. Remedy: give it a row in \
                  HOUSE of xtask/src/layers.rs, with the reason in the commit.",
                 package.name, package.manifest
             ));

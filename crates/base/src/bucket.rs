@@ -1,11 +1,10 @@
 //! `Bucket`: credit that refills with time, kept as one moment.
 //!
-//! Called by `ip` (ICMP answers that leave, advertisements that are read) and by `fib` (path MTUs
-//! and redirects that are believed). It is the virtual scheduling form of the leaky bucket (ITU-T
-//! I.371): the moment at which the credit will be complete says how much of it is left, so that
-//! nothing has to be refilled and no timer rings. Invariant: never more credit than the price
-//! allows at once, however long the silence. Not here: whose bucket it is, and what happens to who
-//! finds it empty.
+//! Called by `ip` (ICMP answers that leave, advertisements that are read) and by `fib` (accepted
+//! path MTUs and redirects). This is a token bucket in virtual-scheduling form (GCRA, ITU-T I.371):
+//! the time at which the bucket is full again encodes the remaining tokens, so there is no refill
+//! and no timer. Invariant: a burst never exceeds the configured depth, however long the idle time.
+//! Not here: which peer a bucket belongs to, and what happens to a packet that finds it empty.
 
 use crate::Instant;
 

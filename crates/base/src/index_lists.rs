@@ -1,9 +1,10 @@
-//! First-in-first-out lists over indices: the links live here, the items in somebody's array.
+//! First-in-first-out lists over indices: the links are stored here, the items in the owner's
+//! array.
 //!
-//! Called by [`crate::TimerWheel`] and by every table that must know who waited longest. An index
-//! is in one list at most. Each list is a ring through a sentinel, so that linking and unlinking
-//! have no special case; all memory is taken at construction. Invariant: following `next` from any
-//! node and `prev` from there leads back to it; an unlinked item points to itself.
+//! Called by [`crate::TimerWheel`] and by every table that needs its oldest entry, such as an LRU.
+//! An index is in one list at most. Each list is a ring through a sentinel, so that linking and
+//! unlinking have no special case; all memory is taken at construction. Invariant: following `next`
+//! from any node and `prev` from there leads back to it; an unlinked item points to itself.
 
 /// Two links of one item, or of one list's sentinel.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +13,8 @@ struct Node {
     next: u32,
 }
 
-/// See the file's head. Every operation is a handful of loads and stores.
+/// First-in-first-out lists over the indices of an array. Every operation is a handful of loads and
+/// stores.
 #[derive(Clone, Debug)]
 pub struct IndexLists {
     nodes: Box<[Node]>,

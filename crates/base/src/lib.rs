@@ -1,7 +1,8 @@
-//! The vocabulary of the Floodwall stack: words that everyone uses, and no behaviour.
+//! The vocabulary of the Floodwall stack: types that every crate uses, without behaviour.
 //!
 //! Addresses and prefixes, time, randomness, the keyed hash, drop reasons, counters, limits. Every
-//! crate may import this one; it imports nobody. Start reading at [`DropReason`] and [`limits`].
+//! crate may import this one; it imports none of them. Start reading at [`DropReason`] and
+//! [`limits`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -1,7 +1,7 @@
 //! A checksum over chunks of any length, in packet order.
 //!
-//! Called by whoever sums a packet that lies in several chunks. Invariant: the result does not
-//! depend on where the packet was cut. Read first: RFC 1071 section 2(B).
+//! Called to sum a packet that consists of several chunks. Invariant: the result does not depend on
+//! where the packet was cut. Read first: RFC 1071 section 2(B).
 
 use crate::{Sum, sum};
 
@@ -38,7 +38,7 @@ impl Accumulator {
         self.append(sum(bytes), bytes.len())
     }
 
-    /// Takes the next chunk's sum from someone who has it already; `len` is the chunk's bytes.
+    /// Adds the next chunk's sum, computed elsewhere; `len` is the chunk's bytes.
     #[inline]
     pub const fn append(&mut self, other: Sum, len: usize) -> &mut Self {
         self.sum = self.sum.append(self.at_odd, other);

@@ -24,7 +24,7 @@ pub const fn pseudo_header_v4(
 /// The sum of an IPv6 pseudo-header; `len` is the upper-layer header and payload in bytes.
 ///
 /// `dst_addr` is the final destination, `protocol` the upper-layer protocol: neither is
-/// necessarily what the IPv6 header itself says.
+/// necessarily that of the IPv6 header itself.
 #[inline]
 pub const fn pseudo_header_v6(
     src_addr: Ipv6Addr,

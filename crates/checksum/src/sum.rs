@@ -1,9 +1,9 @@
 //! A partial one's complement sum, and the entry points that make one from bytes.
 //!
-//! Called by everyone who checks or makes a checksum. Invariant: the value is congruent to the
-//! little-endian 16-bit words summed, modulo 65,535, and zero only if every byte was zero; one's
-//! complement sums do not care about byte order (RFC 1071 section 2(B)), so the swap waits for
-//! [`Sum::fold`]. Not here: the kernels (`scalar.rs`, `simd.rs`).
+//! Called to check or to make a checksum. Invariant: the value is congruent to the little-endian
+//! 16-bit words summed, modulo 65,535, and zero only if every byte was zero; one's complement sums
+//! do not care about byte order (RFC 1071 section 2(B)), so the swap waits for [`Sum::fold`]. Not
+//! here: the kernels (`scalar.rs`, `simd.rs`).
 
 use crate::scalar::{add_carry, fold128, sum_scalar};
 

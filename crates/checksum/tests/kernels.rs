@@ -19,7 +19,7 @@ fn oracle(bytes: &[u8]) -> u16 {
     total as u16
 }
 
-/// The folded value of a kernel's raw sum, whatever its width.
+/// The folded value of a kernel's raw sum, of any width.
 fn folded(raw: u64) -> u16 {
     let mut value = raw;
     while value > 0xffff {

@@ -17,15 +17,15 @@ pub(crate) struct Opened {
     /// Our station's address, where the medium has such.
     pub(crate) mac: Option<MacAddr>,
     pub(crate) queues: Vec<Box<dyn Device>>,
-    /// What the operator should know besides.
+    /// Notes for the operator.
     pub(crate) notes: Vec<String>,
     /// Where the kernel's half runs.
     pub(crate) placement: PlacementReport,
 }
 
-/// Opens an interface's device as wanted, for the workers on these cores, before whom or behind
-/// whom the kernel's half stands if that is not the device's to say, with the most that it and our
-/// privilege allow.
+/// Opens an interface's device as configured, for the workers on these cores. The kernel half is
+/// placed before or behind other programs where the device leaves that open, with as many features
+/// as the device and our privileges allow.
 pub(crate) fn open(
     index: usize,
     wanted: &InterfaceSettings,
@@ -99,7 +99,7 @@ impl Opened {
             let asked: Vec<_> =
                 asked.iter().filter(|(asks, _)| *asks).map(|(_, who)| *who).collect();
             let asks = match asked.is_empty() {
-                true => "no address of ours yet, and nobody is asked for one".to_owned(),
+                true => "no address of ours yet, and address configuration is off".to_owned(),
                 false => format!("no address given: asking {}", asked.join(" and ")),
             };
             lines.push(format!("{}: note: {asks}", wanted.device.value));

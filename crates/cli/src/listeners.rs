@@ -1,8 +1,8 @@
-//! What `stat` says of those who listen for TCP connections, and of the SYN cache behind them.
+//! The section of `stat` about TCP listeners and the SYN cache behind them.
 //!
-//! Asked at each worker's desk: every worker has its own listeners of the same ports, whose counts
-//! are added up here. Invariant: nothing is left out where workers differ; who listens on one
-//! worker only is a line all the same.
+//! Queried at each worker: every worker has its own listeners of the same ports, and their counts
+//! are added up here. Invariant: nothing is left out where workers differ; a listener on one worker
+//! only has a line all the same.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,7 +37,7 @@ pub(crate) struct Handshakes {
 }
 
 impl Handshakes {
-    /// What one worker says. Costs a walk over its listeners.
+    /// The listeners and SYN cache of one worker. Costs a walk over its listeners.
     pub(crate) fn of(stack: &Stack) -> Self {
         let listeners = stack.tcp_listeners().map(|it| Listener {
             local: it.local,
@@ -81,7 +81,7 @@ impl Handshakes {
     }
 }
 
-/// A line a listener; nothing where nobody listens.
+/// One line per listener; nothing without listeners.
 pub(crate) fn show(out: &mut String, listeners: &[Listener], (bold, plain): (&str, &str)) {
     if listeners.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! A running instance's neighbours: what may be asked about them, how it is answered.
+//! A running instance's neighbours: the requests about them, and the answers.
 //!
 //! Requests are written by `cmd/neigh.rs`, carried on the control socket (`socket/request.rs`) and
 //! carried out at the worker's desk. Keys and words are those of `ip -j neigh`.
@@ -35,7 +35,7 @@ impl Put {
     }
 }
 
-/// What is asked.
+/// A request about neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NeighborRequest {
     /// All of them.
@@ -82,7 +82,7 @@ impl NeighborRequest {
     }
 }
 
-/// Carries out what was asked. The refusal is one sentence with its remedy.
+/// Carries out a request. The refusal is one sentence with its remedy.
 pub(crate) fn carry_out(
     request: NeighborRequest,
     stack: &mut Stack,
@@ -105,8 +105,8 @@ pub(crate) fn carry_out(
                 return Err(format!("{addr} is an address of this host, and no neighbour"));
             }
             match (put, known(stack, iface, addr)) {
-                (Put::Add, true) => Err(format!("{addr} is known on {dev} already; say replace")),
-                (Put::Change, false) => Err(format!("{addr} is not known on {dev}; say add")),
+                (Put::Add, true) => Err(format!("{addr} is known on {dev} already; use replace")),
+                (Put::Change, false) => Err(format!("{addr} is not known on {dev}; use add")),
                 _ => {
                     let kept = stack.add_neighbor(iface, addr, mac, now);
                     kept.map(|()| done).map_err(|error| format!("{dev}: {error}"))
@@ -138,7 +138,7 @@ fn on_ethernet(stack: &Stack, dev: &str) -> Result<IfIndex, String> {
     let link = stack.interfaces().get(usize::from(iface.0));
     match link.map(|link| link.medium) {
         Some(LinkMedium::Ethernet(_)) => Ok(iface),
-        _ => Err(format!("{dev} has no link addresses, so nobody on it has one")),
+        _ => Err(format!("{dev} has no link addresses, so it has no neighbour entries")),
     }
 }
 
@@ -162,7 +162,7 @@ fn shown<A: Address>(stack: &Stack, neighbor: Neighbor<A>) -> Value {
     Value::Object(all)
 }
 
-/// iproute2 knows no word for a neighbour that is asked for while packets still go where it was.
+/// iproute2 has no state for a neighbour that is probed while packets still go to its old address.
 const fn state(state: NeighborState) -> &'static str {
     match state {
         NeighborState::Unreachable => "PROBE",

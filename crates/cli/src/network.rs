@@ -1,8 +1,8 @@
-//! What an instance knows of its links: addresses, routers, leases, DNS, groups, fragments.
+//! The state of an instance's links: addresses, routers, leases, DNS, groups, fragments.
 //!
 //! Read at the worker's desk, for `address show`, `link show` and `stat`, and for the thread that
-//! tells the operator of changes. Keys and words are those of `ip -j` where it has them; times are
-//! seconds that are left, 4294967295 for ever.
+//! reports changes to the operator. Keys and words are those of `ip -j` where it has them; times
+//! are remaining seconds, 4294967295 for ever.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) struct AddrInfo {
     pub(crate) deprecated: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) dadfailed: bool,
-    /// Who gave it: manual, interface, autoconf, dhcp.
+    /// Its source: manual, interface, autoconf, dhcp.
     pub(crate) origin: String,
     pub(crate) valid_life_time: u32,
     pub(crate) preferred_life_time: u32,
@@ -88,7 +88,7 @@ pub(crate) struct OnLink {
 pub(crate) struct LeaseInfo {
     pub(crate) dev: String,
     pub(crate) state: String,
-    /// Messages that were not believed, and why the last was not.
+    /// Messages that were not accepted, and why the last was not.
     pub(crate) refused: u64,
     pub(crate) last_refusal: Option<String>,
     pub(crate) lease: Option<Leased>,
@@ -109,7 +109,7 @@ pub(crate) struct Leased {
     pub(crate) renew_in: u32,
     pub(crate) rebind_in: u32,
     pub(crate) valid_life_time: u32,
-    /// Things that the server said and that make no sense.
+    /// Invalid values in the server's messages.
     pub(crate) left_out: u32,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct DnsInfo {
     pub(crate) search: Vec<String>,
 }
 
-/// A group that somebody here is in.
+/// A multicast group with a member on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Group {
     pub(crate) dev: String,
@@ -137,14 +137,14 @@ pub(crate) struct Fragments {
     pub(crate) bytes: u64,
 }
 
-/// Carries out what was asked of the stack. The answer is one JSON document, the refusal one
-/// sentence with its remedy.
+/// Carries out a request on the stack. The answer is one JSON document, the refusal one sentence
+/// with its remedy.
 pub(crate) fn carry_out(
     request: Request,
     stack: &mut Stack,
     now: Instant,
 ) -> Result<serde_json::Value, String> {
-    // For delays that nobody need guess; what needs a secret has one already.
+    // For delays that need not be unpredictable; what needs a secret has one already.
     let mut random = Randomness::from_number(now.as_nanos());
     let done = serde_json::json!({ "done": true });
     match request {
@@ -365,7 +365,7 @@ fn lease(stack: &Stack, interface: &Interface, now: Instant) -> Option<LeaseInfo
     })
 }
 
-/// What routers and servers say of name resolution, each once, the routers' first.
+/// Name resolution as configured by routers and servers, each entry once, the routers' first.
 fn dns(
     stack: &Stack,
     leases: &[LeaseInfo],
@@ -396,7 +396,7 @@ fn dns(
 impl DnsInfo {
     /// In resolv.conf's form (resolv.conf(5)).
     pub(crate) fn resolv_conf(&self) -> String {
-        let mut text = "# Written by floodwall: what routers and DHCP servers said.\n".to_owned();
+        let mut text = "# Written by floodwall: learnt from routers and DHCP servers.\n".to_owned();
         for server in &self.servers {
             text.push_str(&format!("nameserver {server}\n"));
         }
@@ -408,7 +408,7 @@ impl DnsInfo {
 }
 
 impl AddrInfo {
-    /// Whether somebody on the link gave it.
+    /// Whether it was learnt from the link.
     pub(crate) fn is_given(&self) -> bool {
         [AddressOrigin::Autoconf, AddressOrigin::Dhcp].iter().any(|o| o.name() == self.origin)
     }

@@ -31,7 +31,7 @@ enum File {
 /// Writes the three files into a folder, which is made where it is missing.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn write(folder: &Path, counters: &BTreeMap<String, u64>) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let files = [
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// As nstat reads them: whatever stands in the two kinds of files, under its whole name.
+    /// As nstat reads them: all counters of the two kinds of files, under their full names.
     fn read(texts: [&str; 3]) -> BTreeMap<String, u64> {
         let [snmp, snmp6, netstat] = texts;
         let mut all = BTreeMap::new();

@@ -2,7 +2,7 @@
 //!
 //! Called by `run` when it opens devices. The worker only copies; a thread of its own writes, so a
 //! slow disk never holds up packets. What it does not keep up with is missing in the file, and the
-//! last line says how many bytes.
+//! last line reports how many bytes.
 //!
 //! Invariant: the file holds whole blocks only, in order. A packet is on its way to the file by the
 //! device's next call at the latest; all are there when the run has ended.
@@ -146,7 +146,7 @@ pub(crate) fn record(
     Ok((Box::new(recorded), Recording { path: path.to_owned(), thread, lost }))
 }
 
-/// Writes until the device is gone; says how many bytes.
+/// Writes until the device is gone; returns the number of bytes.
 fn write(mut file: File, pieces: &Receiver<Vec<u8>>) -> io::Result<u64> {
     let mut written = 0;
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! What a running instance says of itself: one document, the same for humans and programs.
+//! The report of a running instance: one document, the same for humans and programs.
 //!
 //! Made by the instance ([`crate::cmd::run`]) on request, sent as JSON, and read back by `stat`.
 //! Keys are stable, units are whole numbers; names of counters are nstat's where the meaning is
@@ -41,7 +41,7 @@ pub(crate) struct Report {
     /// Each of them apart, in order.
     #[serde(default)]
     pub(crate) workers: Vec<WorkerReport>,
-    /// Who listens for TCP connections, and what became of their handshakes.
+    /// The TCP listeners, and the outcome of their handshakes.
     #[serde(default)]
     pub(crate) listeners: Vec<crate::listeners::Listener>,
     /// The SYN cache's own counts, under FreeBSD's names.
@@ -80,7 +80,7 @@ pub(crate) struct Reclamation {
     pub(crate) refused: u64,
 }
 
-/// Packets that died for one reason.
+/// Packets that were dropped for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Drops {
     /// `in`: it had arrived. `out`: we had made it.
@@ -90,7 +90,7 @@ pub(crate) struct Drops {
     pub(crate) sentence: String,
 }
 
-/// Both ledgers: every packet has exactly one fate.
+/// Both ledgers: every packet is accounted for exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Law {
     pub(crate) holds: bool,
@@ -151,7 +151,7 @@ pub(crate) struct Neighbour {
     pub(crate) state: Vec<String>,
 }
 
-/// What only the worker can say: asked at its desk.
+/// What only the worker can report: read on the worker's thread.
 pub(crate) struct Asked {
     ports: Vec<PortReport>,
     neighbours: Vec<Neighbour>,
@@ -213,7 +213,7 @@ impl Asked {
 }
 
 impl Report {
-    /// The document, out of the workers' snapshots and what was asked at their desks.
+    /// The document, out of the workers' snapshots and what they reported.
     pub(crate) fn new(birth: &Birth, reader: &CrewReader, asked: Asked) -> Self {
         let published = reader.read();
         let now = Clock::new().now();

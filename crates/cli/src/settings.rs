@@ -1,9 +1,9 @@
 //! What an operator wants, out of a file and flags, judged before anything is opened.
 //!
-//! Called by `run` and `check`. The file is read first, flags lie on top. Invariant: every value
-//! remembers where it was given, and every complaint names that place, the key, what is wrong and
-//! the remedy; all complaints are collected, so one look at them is enough. No text of any kind
-//! makes this panic.
+//! Called by `run` and `check`. The file is read first, flags override it. Invariant: every value
+//! remembers where it was given, and every problem names that place, the key, what is wrong and the
+//! remedy; all problems are collected, so that one run shows them all. No text of any kind makes
+//! this panic.
 
 mod file;
 mod flags;
@@ -81,17 +81,17 @@ impl InterfaceSettings {
         }
     }
 
-    /// Whether the link is asked for everything, because nobody gave an address.
+    /// Whether the link's addresses are configured by DHCP and routers, because none was given.
     fn asks_by_default(&self) -> bool {
         self.addresses.is_empty() && self.device.value.kind != DeviceKind::Tun
     }
 
-    /// Whether DHCP servers are asked.
+    /// Whether DHCP servers are queried.
     pub(crate) fn wants_dhcp(&self) -> bool {
         self.dhcp.as_ref().map_or_else(|| self.asks_by_default(), |dhcp| dhcp.value)
     }
 
-    /// Whether routers are believed.
+    /// Whether router advertisements are accepted.
     pub(crate) fn wants_routers(&self) -> bool {
         let default = || self.asks_by_default() || self.autoconf.as_ref().is_some_and(|a| a.value);
         self.accept_ra.as_ref().map_or_else(default, |accept| accept.value)
@@ -138,7 +138,7 @@ impl Settings {
     }
 }
 
-/// One complaint: `PLACE: KEY: what is wrong; remedy`.
+/// One problem: `PLACE: KEY: what is wrong; remedy`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Problem {
     pub(crate) place: Place,

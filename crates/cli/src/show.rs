@@ -22,7 +22,7 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// Colour where `stream` is a terminal and nobody minds.
+    /// Colour where `stream` is a terminal and it is not switched off.
     pub(crate) fn of(stream: &impl IsTerminal) -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -156,7 +156,7 @@ fn workers(out: &mut String, report: &Report, shown: Shown, style: Style) {
 /// A word for one column of a worker.
 type Word = fn(&WorkerReport) -> String;
 
-/// What is told of a worker beside its counts.
+/// The facts that are shown of a worker beside its counts.
 const ABOUT: [(&str, Word); 4] = [
     ("core", |one| one.core.map_or_else(|| "any".to_owned(), |core| core.to_string())),
     ("paused ago", |one| one.quiescent_age_ns.map_or_else(|| "asleep".to_owned(), short)),
@@ -212,7 +212,7 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
     }
 }
 
-/// What the links have told us.
+/// What was learnt from the links.
 fn network(out: &mut String, network: &Network, style: Style) {
     let Style { bold, plain, .. } = style;
     let time = crate::cmd::address::time;
@@ -278,7 +278,7 @@ fn lease(out: &mut String, info: &LeaseInfo) {
         }
     }
     if let Some(last) = last_refusal {
-        let _ = write!(out, ", {refused} messages not believed, the last because {last}");
+        let _ = write!(out, ", {refused} messages not accepted, the last because {last}");
     }
     out.push('\n');
 }
@@ -312,8 +312,8 @@ fn conservation(out: &mut String, report: &Report, style: Style) {
     let Style { bold, alarm, plain } = style;
     let law = &report.conservation;
     let verdict = match law.holds {
-        true => "every packet has one fate".to_owned(),
-        false => format!("{alarm}BROKEN: some packet has none or two; please report this{plain}"),
+        true => "every packet is accounted for exactly once".to_owned(),
+        false => format!("{alarm}BROKEN: the ledgers differ; please report this{plain}"),
     };
     let _ = writeln!(out, "\n{bold}Conservation{plain}: {verdict}");
     let _ = writeln!(

@@ -1,11 +1,11 @@
-//! What `run` does beside the packets: looks whether links carry, and tells of what the network
-//! gave.
+//! Background tasks of `run` beside the packets: watches the state of links, and reports what was
+//! learnt from the network.
 //!
 //! A thread of its own that wakes [`EVERY`] so often. It disturbs the worker only where something
 //! is another: a link's state, or the counter of changes in the published snapshot.
 //!
 //! # Under flood
-//! A router or server that changes its mind all the time makes this thread look four times a
+//! A router or server that changes its values all the time makes this thread look four times a
 //! second, and write what is there then: bounded lists, one line for each thing that came or went.
 
 use std::fs;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long leases may take to be given back.
 const FAREWELL: Duration = Duration::from_millis(10);
 
-/// What is said of a link that does not carry.
+/// The message for a link without carrier.
 const DOWN: &str = "the link is down";
 
 /// A link that is looked at.
@@ -40,7 +40,7 @@ pub(crate) struct Watched {
     carries: bool,
 }
 
-/// See the file's head.
+/// The state of the watch thread: links, DNS file, cookie keys, control handles.
 pub(crate) struct Watch {
     pub(crate) control: Control<Shown<Host>>,
     pub(crate) reader: CrewReader,
@@ -49,7 +49,7 @@ pub(crate) struct Watch {
     pub(crate) keys: KeyWatch,
 }
 
-/// The links of these devices, as far as the system says anything about them.
+/// The links of these devices, as far as the system reports their state.
 pub(crate) fn links(names: Vec<(IfIndex, String)>) -> Vec<Watched> {
     let watched = |(iface, name): (IfIndex, String)| {
         Some(Watched { iface, state: LinkState::new(&name).ok()?, carries: true })
@@ -78,7 +78,7 @@ impl Watch {
             wait(stop);
         }
         if let (Some(file), Some(_)) = (&self.dns_file, dns) {
-            // Whoever removed it before has done it for us.
+            // An error means that it has been removed already.
             let _ = fs::remove_file(file);
         }
     }
@@ -112,7 +112,7 @@ impl Watch {
     }
 }
 
-/// Writes a file anew, so that whoever reads it sees the old one or the new one.
+/// Replaces a file atomically, so that a reader sees the old content or the new one.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let mut name = file.as_os_str().to_owned();
     name.push(".new");
@@ -128,7 +128,7 @@ fn wait(stop: &Stop) {
     let _ = poll(&mut waited, Some(&timeout));
 }
 
-/// Tells of what came and went since `known`; returns what is known now.
+/// Reports what came and went since `known`; returns what is known now.
 fn tell(known: Vec<String>, network: &Network) -> Vec<String> {
     let now = facts(network);
     for came in now.iter().filter(|fact| !known.contains(fact)) {
@@ -143,7 +143,7 @@ fn tell(known: Vec<String>, network: &Network) -> Vec<String> {
     now
 }
 
-/// What an operator wants to hear of, one sentence each, without times that run.
+/// The facts that are reported to an operator, one sentence each, without running times.
 fn facts(network: &Network) -> Vec<String> {
     let mut facts = Vec::new();
     for link in &network.links {

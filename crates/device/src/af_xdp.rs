@@ -1,10 +1,10 @@
 //! `AfXdp`: an existing Ethernet interface of the host, by sockets that share our memory with it.
 //!
-//! Called by whoever puts a stack onto a real card or a veth at full rate without taking the card
-//! away from the host. A program at the interface (`af_xdp/steering.rs`) gives the frames for our
-//! station's link address to the socket of their receive queue, straight into the packet pool; all
-//! else goes to the host's own stack, as before. Groups and broadcasts belong to both: the host
-//! gets them, and the device of the first queue takes a copy through a packet socket.
+//! Called by programs that attach a stack to a real card or a veth at full rate without taking the
+//! card away from the host. An XDP program (`af_xdp/steering.rs`) redirects frames for our
+//! station's link address to the socket of their receive queue, straight into the packet pool. All
+//! other frames go to the host's own stack. Groups and broadcasts belong to both: the host gets
+//! them, and the device of the first queue takes a copy through a packet socket.
 //!
 //! Invariants: never blocks; a frame is in the pool, at the kernel, or counted as lost; nothing is
 //! left behind when the devices are dropped or the process ends, however it ends. Memory is shared
@@ -13,11 +13,11 @@
 //! frame of the pool.
 //!
 //! # Under flood
-//! Anyone on the link fills the receive ring. Bound: [`AfXdpConfig::ring`] frames a queue; when
-//! full the kernel drops blindly, friend and foe, which is `rx_ring_full`; before it comes to that,
-//! the program lets friends through and strangers as far as the worker keeps up
-//! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have
-//! a ring of their own, so that neither crowds out the other.
+//! Any sender on the link can fill the receive ring. Bound: [`AfXdpConfig::ring`] frames a queue.
+//! When it is full the kernel drops every frame, counted as `rx_ring_full`. Before that point the
+//! program passes established flows and limits unverified ones to what the worker can handle
+//! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have a ring of
+//! their own, so that neither crowds out the other.
 
 mod assembler;
 mod bpf;
@@ -62,7 +62,7 @@ use crate::xdp_mode::XdpMode;
 /// What the kernel keeps free in front of a frame that arrives, and what the link header needs.
 const FRONT: usize = 256;
 const LINK_BYTES: usize = 18;
-/// Frames kept for copies of packets that do not lie in one frame.
+/// Frames kept for copies of packets that span several frames.
 const SPARES: usize = 256;
 /// Tries to get a queue that its last owner has just left.
 const TRIES_MAX: u32 = 20_000;
@@ -74,12 +74,13 @@ const TRIAL: u32 = 64;
 /// How an interface is opened.
 #[derive(Clone, Debug)]
 pub struct AfXdpConfig {
-    /// The link address of the stack behind the device. Where it is the interface's own, which the
-    /// host keeps, what is for an address that the stack wants ([`Device::want`]) comes here, and
-    /// the rest is the host's.
+    /// The link address of the stack behind the device. It may be the interface's own, which the
+    /// host keeps: then packets for an address that the stack accepts ([`Device::want`]) come here,
+    /// and the rest goes to the host.
     pub station: MacAddr,
-    /// How many of the interface's receive queues; `None` is all. A frame for us that the card
-    /// puts into another queue is lost, so fewer only make sense where the card is told so.
+    /// How many of the interface's receive queues; `None` is all. Frames for us on another queue
+    /// are lost: fewer queues only make sense where the card's RSS or flow rules are set
+    /// accordingly.
     pub queues: Option<usize>,
     /// By which way.
     pub mode: XdpMode,
@@ -110,13 +111,13 @@ struct Shared {
     bind: u16,
 }
 
-/// See the file's head. One receive queue of an interface.
+/// An AF_XDP device: one receive queue of an interface.
 #[derive(Debug)]
 pub struct AfXdp {
     info: DeviceInfo,
     shared: Arc<Shared>,
     number: u32,
-    /// Without memory yet: until the first call brings the pool.
+    /// The socket before its memory is registered, until the first call brings the pool.
     unattached: Option<OwnedFd>,
     tries: u32,
     queue: Option<Queue>,
@@ -124,13 +125,13 @@ pub struct AfXdp {
     groups: AfPacket,
     /// Readable when either has something.
     either: OwnedFd,
-    /// Frames for copies of packets that do not lie in one frame.
+    /// Frames for copies of packets that span several frames.
     spares: PacketList,
     placement: Option<Placement>,
     turn: Turn,
-    /// What the program has been told that is wanted.
+    /// The last report to the program of what the stack accepts.
     told: Option<Told>,
-    /// What our own runs of the kernel's half have told.
+    /// State of our own NAPI polls (busy polling).
     own_half: OwnHalf,
     /// The kernel had no empty frame left.
     overflowed: bool,
@@ -166,7 +167,7 @@ impl AfXdp {
         if station.is_shared {
             shared::check(name, station.mac)?;
         }
-        let card = Card::of(name).map_err(io("ask for the driver"))?;
+        let card = Card::of(name).map_err(io("query the driver"))?;
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
@@ -291,9 +292,9 @@ impl AfXdp {
         self.shared.steering.take(self.number, fd.as_raw_fd())
     }
 
-    /// Runs the kernel's half, where that is ours to do, until so many frames wait or it has no
-    /// more. What dies for want of credit counts as well: behind it there may be friends. Frames
-    /// that are there already, and are all, do not wait for it.
+    /// Polls the card (NAPI busy polling), where that is left to us, until so many frames wait or
+    /// the card has no more. Frames dropped for lack of credit count as well: established flows may
+    /// be queued after them. If all frames have arrived already, no poll is made.
     fn run_kernel_half(&mut self, wanted: usize) {
         let Some(queue) = &self.queue else { return };
         let guard = self.shared.steering.guard();
@@ -323,9 +324,10 @@ impl AfXdp {
         self.own_half.takes(wanted, there);
     }
 
-    /// How many frames of strangers may wait. Half of the ring is the friends', however long the
-    /// worker is away. Where nothing comes without the worker's core it needs no more than a burst:
-    /// what it does for strangers at a stretch must be over before the card's ring is full.
+    /// The maximum number of frames of unverified flows that may wait. Half of the ring is reserved
+    /// for established flows, however long the worker is away. Where NAPI runs only on the worker's
+    /// core a burst is enough: the time that it spends on them at a stretch must end before the
+    /// card's ring is full.
     fn stranger_places(&self) -> usize {
         let needs_us = |placement: &Placement| placement.is_ours() || placement.is_beside();
         match self.placement.as_ref().is_some_and(needs_us) {
@@ -355,8 +357,8 @@ impl AfXdp {
         taken
     }
 
-    /// The packet as it can leave: whole, in one frame that the kernel knows. Gives it back where
-    /// no frame is free now; `None` where it can never leave.
+    /// Prepares a packet for transmission: complete, in one frame of registered memory. Returns it
+    /// where no frame is free now; `None` where it can never be sent.
     fn sendable(&mut self, mut packet: PacketBuf) -> Option<Result<PacketBuf, PacketBuf>> {
         let patch = match vnet::complete(&packet) {
             Completion::Whole => None,
@@ -453,7 +455,7 @@ impl Device for AfXdp {
         }
         self.restock(pool);
         if taken == 0 || self.groups.pending() {
-            // Says besides whether the interface is gone.
+            // This also detects that the interface is gone.
             taken += self.groups.receive(pool, burst)?;
         }
         Ok(taken)
@@ -568,12 +570,12 @@ fn attach(
         Some(libc::EBUSY | libc::EEXIST) => unsupported(
             name,
             "a second XDP program on the interface",
-            "stop who has attached the other one (`bpftool net`, `ip link` show it)",
+            "detach the other program first (`bpftool net`, `ip link` show it)",
         ),
         _ => failed(name, "attach the program to the interface", error),
     };
     if mode == XdpMode::Generic {
-        notes.push("generic XDP, as wished".to_owned());
+        notes.push("generic XDP, as configured".to_owned());
         return steering.attach(index, Attach::Generic).map_err(refused);
     }
     match steering.attach(index, Attach::Native) {
@@ -582,14 +584,14 @@ fn attach(
             Ok(())
         }
         Err(error) if mode == XdpMode::Auto && is_unfit(&error) => {
-            notes.push(format!("generic XDP: the driver refuses native ({error})"));
+            notes.push(format!("generic XDP: the driver does not support native ({error})"));
             steering.attach(index, Attach::Generic).map_err(refused)
         }
         Err(error) => Err(refused(error)),
     }
 }
 
-/// What a driver says that cannot run programs, or not with this MTU or these settings.
+/// Whether the error means that the driver cannot run programs, or not with these settings.
 fn is_unfit(error: &io::Error) -> bool {
     !matches!(
         error.raw_os_error(),
@@ -629,7 +631,7 @@ fn trial(
                 return Ok(libc::XDP_ZEROCOPY);
             }
             Err(error) if is_busy(&error) => return Err(DeviceError::Busy { device: name.into() }),
-            Err(error) => notes.push(format!("frames are copied: the driver says {error}")),
+            Err(error) => notes.push(format!("frames are copied: the driver reports {error}")),
         }
     }
     match try_with(libc::XDP_COPY)? {
@@ -651,7 +653,7 @@ fn chosen(name: &str, wanted: Option<usize>, there: u32) -> Result<u32, DeviceEr
         Some(_) => Err(unsupported(
             name,
             "that many receive queues",
-            "`ethtool -l` says how many the interface has; ask for one at least",
+            "`ethtool -l` shows how many the interface has; request at least one",
         )),
     }
 }

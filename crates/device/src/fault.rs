@@ -1,9 +1,9 @@
 //! `Fault`: a device that loses, repeats, swaps, damages and cuts packets, on purpose and by seed.
 //!
-//! Called by tests and by the programs that show how a stack bears a bad link. Wraps any device;
-//! each direction has its own rates and its own draw of random numbers, so the same seed over the
-//! same packets does the same. Invariant: whatever is done to a packet is counted in
-//! [`FaultCounts`]; what could not be done for want of memory is counted too.
+//! Called by tests and by the programs that show how a stack handles a bad link. Wraps any device;
+//! each direction has its own rates and its own random numbers, so the same seed over the same
+//! packets gives the same result. Invariant: every action on a packet is counted in
+//! [`FaultCounts`]; an action that lacks memory is counted too.
 
 use std::os::fd::BorrowedFd;
 
@@ -19,7 +19,7 @@ use crate::vnet::{self, Completion};
 
 /// Packets that are held back at a time, per direction.
 const HELD_MAX: usize = 16;
-/// Frames kept for copies on departure, where no pool is at hand.
+/// Frames kept for copies on departure, where no pool is available.
 const SPARES: usize = 32;
 
 /// How often what happens to a packet in one direction: 0.0 never, 1.0 always.
@@ -33,7 +33,7 @@ pub struct FaultRates {
     pub reordering: f64,
     /// By how many others; at least 1.
     pub distance: u32,
-    /// One of its bits flips, behind whatever had computed a checksum.
+    /// One of its bits is flipped after all checksums were computed.
     pub corruption: f64,
     /// Its end is missing.
     pub truncation: f64,
@@ -55,8 +55,8 @@ pub struct FaultCounts {
     pub corrupted: u64,
     /// Lost their end.
     pub truncated: u64,
-    /// Were to be duplicated, held back or damaged, but there was no memory for it, or the packet
-    /// is a super-frame, whose checksums do not exist yet.
+    /// Not duplicated, held back or damaged for lack of memory, or because the packet is a
+    /// super-frame, which has no final checksums yet.
     pub spared: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct FaultConfig {
     pub tx: FaultRates,
 }
 
-/// See the file's head.
+/// A device wrapper that injects faults.
 #[derive(Debug)]
 pub struct Fault<D> {
     inner: D,
@@ -161,7 +161,7 @@ impl<D: Device> Fault<D> {
 }
 
 impl Direction {
-    /// Does what chance wants to one packet.
+    /// Applies the randomly chosen faults to one packet.
     fn input(&mut self, mut packet: PacketBuf, memory: &mut Memory<'_>) {
         self.counts.seen += 1;
         self.let_pass();
@@ -199,7 +199,7 @@ impl Direction {
         }
     }
 
-    /// One more packet overtakes those that are held back; who has waited enough is ready.
+    /// Counts one packet that overtakes those held back; a packet held long enough is ready.
     fn let_pass(&mut self) {
         let mut at = 0;
         while let Some((_, left)) = self.held.get_mut(at) {
@@ -229,7 +229,7 @@ impl Direction {
         self.counts.truncated += 1;
     }
 
-    /// Flips one bit in a copy, whose checksum is finished first: links damage what was sent.
+    /// Flips one bit in a copy, after its checksum was completed: links damage what was sent.
     fn corrupt(&mut self, packet: PacketBuf, memory: &mut Memory<'_>) -> PacketBuf {
         let completion = vnet::complete(&packet);
         let copy = match completion {

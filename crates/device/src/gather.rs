@@ -81,16 +81,16 @@ impl<'a> Slices<'a> {
     }
 }
 
-/// Memory in which one packet of unknown length arrives: a frame, and behind it a super-frame or
-/// more frames where the device may hand over more than a frame holds. What a packet did not use
-/// stays for the next, so a small packet costs one frame and no copy.
+/// Buffers for one arriving packet of unknown length: a frame, followed by a super-frame or more
+/// frames where the device may deliver more than a frame holds. Unused buffers stay for the next
+/// packet, so a small packet costs one frame and no copy.
 #[derive(Debug)]
 pub(crate) struct Landing {
     head: Option<PacketBuf>,
     tail: Vec<PacketBuf>,
     /// Bytes that must fit; a packet never has that many.
     wanted: usize,
-    /// Whether the pool has super-frames: asked once.
+    /// Whether the pool has super-frames; read once.
     supers: Option<bool>,
 }
 
@@ -185,7 +185,7 @@ impl Landing {
     }
 }
 
-/// A chunk whose bytes are all there to be written.
+/// A chunk of full length, to be written.
 fn whole(pool: &Pool, class: Class) -> Option<PacketBuf> {
     let mut chunk = pool.alloc(class)?;
     chunk.extend(chunk.tailroom())?;

@@ -1,4 +1,4 @@
-//! `Interface`: what the system knows of a network interface, asked by name through ioctl(2).
+//! `Interface`: properties of a network interface, read by name through ioctl(2).
 //!
 //! Called by `tun.rs` and `af_packet.rs` when they open, and when a device seems to be gone.
 //! Invariant: every question goes to the network namespace in which the socket was made.
@@ -31,11 +31,11 @@ impl Control {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a new descriptor, which has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// For questions that are asked elsewhere.
+    /// The descriptor, for other ioctl(2) requests.
     pub(crate) fn fd(&self) -> std::os::fd::RawFd {
         self.0.as_raw_fd()
     }
@@ -49,7 +49,7 @@ impl Control {
 /// One interface, by any socket of its namespace.
 #[derive(Debug)]
 pub(crate) struct Interface<'a, F: AsFd> {
-    /// The socket that is asked.
+    /// The control socket for the requests.
     pub(crate) socket: &'a F,
     /// Its name.
     pub(crate) name: &'a str,
@@ -80,8 +80,8 @@ impl<F: AsFd> Interface<'_, F> {
     /// Packets that may wait in the system to leave by it.
     pub(crate) fn queue_len(&self) -> io::Result<i32> {
         let answer = self.ask(SIOCGIFTXQLEN, named(self.name)?)?;
-        // SAFETY: the system has filled this field for this question; it lays the number where
-        // the metric lies, as it does every number of this structure.
+        // SAFETY: the system has filled this field for this request; it stores the number in the
+        // place of the metric, as it does every number of this structure.
         Ok(unsafe { answer.ifr_ifru.ifru_metric })
     }
 
@@ -92,7 +92,7 @@ impl<F: AsFd> Interface<'_, F> {
         self.ask(SIOCSIFTXQLEN, question).map(drop)
     }
 
-    /// The link address, where it is Ethernet's kind; also for the loopback, whose is all zeros.
+    /// The link address, where the type is Ethernet; also of the loopback, which is all zeros.
     pub(crate) fn mac(&self) -> io::Result<Option<MacAddr>> {
         let answer = self.ask(libc::SIOCGIFHWADDR as libc::Ioctl, named(self.name)?)?;
         // SAFETY: the system has filled this field for this question.
@@ -102,7 +102,7 @@ impl<F: AsFd> Interface<'_, F> {
         Ok(bytes.filter(|_| ethernet).map(MacAddr))
     }
 
-    /// Brings it up.
+    /// Brings the interface up.
     pub(crate) fn bring_up(&self) -> io::Result<()> {
         let mut question = self.ask(libc::SIOCGIFFLAGS as libc::Ioctl, named(self.name)?)?;
         // SAFETY: the system has filled this field for the question above.
@@ -122,7 +122,7 @@ impl<F: AsFd> Interface<'_, F> {
 
     fn ask(&self, what: libc::Ioctl, mut question: libc::ifreq) -> io::Result<libc::ifreq> {
         let fd = self.socket.as_fd().as_raw_fd();
-        // SAFETY: every question above takes one `ifreq`, which lives until the call returns.
+        // SAFETY: every request above takes one `ifreq`, which outlives the call.
         let result = unsafe { libc::ioctl(fd, what, &raw mut question) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(question) }
     }

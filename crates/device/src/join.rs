@@ -1,15 +1,14 @@
 //! Segments of one TCP flow that leave in a row become one super-frame, where the system cuts them
 //! apart again or never has to: one call for up to 64 KiB.
 //!
-//! Called by `tun.rs` and `af_packet.rs` with the packets at the front of their lists, where the
-//! virtio header is spoken.
-//! What Linux's generic receive offload does on arrival is done here on departure, so that nobody
-//! above knows of it: each segment was made, counted and is remembered as it would be on the wire.
-//! Invariants: what comes out of the system behind the cut is what went in, but for checksums and
-//! IPv4 identifications, which nobody reads of packets that must not be fragmented (RFC 6864);
-//! segments of which any other field differs are not joined; a last one may be shorter, or carry
-//! PSH or FIN. Nothing is copied but one set of headers.
-//! Reading: OASIS virtio 1.2, 5.1.6.2; RFC 9293 section 3.1.
+//! Called by `tun.rs` and `af_packet.rs` with the packets at the front of their lists, on devices
+//! with the virtio header. It does on departure what Linux's GRO does on arrival (coalescing), to
+//! get the benefit of GSO/TSO without changes in the layers above: each segment was made, counted
+//! and is kept for retransmission as it would be on the wire. Invariants: the segments that the
+//! system cuts equal those that were joined, except for checksums and for IPv4 identifications,
+//! which are not used in packets with DF set (RFC 6864). Segments that differ in any other field
+//! are not joined; the last one may be shorter, or carry PSH or FIN. Only one set of headers is
+//! copied. Reading: OASIS virtio 1.2, 5.1.6.2; RFC 9293 section 3.1.
 
 use core::iter;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -40,7 +39,7 @@ const COMMON_V6: [u8; HEADS_MAX] = common(&[4, 5], 40);
 /// What each has of its own in TCP's header: sequence number, flags, checksum.
 const OWN: [usize; 7] = [4, 5, 6, 7, 13, 16, 17];
 
-/// All bits but those of these bytes of an IP header so long, and of TCP's behind it.
+/// A mask of all bits except those of these bytes of an IP header and of the TCP header after it.
 const fn common(own: &[usize], ip_len: usize) -> [u8; HEADS_MAX] {
     let mut bits = [0xff; HEADS_MAX];
     let mut n = 0;
@@ -84,8 +83,8 @@ struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Of a whole TCP segment with text whose headers lie together; an IPv4 one must not be
-    /// fragmented and has no options, an IPv6 one no extension header.
+    /// Of a whole TCP segment with payload and contiguous headers. An IPv4 one must not be
+    /// fragmented and has no options; an IPv6 one has no extension header.
     fn of(packet: &'a PacketBuf, medium: Medium) -> Option<Self> {
         let bytes = packet.first();
         let l3 = match medium {
@@ -136,7 +135,7 @@ impl<'a> Head<'a> {
             && next.shares(self)
     }
 
-    /// Slices of the text of `packet`, whose headers these are.
+    /// Slices of the payload of `packet`, to which these headers belong.
     fn slices(&self, packet: &PacketBuf) -> usize {
         packet.chunk_count() - usize::from(packet.first().len() == self.bytes.len())
     }
@@ -174,7 +173,7 @@ pub(crate) struct Run {
     pub(crate) count: usize,
     /// Bytes of the IP packet that each but the last of them is.
     pub(crate) piece: usize,
-    /// What the system is told of it.
+    /// The virtio header for the system.
     told: [u8; VNET_BYTES],
     heads: [u8; HEADS_MAX],
     heads_len: usize,
@@ -215,7 +214,8 @@ impl Run {
         Self::of(&first, flags, text, count)
     }
 
-    /// The headers of the whole: the first's, with the lengths of all and the last one's flags.
+    /// The headers of the joined segment: the first's, with the total length and the last one's
+    /// flags.
     fn of(first: &Head<'_>, flags: u8, text: usize, count: usize) -> Option<Self> {
         let Head { bytes, l3, l4, .. } = *first;
         let mut heads = [0; HEADS_MAX];
@@ -249,8 +249,8 @@ impl Run {
     }
 }
 
-/// How many packets at the front stand before one with which another run begins: `most` at most,
-/// and one at least where there is one.
+/// The number of packets at the front before one that starts another run: `most` at most, and at
+/// least one where the list is not empty.
 pub(crate) fn alone(packets: &PacketList, medium: Medium, most: usize) -> usize {
     let mut before: Option<Head<'_>> = None;
     let mut count = 0;

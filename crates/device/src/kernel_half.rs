@@ -1,15 +1,15 @@
 //! `KernelHalf`: where the kernel's half of a device shall run; `HalfRank`: whether before or
 //! behind the worker.
 //!
-//! Read from the configuration's words; obeyed by `placement.rs`. The comparison of the places is
-//! in `docs/design/placement.md`.
+//! Read from the configuration; applied by `placement.rs`. The comparison of the places is in
+//! `docs/design/placement.md`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// See the file's head.
+/// Where the kernel's half of a device (NAPI) runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum KernelHalf {
@@ -27,16 +27,17 @@ pub enum KernelHalf {
 /// Which goes first on a core that the worker and the kernel's half, as a thread, share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HalfRank {
-    /// The worker: what it has no time for stays in the card's ring, and is lost there before
-    /// anybody has worked on it. For who does much with each packet.
+    /// The worker first: packets that it has no time for stay in the card's ring and are dropped
+    /// there at no cost. For a worker with much work per packet.
     #[default]
     Behind,
-    /// The kernel's half, with nine parts of ten of a core that both want: the worker sees as much
-    /// as it can look at, and chooses by itself. For who looks at packets much faster than it
-    /// handles them, and knows its friends: a router.
+    /// The kernel's half first, with nine parts of ten of a core that both need: the worker sees as
+    /// many packets as it can inspect, and selects by itself. For a worker that inspects packets
+    /// much faster than it handles them, and knows the established flows: a router.
     Before,
-    /// The same, with nineteen parts of twenty: for a half that refuses strangers by itself, before
-    /// they cost the worker anything. What it has no time to see it cannot tell from a friend.
+    /// As `Before`, with nineteen parts of twenty: for a kernel half that drops unverified traffic
+    /// by itself (XDP), at no cost to the worker. Packets that it has no time for are lost
+    /// regardless of their flow.
     Choosing,
 }
 
@@ -44,7 +45,7 @@ impl KernelHalf {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Auto, Self::BusyPoll, Self::Leave, Self::NapiThread];
 
-    /// Its word.
+    /// Its keyword in the configuration.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
-//! The outside: everything that brings packets in and takes packets away.
+//! Packet devices: everything that receives and transmits packets.
 //!
-//! One trait, [`Device`], and who implements it: [`MemoryWire`] (in one process, or several at a
-//! [`Switch`]), `Tun`, `AfPacket` and `AfXdp` (Linux), [`Replay`] (a capture file); and who wraps
-//! one: [`Recorder`] and [`Fault`]. `dispatch` and the programs call it; no engine ever sees one.
+//! One trait, [`Device`]. Devices: [`MemoryWire`] (in one process, or several at a [`Switch`]),
+//! `Tun`, `AfPacket` and `AfXdp` (Linux), [`Replay`] (a capture file). Wrappers: [`Recorder`] and
+//! [`Fault`]. `dispatch` and the programs call it; engines do not use devices.
 //!
 //! Invariants: no call ever blocks; a packet that a device loses is counted under a name in
 //! [`DeviceStats`]; what a device has no room for stays with the caller. Every [`DeviceError`]

@@ -1,11 +1,11 @@
-//! Frames of the ring as packets: copied into the pool, described, and where a frame is what its
-//! sender left to a card to cut, and nobody above carries it whole, cut (`pieces.rs`).
+//! Frames of the ring as packets: copied into the pool, described, and segmented (`pieces.rs`)
+//! where a frame is a super-frame (GSO) and the layers above have no offload.
 //!
-//! Called by `af_packet.rs`. TCP segments that were joined go up as one where the device has
-//! offload, with the virtio header that tells of it. Datagrams never do: nobody above knows where
-//! one ends, and the length in the header of such a frame is that of all together. Invariant: what
-//! the kernel says of a frame is checked against the frame before it is believed; whatever stands
-//! there, nothing panics and no frame becomes more than `PIECES_MAX` packets.
+//! Called by `af_packet.rs`. Joined TCP segments (GRO) go up as one where the device has offload,
+//! with their virtio header. UDP super-frames are always split: datagram boundaries are not visible
+//! above, and the length field of such a frame covers all of them. Invariant: the kernel's
+//! description of a frame is checked against the frame before use; no content causes a panic, and
+//! no frame becomes more than `PIECES_MAX` packets.
 //!
 //! # Under flood
 //! A sender on the same machine makes up to `PIECES_MAX` packets of one frame: a frame stays in the
@@ -21,7 +21,7 @@ use crate::copy;
 use crate::packet_ring::RingFrame;
 use crate::vnet;
 
-/// Bytes of both link addresses: a tag stands behind them.
+/// Bytes of both link addresses; a tag follows them.
 const ADDRESSES: usize = 12;
 /// Bytes of the link header, without the tag that the kernel has taken out.
 const LINK: usize = 14;
@@ -40,8 +40,9 @@ pub(crate) enum Arrival {
     Malformed,
 }
 
-/// Copies one frame into the pool, its tag put back. Of one that is cut, the piece of this number,
-/// which then becomes the next one's, or 0 behind the last. `joined`: segments may go up as one.
+/// Copies one frame into the pool, its tag put back. Of one that is segmented, copies the piece of
+/// this number, which then becomes the next one's, or 0 after the last. `joined`: segments may go
+/// up as one.
 pub(crate) fn arrive(
     frame: &RingFrame<'_>,
     pool: &Pool,
@@ -59,7 +60,7 @@ pub(crate) fn arrive(
         DATAGRAMS => UDP,
         _ => return Arrival::Malformed,
     };
-    // What came from a wire is not cut: its checksum says nothing of its pieces.
+    // A frame from a wire is not segmented: its checksum does not cover single pieces.
     let is_finished = offload.flags & 1 == 0;
     if protocol == TCP && (joined || is_finished) {
         return whole(frame, pool, offload);
@@ -109,8 +110,8 @@ fn moved(mut offload: Offload, tag_len: usize) -> Offload {
     offload
 }
 
-/// Whether the frame is what its description says, TCP of that family: it would also be TCP inside
-/// of a tunnel, whose outer headers nobody would cut.
+/// Whether the frame matches its description, TCP of that family. TCP inside a tunnel does not
+/// match: its outer headers would not be segmented.
 fn is_tcp(bytes: &[u8], offload: &Offload) -> bool {
     let is_v4 = offload.gso_type & !ECN == TCP_V4;
     let partial = offload.flags & 1 != 0;

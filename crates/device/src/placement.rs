@@ -1,21 +1,22 @@
 //! `Placement`: where the kernel's half of a device runs, taken when it is opened, given back when
 //! it closes.
 //!
-//! Called by `word.rs` for packet sockets. Before we see a frame, the kernel has taken it from the
-//! card: as an interrupt on our core, before us in rank, that half alone can eat the core under
-//! flood while we answer nothing. A place of its own makes it wait for us instead, and what is too
-//! much is dropped in the card's ring. Which place is best, and what each costs, was measured:
-//! `docs/design/placement.md`.
+//! Called by `word.rs` for packet sockets. Before we see a frame, the kernel's half (the driver's
+//! NAPI poll) has taken it from the card. As an interrupt on our core it runs before the worker,
+//! and can use the whole core under flood while the worker gets no time (receive livelock). With a
+//! place of its own it runs after the worker, and the excess is dropped in the card's ring. The
+//! best place and the cost of each were measured: `docs/design/placement.md`.
 //!
-//! Invariants: what is set stands in a note before it is set, and is set back when this is
-//! dropped, by unwinding too; after a process that was killed, by the next one (`note.rs`); a
-//! place that cannot be had leaves nothing behind. Without any privilege everything stays as it
-//! is, and the report says what that costs. Not here: dropping frames behind the packet socket,
-//! before the host's own IP layer sees them, which would cut the host off from its interface.
+//! Invariants: each setting is recorded in a note before it is changed, and restored when this is
+//! dropped, by unwinding too; after a process that was killed, by the next one (`note.rs`). A place
+//! that cannot be set up leaves no change behind. Without any privilege nothing is changed, and the
+//! report states the cost. Not here: dropping frames behind the packet socket, before the host's
+//! own IP layer sees them, which would cut the host off from its interface.
 //!
 //! # Under flood
-//! Nothing here grows with packets. The place decides who loses under flood: in the worker's own
-//! calls, or in a thread of lower rank, the card's ring overflows first, friend and foe alike.
+//! Nothing here grows with packets. The place decides where packets are dropped under flood: in the
+//! worker's own calls, or in a thread of lower priority, the card's ring overflows first, and drops
+//! packets regardless of their flow.
 
 mod joining;
 mod link;
@@ -82,7 +83,7 @@ pub struct PlacementConfig {
     pub rank: HalfRank,
 }
 
-/// See the file's head.
+/// The placement of the kernel's half of one interface; restores all settings when dropped.
 #[derive(Debug)]
 pub struct Placement {
     report: PlacementReport,
@@ -115,11 +116,14 @@ impl Placement {
     /// Gives the kernel's half of the interface `name` its place. Costs some system calls.
     ///
     /// # Errors
-    /// A place was asked for by name, and cannot be had. With [`KernelHalf::Auto`] what cannot be
-    /// had is in the report only.
+    /// A place that was configured explicitly is not available. With [`KernelHalf::Auto`] this is
+    /// only in the report.
     pub fn take(name: &str, config: &PlacementConfig) -> Result<Self, DeviceError> {
         if config.half == KernelHalf::Leave {
-            return Ok(Self::left("where the system runs it, as wished".to_owned(), Vec::new()));
+            return Ok(Self::left(
+                "where the system runs it, as configured".to_owned(),
+                Vec::new(),
+            ));
         }
         let system = match Linux::of(name) {
             Ok(system) => Box::new(system),
@@ -221,7 +225,7 @@ impl Placement {
         }
     }
 
-    /// Whether it is we who run the kernel's half.
+    /// Whether this process runs the kernel's half (busy polling).
     pub(crate) const fn is_ours(&self) -> bool {
         self.driver.is_some()
     }
@@ -243,7 +247,7 @@ impl Placement {
         &self.report
     }
 
-    /// What is to be said of a device without a card's ring: a TUN or TAP.
+    /// The report for a device without a card's ring: a TUN or TAP.
     #[must_use]
     pub fn of_tun(name: &str) -> PlacementReport {
         let link = Link::of(name).unwrap_or_default();
@@ -263,7 +267,7 @@ impl Placement {
         Self::new(report, None)
     }
 
-    /// Nothing was had: an error where it was asked for by name, else a report.
+    /// Nothing could be set up: an error where it was configured explicitly, else a report.
     fn refused(
         name: &str,
         half: KernelHalf,
@@ -468,7 +472,7 @@ impl Placement {
 impl Drop for Placement {
     /// Everything as it was, the last change first.
     fn drop(&mut self) {
-        // The card first, which must not wait for somebody who is gone.
+        // The card first: it must not wait for a poller that is gone.
         self.rest();
         self.driver = None;
         let Some(system) = self.system.take() else { return };

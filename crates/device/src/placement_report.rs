@@ -1,10 +1,10 @@
-//! `PlacementReport`: where the kernel's half of a device runs, and what lacks, in words.
+//! `PlacementReport`: where the kernel's half of a device runs, and what is missing, as text.
 //!
 //! Made by `placement.rs` when a device is opened; printed by `floodwall run` and shown by `stat`.
 
 use std::fmt;
 
-/// See the file's head.
+/// The placement that was achieved, and the reasons why a better one was not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementReport {
     /// `busy-poll`, `napi-thread`, `left` (where the system runs it) or `none` (there is no such

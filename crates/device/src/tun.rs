@@ -1,21 +1,20 @@
 //! `Tun`: a Linux TUN (IP packets) or TAP (Ethernet frames) interface, one object a queue.
 //!
-//! Called by whoever opens the host's side door for a stack: the host routes or bridges into the
-//! interface, and we are behind it. With the virtio header, super-frames and partial checksums
-//! cross whole, which is worth a factor of eight in throughput.
+//! Called by programs that attach a stack to the host's network: the host routes or bridges into
+//! the interface, and the stack is behind it. With the virtio header, super-frames (GSO/GRO) and
+//! partial checksums cross unsplit, which gives a factor of eight in throughput.
 //!
 //! Invariant: never blocks; one system call a packet, or with the virtio header one for segments of
 //! a TCP flow that leave in a row (`join.rs`); a packet that arrives while the pool is
 //! empty is lost and counted, so that what waits in the system does not grow old.
 //!
 //! # Under flood
-//! Anyone whom the host routes to us fills the system's queue, which it bounds itself
-//! (`txqueuelen` of the interface; it counts what it drops there as the interface's tx drops).
-//! As the system makes it, that queue is full after 2.5 or 5 ms of 200,000 packets a second: less
-//! than the scheduler's pauses on a busy machine, after which friend and foe are lost alike. So an
-//! interface that still has the system's own length is given [`QUEUE_PACKETS`]; a length that
-//! somebody chose is left.
-//! Work per packet: one read into pool memory. At most a burst is taken per call.
+//! Any sender that the host routes to us fills the system's queue, which has its own bound
+//! (`txqueuelen` of the interface; its drops are the interface's tx drops). With the system's
+//! default, that queue is full after 2.5 or 5 ms of 200,000 packets a second: less than the
+//! scheduler's pauses on a busy machine, after which all packets are lost regardless of their flow.
+//! So an interface that still has the default length is given [`QUEUE_PACKETS`]; a configured
+//! length is kept. Work per packet: one read into pool memory. At most a burst is taken per call.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
@@ -36,7 +35,7 @@ use crate::vnet::{self, Completion, Patch, VNET_BYTES};
 const NODE: &str = "/dev/net/tun";
 /// Packets that wait in the system for us: 20 ms of 200,000 a second.
 const QUEUE_PACKETS: i32 = 4096;
-/// What the system gives a TUN and a TAP that nobody has said anything of.
+/// The system's default queue lengths of a TUN and a TAP.
 const SYSTEM_QUEUES: [i32; 2] = [500, 1000];
 /// Room beyond the MTU: link header, two tags, and one byte to notice a longer packet by.
 const BEYOND_MTU: usize = 14 + 8 + 1;
@@ -65,7 +64,7 @@ pub struct TunConfig {
     pub queues: usize,
     /// Whether super-frames and partial checksums cross whole (virtio header).
     pub vnet_header: bool,
-    /// Whether to bring the interface up. Else somebody else does.
+    /// Whether to bring the interface up; otherwise the administrator does so.
     pub up: bool,
     /// The MTU to set; else the interface keeps its own.
     pub mtu: Option<u32>,
@@ -77,7 +76,7 @@ impl Default for TunConfig {
     }
 }
 
-/// One queue: see the file's head.
+/// A device on one queue of a TUN or TAP interface.
 #[derive(Debug)]
 pub struct Tun {
     info: DeviceInfo,
@@ -87,7 +86,7 @@ pub struct Tun {
     /// Where a packet in pieces is put together to leave.
     flat: Box<[u8]>,
     vnet_header: bool,
-    /// Whether segments are joined: until the system refuses some.
+    /// Whether segments are joined: until the system rejects some.
     joins: bool,
     /// Packets that wait in the system.
     ring: usize,
@@ -95,12 +94,12 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Opens the interface `name`, which is created unless it exists; `%d` in the name stands for
-    /// the first free number. It vanishes with its last queue, unless made persistent before.
+    /// Opens the interface `name`, which is created unless it exists; `%d` in the name is replaced
+    /// by the first free number. It is removed with its last queue, unless made persistent before.
     ///
     /// # Errors
-    /// No privilege, no such kind of device in this system, somebody else has it, or it exists
-    /// with another kind or number of queues.
+    /// No privilege, the system lacks this kind of device, the device is in use, or it exists with
+    /// another kind or number of queues.
     pub fn open(name: &str, config: &TunConfig) -> Result<Vec<Self>, DeviceError> {
         let count = config.queues.max(1);
         let mut name = name.to_owned();
@@ -185,7 +184,7 @@ impl Tun {
         Arrival::Lost
     }
 
-    /// Somebody has raised the interface's MTU: be ready for the next one.
+    /// Adapts the buffers to an MTU that was raised on the interface.
     fn look_at_mtu(&mut self) {
         if let Ok(mtu) = self.control.interface(&self.info.name).mtu() {
             self.info.mtu = mtu;
@@ -303,7 +302,7 @@ fn open_node(device: &str) -> Result<File, DeviceError> {
     })
 }
 
-/// Makes `queue` a queue of the interface, and says what the interface is called.
+/// Makes `queue` a queue of the interface, and returns the interface's name.
 fn attach(
     queue: &File,
     name: &str,
@@ -322,7 +321,7 @@ fn attach(
     let header = if config.vnet_header { libc::IFF_VNET_HDR } else { 0 };
     let queues = if multi { libc::IFF_MULTI_QUEUE } else { 0 };
     request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI | header | queues) as libc::c_short;
-    // SAFETY: TUNSETIFF takes an `ifreq`, which lives until the call returns.
+    // SAFETY: TUNSETIFF takes an `ifreq`, which outlives the call.
     let result = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     if result < 0 {
         let error = io::Error::last_os_error();
@@ -331,7 +330,7 @@ fn attach(
                 "an interface of this name with another kind or number of queues",
                 "delete that one (`ip link del <name>`), or choose another name",
             ),
-            Some(libc::E2BIG) => unsupported("that many queues", "ask for fewer queues"),
+            Some(libc::E2BIG) => unsupported("that many queues", "use fewer queues"),
             _ => DeviceError::from_system(name, "create or attach to the interface", error),
         });
     }
@@ -341,11 +340,11 @@ fn attach(
     Ok(interface::name_in(&request))
 }
 
-/// Asks for the header of 10 bytes, and for checksums and TCP super-frames as they are.
+/// Enables the virtio header of 10 bytes, partial checksums and TCP super-frames.
 fn set_offload(queue: &File, name: &str) -> Result<(), DeviceError> {
     let fail = |action| DeviceError::from_system(name, action, io::Error::last_os_error());
     let bytes = VNET_BYTES as libc::c_int;
-    // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which lives until the call returns.
+    // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which outlives the call.
     let result = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) };
     if result < 0 {
         return Err(fail("set the virtio header's size"));
@@ -362,7 +361,7 @@ fn control(name: &str) -> Result<Control, DeviceError> {
     Control::open().map_err(|e| DeviceError::from_system(name, "open a control socket", e))
 }
 
-/// Sets what was asked for, and reads what the interface is.
+/// Applies the configuration, and reads the interface's properties.
 fn set_up(name: &str, config: &TunConfig) -> Result<DeviceInfo, DeviceError> {
     let control = control(name)?;
     let interface = control.interface(name);
@@ -407,7 +406,7 @@ impl Device for Tun {
                 Ok(Some(Arrival::Lost)) => {}
                 Ok(None) => break,
                 Err(error) if taken == 0 => return Err(error),
-                // The next call says it again.
+                // The next call reports the error again.
                 Err(_) => break,
             }
         }

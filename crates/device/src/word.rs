@@ -1,10 +1,10 @@
-//! `DeviceWord`: a device in one word, `tap:fw0`, as operators and programs name it.
+//! `DeviceWord`: a device specification, `tap:fw0`, as given by operators and programs.
 //!
-//! Called by whoever starts a host on a real device: `floodwall run` and the sockets' builder. It
-//! reads the word, opens the device with the most that it and our privilege allow, and gives what a
-//! host must know besides: an Ethernet address of its own, and the secret behind the addresses that
-//! it makes itself (RFC 7217). Invariant: the same machine and name have the same address after a
-//! restart. Deliberately not here: what is done with the device.
+//! Called by programs that start a host on a real device: `floodwall run` and the sockets' builder.
+//! It parses the specification, opens the device with all features that it and our privilege allow,
+//! and supplies what else a host needs: an Ethernet address of its own, and the secret key for its
+//! stable IPv6 addresses (RFC 7217). Invariant: the same machine and name have the same address
+//! after a restart. Deliberately not here: what is done with the device.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ use crate::{
     TunConfig, TunKind,
 };
 
-/// Kinds of devices that have a word.
+/// Kinds of devices that a specification can name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceKind {
     /// A TUN interface: IP packets.
@@ -37,7 +37,7 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// Its word.
+    /// Its keyword in a specification.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -49,10 +49,10 @@ impl DeviceKind {
     }
 }
 
-/// See the file's head. Made from text: `"tap:fw0".parse()`, `"xdp:eth1,queues=2".parse()`.
+/// A parsed device specification: `"tap:fw0".parse()`, `"xdp:eth1,queues=2".parse()`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceWord {
-    /// What kind of device.
+    /// The kind of device.
     pub kind: DeviceKind,
     /// The interface's name, 1 to 15 bytes.
     pub name: String,
@@ -74,9 +74,9 @@ pub struct NoDeviceWord {
 
 /// Longest name that Linux gives an interface.
 const NAME_MAX: usize = 15;
-/// Most queues that a word may ask for.
+/// Maximum number of queues that a specification may request.
 const QUEUES_MAX: usize = 64;
-/// Queues of a TUN or TAP where nobody says how many: one a worker, as far as there can be so many.
+/// Maximum default number of queues of a TUN or TAP, where one queue a worker is used.
 const TUN_QUEUES_MAX: usize = 8;
 
 impl FromStr for DeviceWord {
@@ -115,7 +115,7 @@ impl FromStr for DeviceWord {
 }
 
 impl DeviceWord {
-    /// Takes one option of the word.
+    /// Applies one option of the specification.
     fn set(&mut self, option: &str) -> Result<(), NoDeviceWord> {
         let unknown = || {
             let remedy = "the options are queues=N, and of xdp mode=native or mode=generic";
@@ -167,10 +167,10 @@ impl fmt::Display for DeviceWord {
 pub struct OpenConfig {
     /// Workers that the queues are for.
     pub workers: usize,
-    /// Queues; the word's own number goes before. `None` is one a worker of a TUN or TAP, and all
-    /// that the interface has of XDP; a packet socket has one.
+    /// Queues; the specification's own number takes precedence. `None` is one a worker of a TUN or
+    /// TAP, and all queues of the interface of XDP; a packet socket has one.
     pub queues: Option<usize>,
-    /// The link address of the station behind the device, which XDP steers by and must know.
+    /// The link address of the station behind the device; XDP needs it for steering.
     pub station: Option<MacAddr>,
     /// Whether super-frames and partial checksums may cross, where the device can.
     pub offload: bool,
@@ -180,8 +180,9 @@ pub struct OpenConfig {
     pub kernel_half: KernelHalf,
     /// The core of the worker that will have the device; `None` where it is not pinned.
     pub core: Option<usize>,
-    /// Which of the two goes first there. With `None` it is the kernel's half where the device
-    /// tells friends from strangers, for whom it does not see it cannot tell, else the worker.
+    /// Which of the two has priority there. With `None` it is the kernel's half where the device
+    /// itself drops unverified traffic, because packets that it has no time for are lost regardless
+    /// of their flow; else the worker.
     pub rank: Option<HalfRank>,
 }
 
@@ -204,7 +205,7 @@ impl Default for OpenConfig {
 pub struct OpenedDevice {
     /// One device a queue, at least one.
     pub queues: Vec<Box<dyn Device>>,
-    /// What the operator should know besides.
+    /// Other notes for the operator.
     pub notes: Vec<String>,
     /// Where the kernel's half runs.
     pub placement: PlacementReport,
@@ -221,9 +222,9 @@ impl fmt::Debug for OpenedDevice {
 }
 
 impl DeviceWord {
-    /// Opens the device. A TUN or TAP is brought up; where only that is not allowed, as on an
-    /// interface that an administrator made for this user, it is left to the administrator, and
-    /// said so in the notes. Costs a few system calls.
+    /// Opens the device. A TUN or TAP is brought up. If the process may do everything but that, as
+    /// on an interface that an administrator made for this user, it is left down with a note. Costs
+    /// a few system calls.
     ///
     /// # Errors
     /// See [`DeviceError`]: each names the device, what is missing and the remedy.
@@ -266,7 +267,7 @@ fn placement_of(config: &OpenConfig, chooses: bool) -> PlacementConfig {
     PlacementConfig { half: config.kernel_half, core: config.core, rank }
 }
 
-/// A packet socket, and the place of the kernel's half behind it.
+/// A packet socket, and the placement of its kernel half (NAPI).
 #[cfg(target_os = "linux")]
 fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
     let wanted = AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
@@ -287,7 +288,7 @@ fn open_xdp(word: &DeviceWord, config: &OpenConfig) -> Result<OpenedDevice, Devi
         return Err(DeviceError::Unsupported {
             device: name.clone(),
             missing: "XDP without a link address of our own",
-            remedy: "say which address the station behind the device has",
+            remedy: "set the link address of the station behind the device",
         });
     };
     let queues = word.queues.or(config.queues);

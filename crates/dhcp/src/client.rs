@@ -1,12 +1,12 @@
 //! `DhcpClient`: the states of a client (RFC 2131 figure 5) and what leads from one to the next.
 //!
 //! Called by `stack`: [`DhcpClient::input`] with what arrived on port 68, [`DhcpClient::poll`] for
-//! timed work, until it has no more events. Invariants: a question is asked at growing intervals,
-//! never more than once a second; a lease is used only after the caller has found its address to be
-//! nobody else's (RFC 5227); a lease that ended was told to end. Read first: RFC 2131 sections 3
-//! and 4.4. Departures: the first question waits for less than a second, not up to ten, as all
-//! clients do; renewing a short lease repeats sooner than after a minute, for one lost packet would
-//! end it.
+//! timed work, until it has no more events. Invariants: requests are retransmitted at growing
+//! intervals, never more than once a second; a lease is used only after the caller has found its
+//! address to be unused (RFC 5227); the end of a lease is always reported. Read first: RFC 2131
+//! sections 3 and 4.4. Departures: the first request is delayed by less than a second, not up to
+//! ten, as all clients do; renewing a short lease retransmits sooner than after a minute, since one
+//! lost packet would end it.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -21,13 +21,13 @@ use crate::lease::{Lease, Refused};
 
 /// The longest time between two tries where servers keep refusing or lying.
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(64);
-/// How long the first question waits at most, so that hosts that start together do not ask so.
+/// Maximum delay of the first request, so that hosts that start together do not send together.
 const START_WAIT: Duration = Duration::from_millis(500);
 /// How long the first answer is waited for; doubled each time (RFC 2131 section 4.1).
 const ANSWER_WAIT: Duration = Duration::from_secs(4);
 /// Doublings of it: 64 seconds.
 const DOUBLINGS_MAX: u32 = 4;
-/// Requests for an address without an answer, until everything begins anew.
+/// Unanswered requests for an address before the client restarts.
 const REQUESTS_MAX: u32 = 4;
 /// Requests for the address of before, until it is given up.
 const REBOOTS_MAX: u32 = 2;
@@ -37,11 +37,12 @@ const DECLINE_WAIT: Duration = Duration::from_secs(10);
 const VERIFY_MAX: Duration = Duration::from_secs(30);
 /// The least time between two renewals of a long lease (RFC 2131 section 4.4.5).
 const RENEW_WAIT: Duration = Duration::from_secs(60);
-/// How long an address stays after it was given back, for its server to be found and told.
+/// How long an address stays configured after its release, so that its server can be resolved and
+/// the release sent.
 const RELEASE_WAIT: Duration = Duration::from_millis(300);
 /// Bytes of a message of ours.
 const MESSAGE_ROOM: usize = 320;
-/// What we want to know; classless routes before routers (RFC 3442).
+/// The parameter request list; classless routes before routers (RFC 3442).
 const PARAMETERS: [u8; 10] = [
     option::MASK,
     option::ROUTES,
@@ -58,28 +59,28 @@ const PARAMETERS: [u8; 10] = [
 /// Where the client stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DhcpState {
-    /// It asks nothing: the link is down.
+    /// Idle: the link is down.
     Stopped,
-    /// It is about to ask.
+    /// About to send the first request.
     Init,
     /// It waits for offers.
     Selecting,
-    /// It has chosen one, and waits for the server's word.
+    /// It has chosen an offer, and waits for the server's acknowledgement.
     Requesting,
-    /// It asks for the address that it had before.
+    /// It requests the address that it had before.
     Rebooting,
-    /// It finds out whether somebody else has the address.
+    /// It checks whether another host uses the address.
     Verifying,
     /// It has a lease.
     Bound,
-    /// It asks its server for more time.
+    /// It asks its server to extend the lease.
     Renewing,
-    /// It asks any server for more time.
+    /// It asks any server to extend the lease.
     Rebinding,
 }
 
 impl DhcpState {
-    /// RFC 2131's word.
+    /// RFC 2131's name of the state.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,7 +102,7 @@ impl DhcpState {
 pub struct Transmission {
     /// From where: 0.0.0.0 while there is no address.
     pub src_addr: Ipv4Addr,
-    /// To whom: everybody, or our server.
+    /// The destination: broadcast, or our server.
     pub dst_addr: Ipv4Addr,
     bytes: [u8; MESSAGE_ROOM],
     len: usize,
@@ -122,14 +123,14 @@ pub enum End {
     Expired,
     /// A server took it back.
     TakenBack,
-    /// Somebody else has the address, or it could not be used.
+    /// Another host uses the address, or it could not be used.
     Unusable,
     /// We gave it back.
     Released,
 }
 
 impl End {
-    /// What happened, in words.
+    /// What happened, as an event for the caller.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -146,12 +147,12 @@ impl End {
 pub enum Event {
     /// Send this.
     Send(Transmission),
-    /// Find out whether somebody else has the lease's address, and say [`DhcpClient::verified`] or
+    /// Check whether another host uses the lease's address, and report [`DhcpClient::verified`] or
     /// [`DhcpClient::unusable`].
     Verify(Lease),
     /// The lease is in force: it is new, or its times and what came with it are.
     Bound(Lease),
-    /// The lease of this address is over: forget everything that came with it.
+    /// The lease of this address is over: remove everything that came with it.
     Ended(Ipv4Addr, End),
 }
 
@@ -164,7 +165,7 @@ enum Due {
     Ended(Ipv4Addr, End),
 }
 
-/// See the file's head.
+/// A DHCPv4 client for one interface.
 #[derive(Clone, Debug)]
 pub struct DhcpClient {
     mac: MacAddr,
@@ -172,9 +173,9 @@ pub struct DhcpClient {
     xid: u32,
     /// When this attempt began.
     began: Instant,
-    /// When the question that is answered now was first asked.
+    /// When the request that is answered now was first sent.
     asked_at: Instant,
-    /// Questions of this state without an answer.
+    /// Requests of this state without an answer.
     tries: u32,
     wake: Option<Instant>,
     /// Attempts that failed one after another.
@@ -218,7 +219,7 @@ impl DhcpClient {
         self.lease.as_ref().filter(|_| self.is_bound())
     }
 
-    /// Messages that were not believed, and why the last one was not.
+    /// Messages that were rejected, and why the last one was.
     #[must_use]
     pub const fn refused(&self) -> (u64, Option<Refused>) {
         (self.refused, self.last_refusal)
@@ -241,7 +242,7 @@ impl DhcpClient {
             || matches!(self.state, DhcpState::Renewing | DhcpState::Rebinding)
     }
 
-    /// The link is up: asks for the address of before where that lease lasts, else for any.
+    /// The link is up: requests the previous address where that lease has not expired, else any.
     pub fn start(&mut self, now: Instant, random: &mut Randomness) {
         let lasts = self.lease.is_some_and(|lease| !lease.is_over(now));
         self.due.clear();
@@ -250,15 +251,15 @@ impl DhcpClient {
         self.wake = Some(now + below(START_WAIT, random));
     }
 
-    /// The link is down: nothing is asked or believed. The lease is remembered for
-    /// [`DhcpClient::start`]; whoever used it has let go of it.
+    /// The link is down: nothing is sent or accepted. The lease is remembered for
+    /// [`DhcpClient::start`]; the caller has stopped using it.
     pub fn stop(&mut self) {
         self.due.clear();
         (self.state, self.wake) = (DhcpState::Stopped, None);
     }
 
-    /// Gives the lease back, as the last thing that is asked: an event to send, and, when that has
-    /// had time to leave from its address, one to forget.
+    /// Releases the lease: an event to send the release, and, after it has had time to leave from
+    /// its address, an event to remove the lease.
     pub fn release(&mut self, now: Instant) {
         self.due.clear();
         let bound = self.is_bound() && self.lease.is_some();
@@ -268,15 +269,15 @@ impl DhcpClient {
         (self.state, self.wake) = (DhcpState::Stopped, bound.then(|| now + RELEASE_WAIT));
     }
 
-    /// Nobody else has the address.
+    /// No other host uses the address.
     pub fn verified(&mut self, now: Instant) {
         if self.state == DhcpState::Verifying {
             self.bind(now);
         }
     }
 
-    /// Somebody else has the address, or it cannot be used: the server is told, and everything
-    /// begins anew after a while.
+    /// Another host uses the address, or it cannot be used: the server gets a DHCPDECLINE, and the
+    /// client restarts after a delay.
     pub fn unusable(&mut self, now: Instant, random: &mut Randomness) {
         if let Some(lease) = self.lease
             && (self.state == DhcpState::Verifying || self.is_bound())
@@ -287,8 +288,8 @@ impl DhcpClient {
         }
     }
 
-    /// Takes a message that came to port 68. `is_ours` says which addresses are taken by others of
-    /// our interfaces.
+    /// Takes a message that came to port 68. `is_ours` reports which addresses other local
+    /// interfaces use.
     ///
     /// # Errors
     /// See [`Refused`]; nothing has changed then but the count.
@@ -315,7 +316,7 @@ impl DhcpClient {
         if !self.awaits() {
             return Err(Refused::Unasked);
         }
-        // Before anything is parsed: what answers somebody else is told by its first bytes.
+        // Before anything is parsed: an answer to another client is recognised by its first bytes.
         let ours = bytes.get(4..8) == Some(&self.xid.to_be_bytes()[..])
             && bytes.get(28..34) == Some(&self.mac.0[..]);
         if !ours || bytes.first() != Some(&2) {
@@ -358,7 +359,7 @@ impl DhcpClient {
         }
     }
 
-    /// What was asked for, if the message is from whom it was asked of.
+    /// The request that this message answers, if it comes from the requested server.
     fn wanted(&self, message: &Dhcpv4Message<'_>) -> Result<Lease, Refused> {
         let lease = self.lease.ok_or(Refused::Unasked)?;
         let any = matches!(self.state, DhcpState::Rebooting | DhcpState::Rebinding);
@@ -447,7 +448,7 @@ impl DhcpClient {
         }
     }
 
-    /// Asks for more time, or ends the lease.
+    /// Asks to extend the lease, or ends it.
     fn prolong(&mut self, now: Instant, random: &mut Randomness) {
         let Some(lease) = self.lease else { return };
         if lease.is_over(now) {
@@ -472,7 +473,7 @@ impl DhcpClient {
         self.wake = Some((now + (left / 2).max(least)).min(end));
     }
 
-    /// Asks the question of this state, once more, and says when to ask again.
+    /// Sends this state's request once more, and returns when to retransmit.
     fn ask(&mut self, now: Instant, random: &mut Randomness) {
         let selecting = self.state == DhcpState::Selecting;
         let kind = if selecting { Dhcpv4Type::DISCOVER } else { Dhcpv4Type::REQUEST };
@@ -486,7 +487,8 @@ impl DhcpClient {
         self.wake = Some(now + wait + below(Duration::from_secs(2), random));
     }
 
-    /// Begins another state; each question but the one that follows an offer gets a new number.
+    /// Enters another state; each request but the one that follows an offer gets a new transaction
+    /// id.
     fn enter(&mut self, state: DhcpState, random: &mut Randomness) {
         (self.state, self.tries) = (state, 0);
         if state != DhcpState::Requesting {
@@ -494,7 +496,7 @@ impl DhcpClient {
         }
     }
 
-    /// Begins anew, the later the oftener it failed, `least` at least.
+    /// Restarts with exponential backoff, `least` at least.
     fn back_off(&mut self, now: Instant, least: Duration, random: &mut Randomness) {
         let wait = Duration::from_secs(1 << self.failures.min(6)).min(BACK_OFF_MAX).max(least);
         self.failures = self.failures.saturating_add(1);

@@ -1,9 +1,9 @@
 //! `Few`: a list of at most `N` values, without memory of its own.
 //!
 //! Used in leases, so that one is a plain value. Invariant: what does not fit is not there, and
-//! [`Few::push`] says so.
+//! [`Few::push`] reports it.
 
-/// See the file's head.
+/// A list of at most `N` values, stored inline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Few<T, const N: usize> {
     items: [Option<T>; N],
@@ -50,7 +50,7 @@ impl<T: Copy, const N: usize> Few<T, N> {
         self.len == 0
     }
 
-    /// Forgets all.
+    /// Removes all.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,11 +1,11 @@
-//! `Lease`: what a server gives, judged before anybody believes it.
+//! `Lease`: a server's offer or acknowledgement, validated before use.
 //!
-//! Called by `client.rs` for each offer and acknowledgement that answers our question. Invariants:
-//! the address is one that a host may have in its prefix, and none of ours elsewhere; a route leads
-//! through a neighbour of that prefix, or through one that the lease itself puts on the link; the
-//! three times are in order. What is wrong with the address, the mask, the server or the time
-//! refuses the whole; what else is wrong is left out and counted. Read first: RFC 2131 sections 4.3
-//! and 4.4.5, RFC 2132, RFC 3442.
+//! Called by `client.rs` for each offer and acknowledgement that answers our request. Invariants:
+//! the address is one that a host may have in its prefix, and none of ours elsewhere; a route's
+//! gateway is a neighbour of that prefix, or one that the lease itself puts on the link; the three
+//! times are in order. What is wrong with the address, the mask, the server or the time rejects the
+//! message; other invalid options are left out and counted. Read first: RFC 2131 sections 4.3 and
+//! 4.4.5, RFC 2132, RFC 3442.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -19,9 +19,9 @@ use thiserror::Error;
 use crate::few::Few;
 use crate::names::Names;
 
-/// The shortest lease that is taken: a shorter one would have us ask all the time.
+/// The shortest lease that is accepted: a shorter one would cause constant renewals.
 pub(crate) const LEASE_MIN: Duration = Duration::from_secs(10);
-/// The widest prefix that is believed to be on the link.
+/// The widest prefix that is accepted as on-link.
 const PREFIX_LEN_MIN: u8 = 8;
 /// The least MTU that every IPv4 host takes (RFC 791).
 const MTU_MIN: u16 = 576;
@@ -39,14 +39,14 @@ pub struct LeaseRoute {
     pub gateway: Option<Ipv4Addr>,
 }
 
-/// See the file's head.
+/// A validated lease: address, prefix, routes, servers and times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
     /// Our address.
     pub addr: Ipv4Addr,
     /// How many leading bits the link's other addresses share.
     pub prefix_len: u8,
-    /// Who gave it.
+    /// The server that granted it.
     pub server: Ipv4Addr,
     /// Where to send what is not for the link.
     pub routes: Few<LeaseRoute, DHCP_ROUTES_MAX>,
@@ -54,44 +54,44 @@ pub struct Lease {
     pub dns: Few<Ipv4Addr, DHCP_DNS_MAX>,
     /// Domains to search, best first; the domain name where there is no list.
     pub search: Names,
-    /// The largest packet of the link, where the server says.
+    /// The MTU of the link, where the server sends one.
     pub mtu: Option<u16>,
-    /// When we asked for it: all times count from there.
+    /// When we requested it: all times count from there.
     pub asked_at: Instant,
-    /// When to ask its server for more time.
+    /// When to ask its server to extend it (T1).
     pub renew_at: Instant,
-    /// When to ask any server.
+    /// When to ask any server (T2).
     pub rebind_at: Instant,
     /// When it ends; `None` for ever.
     pub expires: Option<Instant>,
-    /// Things that the server said and that were left out.
+    /// Options of the server that were left out.
     pub left_out: u32,
 }
 
-/// Why a message was not believed.
+/// Why a message was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// We asked nothing.
-    #[error("nothing was asked")]
+    /// No request is pending.
+    #[error("no request is pending")]
     Unasked,
     /// Another transaction, or another station.
-    #[error("it answers no question of ours")]
+    #[error("it answers no request of ours")]
     NotOurs,
-    /// It is longer than any honest one.
+    /// It is longer than any valid one.
     #[error("it is too long")]
     TooLong,
     /// It is no DHCP message.
     #[error(transparent)]
     Malformed(#[from] floodwall_wire::Dhcpv4Error),
-    /// Not what may be said now.
+    /// Not a message type that is valid in this state.
     #[error("it is of a kind that has no place here")]
     Kind,
     /// Another offer was taken.
     #[error("another offer was taken")]
     Late,
-    /// It comes from another server than was asked, or from none.
-    #[error("it is not from the server that was asked")]
+    /// It comes from another server than the one requested, or from none.
+    #[error("it is not from the requested server")]
     Server,
     /// No host can have the address.
     #[error("no host can have the address {0}")]
@@ -99,8 +99,8 @@ pub enum Refused {
     /// One of our other interfaces has the address.
     #[error("the address {0} is ours already")]
     AddressOurs(Ipv4Addr),
-    /// Not the address that was asked for.
-    #[error("the address {0} is not the one that was asked for")]
+    /// Not the address that was requested.
+    #[error("the address {0} is not the requested one")]
     AddressChanged(Ipv4Addr),
     /// The mask is none, or would put the world on the link.
     #[error("the mask {0} cannot be the link's")]
@@ -111,8 +111,8 @@ pub enum Refused {
 }
 
 impl Lease {
-    /// Judges an offer or an acknowledgement that answers a question asked at `asked_at`.
-    /// `is_ours` says which addresses are taken by others of our interfaces.
+    /// Validates an offer or an acknowledgement of a request sent at `asked_at`. `is_ours` reports
+    /// which addresses other local interfaces use.
     pub(crate) fn judge(
         message: &Dhcpv4Message<'_>,
         asked_at: Instant,

@@ -60,7 +60,7 @@ pub struct CrewConfig {
     pub memory: PoolConfig,
     /// What all workers read together is published under it.
     pub domain: Domain,
-    /// Who owns which flow.
+    /// The mapping of flows to workers (RSS-like steering).
     pub steering: Steering,
     /// What the panic of one worker does to the others.
     pub on_panic: OnPanic,
@@ -88,7 +88,7 @@ impl CrewConfig {
     }
 }
 
-/// Why a crew could not start, or how it ended without being asked to.
+/// The reason that a crew could not start, or ended without a stop request.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CrewError {
@@ -122,7 +122,7 @@ pub enum CrewError {
     System {
         /// What was tried.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A worker could not start, or ended by itself.
@@ -138,7 +138,7 @@ pub enum CrewError {
 /// What other threads need of one worker.
 #[derive(Debug)]
 pub struct Seat<E: 'static> {
-    /// How they ask something of its engine.
+    /// Handle to send requests to its engine.
     pub control: Control<E>,
     /// How they read its counters.
     pub reader: PublishedReader,
@@ -168,14 +168,14 @@ impl CrewReader {
         self.readers.iter().map(PublishedReader::read).collect()
     }
 
-    /// The domain of all workers, which tells how long ago each of them paused.
+    /// The reclamation domain (QSBR) of all workers, with the age of each worker's last pause.
     #[must_use]
     pub const fn domain(&self) -> &Domain {
         &self.domain
     }
 }
 
-/// How a crew ended that was asked to.
+/// The state of a crew that ended on request.
 #[derive(Debug)]
 pub struct CrewEnded {
     /// How each worker ended, in order.
@@ -191,7 +191,7 @@ impl CrewEnded {
         self.workers.iter().map(|ended| ended.facts.of(fact)).sum()
     }
 
-    /// Whether every packet has one fate, those between the workers too.
+    /// Whether the packet accounting balances, including packets between the workers.
     #[must_use]
     pub fn is_conserved(&self) -> bool {
         let each = self.workers.iter().map(|ended| &ended.facts).all(Facts::are_conserved);
@@ -205,7 +205,7 @@ struct Outcome {
     exchange: Option<Exchange>,
 }
 
-/// See the file's head.
+/// Several workers of one host, each with its own thread and core.
 pub struct Crew<E: 'static> {
     seats: Vec<Seat<E>>,
     threads: Vec<JoinHandle<Outcome>>,
@@ -221,8 +221,8 @@ impl<E: Engine + Publish + 'static> Crew<E> {
     /// where the policy is [`OnPanic::Isolate`].
     ///
     /// # Errors
-    /// A configuration that makes no sense, a core that may not be used, no memory, or what `make`
-    /// says. No worker runs then, and the stop is triggered if any has begun to.
+    /// An invalid configuration, a core that may not be used, no memory, or the error of `make`. No
+    /// worker runs then, and the stop is triggered if any was started.
     pub fn start(
         config: CrewConfig,
         stop: &Stop,
@@ -282,7 +282,7 @@ impl<E: Engine + Publish + 'static> Crew<E> {
                 Ok(())
             }
             Ok(Err(error)) => Err(error),
-            // It said nothing and ended: only a panic outside of the engine does that.
+            // It ended without a result: only a panic outside of the engine does that.
             Err(_) => {
                 let _ = thread.join();
                 Err(system("start a worker", std::io::Error::other("its thread panicked")))
@@ -296,7 +296,7 @@ impl<E: Engine + Publish + 'static> Crew<E> {
         &self.seats
     }
 
-    /// How other threads ask something of the control shard.
+    /// Handle to send requests to the control shard.
     #[must_use]
     pub fn control(&self) -> Control<E> {
         // A crew has one worker at least.
@@ -310,10 +310,10 @@ impl<E: Engine + Publish + 'static> Crew<E> {
         CrewReader { readers, domain: self.domain.clone() }
     }
 
-    /// Waits until the crew has ended: until its stop is triggered, by whomever.
+    /// Waits until the crew has ended: until its stop is triggered, by any thread.
     ///
     /// # Errors
-    /// The first worker, in order, that ended without being asked to.
+    /// The first worker, in order, that ended without a stop request.
     pub fn join(mut self) -> Result<CrewEnded, CrewError> {
         let mut workers = Vec::new();
         let mut exchanges = Vec::new();
@@ -332,7 +332,7 @@ impl<E: Engine + Publish + 'static> Crew<E> {
         if let Some(error) = first {
             return Err(error);
         }
-        // Everybody has ended: nobody pushes any more.
+        // All workers have ended: no more packets are pushed.
         let in_rings = exchanges.iter_mut().map(Exchange::waiting).sum::<usize>() as u64;
         Ok(CrewEnded { workers, in_rings })
     }
@@ -345,7 +345,7 @@ impl<E> Drop for Crew<E> {
         }
         self.stop.trigger();
         for thread in self.threads.drain(..) {
-            // Its panic, if it had one, was told when it happened.
+            // Its panic, if any, was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -457,13 +457,13 @@ fn live<E: Engine + Publish + 'static>(
     let mut worker = match stand(id, berth, exchange, shared) {
         Ok(worker) => worker,
         Err(error) => {
-            // Whoever waits for exactly this tells it.
+            // Start-up waits for exactly this message.
             let _ = ready.send(Err(error));
             return Outcome { ended: Err(WorkerError::NotMade(String::new())), exchange: None };
         }
     };
     let seat = Seat { control: worker.control(), reader: worker.reader(), bell: worker.bell() };
-    // Who comes after it finds what its engine shows to others: shown in its first turn.
+    // Later workers read what its engine publishes: published in its first turn.
     let told = ready.clone();
     worker.begun = Some(Box::new(move || _ = told.send(Ok(seat))));
     let ended = loop {
@@ -484,7 +484,7 @@ fn live<E: Engine + Publish + 'static>(
 
 /// Decision D19's default. Without unwinding: nothing more is done on broken state.
 fn end_process(report: &panics::PanicReport) -> ! {
-    // The last word of a process: where it cannot be said, there is nobody to tell.
+    // The last message of the process; if the write fails there is no other channel.
     let _ = writeln!(std::io::stderr(), "floodwall: {report}");
     std::process::abort()
 }

@@ -11,13 +11,13 @@
 //! loom models are).
 //!
 //! # Under flood
-//! Anyone whose packets arrive at another worker than their owner's fills the rings. Bound:
-//! [`HANDOFF_RING`] packets a pair; work per packet: two moves. When full the newcomer goes, by the
-//! name of what it was for: frames, and the engine's own, apart. Packets to be sent have
-//! [`HANDOFF_OUTGOING_MAX`] of it at most: a flood that makes every worker answer neighbours that
-//! do not exist leaves the control shard what has arrived for it. Honest traffic that arrives where
-//! it belongs loses nothing; what has to cross to a worker that is overloaded loses as the flood
-//! does.
+//! Any peer with packets that arrive at another worker than their flow's owner fills the rings.
+//! Bound: [`HANDOFF_RING`] packets a pair; work per packet: two moves. When full the new packet is
+//! dropped, with separate counters for frames and for the engine's own packets. Packets to be sent
+//! may use [`HANDOFF_OUTGOING_MAX`] of it at most: a flood that makes every worker resolve
+//! neighbours that do not exist still leaves room for frames to the control shard. Legitimate
+//! traffic that arrives at its owner loses nothing; traffic that must cross to an overloaded worker
+//! loses as the flood does.
 
 use floodwall_base::WorkerId;
 use floodwall_base::limits::{BURST_MAX, HANDOFF_MAX, HANDOFF_OUTGOING_MAX, HANDOFF_RING};
@@ -28,8 +28,8 @@ use floodwall_sync::spsc::{self, Consumer, Producer};
 use crate::bell::Bell;
 use crate::facts::{Fact, Facts};
 
-/// Packets of strangers that devices may bring in a turn though a ring is full: of a neighbour that
-/// has stopped, others' strangers shall not starve.
+/// Minimum credit of devices for unverified flows in a turn even though a ring is full: a neighbour
+/// that has stopped must not starve the unverified flows of others.
 const CREDIT_LEAST: usize = 4;
 
 /// What a packet in a ring is for.
@@ -58,12 +58,12 @@ struct Neighbour {
     outbox: Vec<Parcel>,
 }
 
-/// See the file's head.
+/// One worker's ends of the hand-off rings to and from all others.
 pub(crate) struct Exchange {
     own: WorkerId,
     /// Each on lines of its own: its indices are written with each packet.
     neighbours: Vec<CachePadded<Neighbour>>,
-    /// The neighbour that gets the first word in the next turn.
+    /// The neighbour that is served first in the next turn.
     first: usize,
     /// Room in the fullest ring that the last turn gave something to.
     room: usize,
@@ -219,8 +219,9 @@ impl Exchange {
         }
     }
 
-    /// How many packets of strangers devices may bring, of which some may belong to others: where
-    /// a ring is half full, half of what it still takes, so that friends find room in it.
+    /// Maximum packets of unverified flows that devices may deliver, of which some may belong to
+    /// other workers. Where a ring is half full it is half of the remaining room, so that
+    /// established flows find room in it.
     pub(crate) fn credit(&self, own: Option<usize>) -> Option<usize> {
         if self.room >= HANDOFF_RING / 2 {
             return own;
@@ -317,7 +318,7 @@ mod tests {
         }
         all[0].take_offered(&mut facts);
         all[0].departure(WorkerId(2), packet(), &mut facts);
-        // Nobody of that number, and nobody hands over to itself.
+        // There is no worker of that number, and no worker hands over to itself.
         all[0].frame(WorkerId(3), packet(), &mut facts);
         all[0].frame(WorkerId(0), packet(), &mut facts);
         all[0].frame(WorkerId(1), packet(), &mut facts);
@@ -436,7 +437,7 @@ mod tests {
             all[0].give_out(&mut facts);
         };
         hand_over(&mut all);
-        assert!(!bells[1].heard(), "awake, it looks anyway");
+        assert!(!bells[1].heard(), "awake, it checks anyway");
         assert!(bells[1].doze());
         hand_over(&mut all);
         assert!(!bells[2].heard());

@@ -1,4 +1,4 @@
-//! What the loop counts of itself: rounds, sleeps, packets, and the packets that died in it.
+//! Counters of the loop itself: rounds, sleeps, packets, and the packets dropped in it.
 //!
 //! Written by the worker only, shown through its snapshot. Invariants, on each snapshot
 //! ([`Facts::are_conserved`]):
@@ -7,9 +7,9 @@
 //!   backlog, was handed to the worker that has the device, or is in exactly one of the losses;
 //! * what was for another worker is handed over or in exactly one of the hand-off losses.
 //!
-//! Over all workers at rest (all asleep, or ended) what was handed over was adopted, or lies in a
-//! ring and is counted when the crew ends. While they run, the snapshots of two workers are of two
-//! moments, and their sum says nothing about the rings between them.
+//! Over all workers at rest (all asleep, or ended) every packet that was handed over was adopted,
+//! or is in a ring and is counted when the crew ends. While they run, the snapshots of two workers
+//! are of two moments, and their sum is not conserved for the rings between them.
 
 /// Writes the enum and its names from one table.
 macro_rules! facts {
@@ -26,7 +26,7 @@ macro_rules! facts {
             /// Every fact, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name for programs.
+            /// The counter's name in exported statistics.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -65,11 +65,11 @@ facts! {
     DropsHandoffFrame = "drops_handoff_frame",
         "Packets of another worker dropped because the ring to it was full.",
     DropsHandoffOutgoing = "drops_handoff_outgoing",
-        "Packets dropped whose neighbour the control shard had to resolve, its ring full.",
+        "Packets dropped before neighbour resolution: the control shard's ring was full.",
     DropsHandoffReassembled = "drops_handoff_reassembled",
-        "Datagrams dropped whose fragments met here, the ring to their owner full.",
+        "Datagrams reassembled here and dropped: the ring to their owner was full.",
     DropsHandoffDeparture = "drops_handoff_departure",
-        "Packets dropped whose device another worker has, the ring to it full.",
+        "Packets for another worker's device dropped: the ring to it was full.",
     SentPackets = "sent_packets", "Packets that the engine sent.",
     TxPackets = "tx_packets", "Packets that devices took.",
     Backlog = "backlog", "Packets that wait for a device now.",
@@ -83,12 +83,12 @@ facts! {
     Panics = "panics", "Times that the engine panicked and was left behind.",
     Restarts = "restarts", "Times that it was made again.",
     TriageLooks = "triage_looks", "Packets that triage looked at, under pressure only.",
-    TriageFriends = "triage_friends", "Of these, packets of friends.",
-    TriageWaiting = "triage_waiting", "Packets of strangers that wait for their turn now.",
+    TriageFriends = "triage_friends", "Of these, packets of established flows.",
+    TriageWaiting = "triage_waiting", "Packets of unverified flows that wait now.",
     DropsTriageRefusable = "drops_triage_refusable",
         "Packets dropped under pressure that would have been dropped anyway.",
     DropsTriageStranger = "drops_triage_stranger",
-        "Packets of strangers dropped under pressure because too many waited.",
+        "Packets of unverified flows dropped under pressure because too many waited.",
     TimeSqueeze = "time_squeeze",
         "Times that the worker's share of its core was used up while packets waited.",
     BalanceRanNanos = "balance_ran_ns", "Time that a worker which shares its core has used.",
@@ -111,7 +111,7 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// What a fact stands at.
+    /// The value of a counter.
     #[must_use]
     #[inline]
     pub const fn of(&self, fact: Fact) -> u64 {
@@ -140,7 +140,7 @@ impl Facts {
         Fact::ALL.iter().map(|fact| (fact.name(), self.of(*fact)))
     }
 
-    /// Packets for other workers that died on the way.
+    /// Packets for other workers that were dropped in the hand-off.
     #[must_use]
     pub const fn lost_in_handoff(&self) -> u64 {
         self.of(Fact::DropsHandoffFrame)
@@ -158,7 +158,7 @@ impl Facts {
         Some((u128::from(rested) * 1000).checked_div(all)? as u64)
     }
 
-    /// Packets that died between the engine and the devices.
+    /// Packets dropped between the engine and the devices.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.of(Fact::DropsDeviceFull)
@@ -166,7 +166,7 @@ impl Facts {
             + self.of(Fact::DropsInterfaceUnknown)
     }
 
-    /// Whether every packet has one fate: see the file's head. True of every snapshot.
+    /// Whether sent, handed-over and dropped packets balance. True of every snapshot.
     #[must_use]
     pub const fn are_conserved(&self) -> bool {
         let departed = self.of(Fact::HandedDepartures) + self.of(Fact::DropsHandoffDeparture);

@@ -1,11 +1,11 @@
 //! The worker loop that runs engines on devices.
 //!
 //! A [`Worker`] owns an engine, its packet memory and its [`Port`]s. One turn: receive a burst,
-//! let the engine have it, transmit, do a slice of timed work; then on, or asleep until a device,
-//! the engine's deadline or the bell calls. Other threads reach it in three ways only: a [`Stop`],
-//! a bounded [`Control`] mailbox, and the snapshot that it publishes ([`PublishedReader`]). A
-//! [`Crew`] is several workers of one host, each on a core of its own; they hand packets to the
-//! owners of their flows, and share what one of them publishes.
+//! pass it to the engine, transmit, do a slice of timed work; then continue, or sleep until a
+//! device, the engine's deadline or the bell wakes it. Other threads reach it in three ways only: a
+//! [`Stop`], a bounded [`Control`] mailbox, and the snapshot that it publishes
+//! ([`PublishedReader`]). A [`Crew`] is several workers of one host, each on a core of its own;
+//! they hand packets to the owners of their flows, and share what one of them publishes.
 //!
 //! Invariants: this is the only place where real time is read ([`Clock`]) and where real
 //! randomness enters ([`entropy`]); a worker takes no lock that another thread may hold and

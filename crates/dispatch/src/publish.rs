@@ -2,7 +2,7 @@
 //!
 //! The worker publishes once a round at most, and before it sleeps; programs read it from any
 //! thread without disturbing it (decision D19). Sums that must be conserved are checked on one
-//! snapshot: the facts of the loop and the words of the engine in it belong together.
+//! snapshot: the loop's facts and the engine's words in it are consistent.
 
 use floodwall_base::{IfIndex, Instant, Units};
 use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage, Wanted};
@@ -21,13 +21,13 @@ pub trait Publish {
     /// those of the last time. Called once a round at most; must cost no more than the copy.
     fn words(&self, out: &mut [u64]);
 
-    /// How many words at the front it ever writes: the others cost nothing.
+    /// Maximum number of words that it ever writes: unused words cost nothing.
     fn words_max(&self) -> usize {
         WORDS_MAX
     }
 }
 
-/// An engine that knows nothing of publishing, with somebody who does it for it.
+/// An engine without counters of its own, together with a function that publishes for it.
 #[derive(Debug)]
 pub struct Shown<E> {
     /// The engine.
@@ -42,7 +42,7 @@ impl<E> Shown<E> {
         Self { engine, words, words_max: WORDS_MAX }
     }
 
-    /// Publishes nothing: its counters are asked for.
+    /// Publishes nothing: its counters are read by requests.
     pub const fn silent(engine: E) -> Self {
         Self { engine, words: |_, _| (), words_max: 0 }
     }
@@ -143,7 +143,7 @@ impl Publisher {
         (Self { writer, words: [0; ALL], used: 0 }, PublishedReader(reader))
     }
 
-    /// Without an engine its words stay those of the last time.
+    /// Publishes a snapshot. Without an engine its words stay those of the last time.
     pub(crate) fn publish(&mut self, now: Instant, facts: &Facts, engine: Option<&impl Publish>) {
         let [at, words @ ..] = &mut self.words;
         *at = now.as_nanos();

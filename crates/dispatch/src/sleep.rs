@@ -69,9 +69,8 @@ pub(crate) fn sleep(
     Ok(woken)
 }
 
-/// Leaves the core to others until `until`, whatever comes meanwhile; looks up for the stop now
-/// and then. By an absolute time, so that what happens between reading the clock and sleeping is
-/// not slept longer for.
+/// Leaves the core to others until `until`, regardless of arrivals; checks for the stop now and
+/// then. Sleeps by absolute time, so that time between reading the clock and sleeping is not added.
 pub(crate) fn stay_away(stop: &Stop, now: Instant, until: Instant) {
     let mut at = now;
     while at < until && !stop.is_triggered() {

@@ -1,14 +1,14 @@
 //! One turn of a worker: what others handed over, a burst, transmitting, a slice of timed work.
 //!
 //! Called by [`Worker::run`], and by programs that run a worker inside another loop. A turn reads
-//! no clock; it takes at most one burst (each device gets the first word in turn) after at most one
-//! burst of its neighbours', which somebody has put work into already.
+//! no clock. It takes at most one burst from devices (round robin) after at most one burst from its
+//! neighbours, which is first because work has been spent on it already.
 //!
 //! Invariants: work in a turn is bounded (two bursts, [`WORK_UNITS`] of timed work, a few
-//! requests); timed work gets its slice in every turn that does more than look ahead for friends
-//! (a quarter of the time at least), so a flood slows it but never stops it; the engine is called
-//! by [`Worker::call`] only, which ends each call with a quiescent state, so that no loop can be
-//! written that holds up the others' reclamation.
+//! requests). Timed work gets its slice in every turn that does more than look ahead for
+//! established flows (a quarter of the time at least), so a flood slows it but never stops it. The
+//! engine is called by [`Worker::call`] only, which ends each call with a quiescent state, so that
+//! no loop can hold up the others' reclamation.
 
 use floodwall_base::limits::{BURST_MAX, WORK_UNITS};
 use floodwall_base::{Instant, Units};
@@ -90,7 +90,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// What was for an engine that is not there dies by name.
+    /// Drops the packets for an engine that is down, counted with that reason.
     #[cold]
     fn bury(&mut self) {
         let dead = self.burst.drain().count();
@@ -172,10 +172,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         found
     }
 
-    /// How many strangers devices may bring. Where workers pass packets on to each other, who
-    /// receives a flow need not be who knows whether it is a friend's: so while one worker's
-    /// devices lose strangers, the others look at what they are handed. Of an interface that some
-    /// worker has no queue of, devices lose only what anybody would refuse.
+    /// The devices' credit for unverified flows. Where workers pass packets on to each other, the
+    /// worker that receives a flow need not be the one that can classify it. So while one worker's
+    /// devices drop unverified flows, the others classify the packets that they are handed. On an
+    /// interface without a queue of every worker, devices drop only packets that any worker would
+    /// refuse.
     fn credit(&mut self) -> Option<usize> {
         let own = self.gate.credit();
         let Some(crew) = self.crew.as_mut().filter(|crew| crew.workers > 1) else { return own };
@@ -187,15 +188,15 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         credit
     }
 
-    /// Tells devices whose packets triage has just found to be friends'.
+    /// Reports the flows that triage has just verified to their devices.
     fn befriend(&mut self, now: Instant) {
         for friend in self.burst.iter().take(self.gate.friends()) {
             befriend(&mut self.ports, &self.port_of, now, friend);
         }
     }
 
-    /// Tells devices what the engine wants, where that has changed: before anything leaves that
-    /// could be answered.
+    /// Reports to devices what the engine accepts, where that has changed: before a packet is sent
+    /// that could be answered.
     #[inline]
     fn tell_wants(&mut self) {
         let engine = self.engine.as_ref().filter(|_| self.tells_wants);
@@ -206,7 +207,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// Of an interface that some worker has no queue of, nobody could tell what that one wants.
+    /// An interface without a queue of every worker cannot know what all workers accept.
     #[cold]
     fn tell_wants_anew(&mut self) {
         for port in self.ports.iter_mut().filter(|port| port.knows_friends()) {
@@ -257,8 +258,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// A few of the waiting requests; the bell is rung again where more may wait. Requests to an
-    /// engine that is not there are let go: who asked is told.
+    /// Carries out a few of the waiting requests; the bell is rung again where more may wait.
+    /// Requests to an engine that is down are dropped, and the requester gets an error.
     #[cold]
     fn carry_out_commands(&mut self, now: Instant) {
         for _ in 0..COMMANDS_MAX {
@@ -272,7 +273,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 }
 
-/// Tells the device of a friend's packet, by whichever queue it came.
+/// Reports a packet of an established flow to its interface's device, on any of its queues.
 fn befriend(ports: &mut [Port], port_of: &[Option<usize>], now: Instant, friend: &PacketBuf) {
     let port = port_of.get(usize::from(friend.iface().0)).copied().flatten();
     if let Some(port) = port.and_then(|port| ports.get_mut(port)) {

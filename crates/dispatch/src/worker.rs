@@ -39,7 +39,7 @@ use crate::turn_gate::{Applications, TurnGate};
 const LOAD: usize = 8;
 /// How often, and for how long at most, an empty turn is repeated under load before sleeping.
 const SPIN: (u32, Duration) = (16, Duration::from_micros(50));
-/// How soon devices are looked at again whose packets the engine was not willing to take.
+/// Interval after which devices are polled again when the engine had no appetite (backpressure).
 const FEEDBACK_LOOK: Duration = Duration::from_millis(1);
 /// While busy, a snapshot is published so often at most.
 const PUBLISH_EVERY: Duration = Duration::from_millis(1);
@@ -50,19 +50,19 @@ pub struct WorkerConfig {
     /// How often a device without a descriptor is looked at when idle. Its other end may ring the
     /// [`Bell`] instead, and then this may be long.
     pub look_every: Duration,
-    /// Who is told of what happens to devices. Never waited for.
+    /// The receiver of device events. The worker never waits for it.
     pub events: Option<SyncSender<Event>>,
-    /// Whom it serves first while packets come faster than it handles them; without, whoever comes
-    /// first. Costs nothing while they do not.
+    /// The order of service (priority of established flows) while packets come faster than the
+    /// worker handles them; `None` is in order of arrival. Costs nothing without such pressure.
     pub gate: Option<GateConfig>,
     /// How it shares its core with threads of the application; without, it takes all it can use.
     pub balance: Option<BalanceConfig>,
-    /// How those threads say that they have nothing to do; without, they are taken to be at work.
+    /// How those threads report that they have no work; without it, they count as busy.
     pub applications: Option<Applications>,
 }
 
 impl Default for WorkerConfig {
-    /// A core of its own, friends first.
+    /// A core of its own, established flows first.
     fn default() -> Self {
         Self {
             look_every: Duration::from_millis(1),
@@ -74,7 +74,7 @@ impl Default for WorkerConfig {
     }
 }
 
-/// What a program may want to tell its operator at once.
+/// An event that a program may want to report to its operator at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -82,19 +82,19 @@ pub enum Event {
     DeviceLost {
         /// The device's name.
         device: String,
-        /// What happened and what to do, in words.
+        /// What happened and what to do, as text.
         error: String,
     },
     /// The worker shares its core and lacks a privilege for it; it goes on as well as it can.
     SharesPoorly {
-        /// What is missing, what that costs and how to get it, in words.
+        /// What is missing, what that costs and how to get it, as text.
         words: String,
     },
     /// A shard panicked and was left behind; the others go on, and it is made again.
     Panicked(PanicReport),
 }
 
-/// Why a worker could not start, or ended without being asked to.
+/// The reason that a worker could not start, or ended without a stop request.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WorkerError {
@@ -107,7 +107,7 @@ pub enum WorkerError {
     /// The engine could not be made.
     #[error("{0}")]
     NotMade(String),
-    /// The worker panicked, and the policy says that this is the end.
+    /// The worker panicked, and the policy is to end.
     #[error("{0}")]
     Panicked(PanicReport),
     /// The system refused something that a worker needs.
@@ -115,12 +115,12 @@ pub enum WorkerError {
     System {
         /// What was tried.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// How a worker ended that was asked to.
+/// The state of a worker that ended on request.
 #[derive(Debug)]
 pub struct Ended {
     /// What the loop has counted.
@@ -129,7 +129,7 @@ pub struct Ended {
     pub ports: Vec<PortReport>,
 }
 
-/// See the file's head.
+/// A worker: one thread's loop over an engine, its packet memory and its ports.
 pub struct Worker<E: 'static> {
     /// `None` after a panic, until it is made again.
     pub(crate) engine: Option<E>,
@@ -138,7 +138,7 @@ pub struct Worker<E: 'static> {
     pub(crate) port_of: Vec<Option<usize>>,
     pub(crate) burst: Burst,
     pub(crate) departing: PacketList,
-    /// What the engine wants, as it was told last, and the word that it has not changed since.
+    /// What the engine accepts, as last reported to devices, and the versions of that report.
     pub(crate) wanted: Wanted,
     pub(crate) wants_told: Option<(u64, u64)>,
     /// Whether any device cares.
@@ -146,7 +146,7 @@ pub struct Worker<E: 'static> {
     /// How many of them there were before the call of the engine that runs.
     pub(crate) sent_before: usize,
     pub(crate) random: Randomness,
-    /// The port that gets the first word in the next turn.
+    /// The port that is polled first in the next turn.
     pub(crate) first: usize,
     pub(crate) facts: Facts,
     publisher: Publisher,
@@ -156,14 +156,14 @@ pub struct Worker<E: 'static> {
     control: Control<E>,
     pub(crate) mailbox: Receiver<Command<E>>,
     config: WorkerConfig,
-    /// Whom it serves first, and how it shares its core.
+    /// The order of service under pressure, and the worker's share of its core.
     pub(crate) gate: TurnGate,
     /// Empty turns left before sleeping, and until when.
     spin: (u32, Instant),
     /// What ties it to the other workers of its crew, where it has such.
     pub(crate) crew: Option<Membership<E>>,
     pub(crate) restarts: Restarts,
-    /// Whom to tell once its first turn is over.
+    /// Called once its first turn is over.
     pub(crate) begun: Option<Box<dyn FnOnce() + Send>>,
     /// Last, so that every packet above is home before its memory goes.
     pub(crate) pool: Pool,
@@ -188,7 +188,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         Ok(worker)
     }
 
-    /// A worker whose engine is still to be put in.
+    /// A worker without an engine yet.
     pub(crate) fn empty(
         bell: Bell,
         pool: Pool,
@@ -234,7 +234,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         })
     }
 
-    /// How other threads ask something of the engine.
+    /// Handle to send requests to the engine.
     #[must_use]
     pub fn control(&self) -> Control<E> {
         self.control.clone()
@@ -319,8 +319,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// Asks the system for what sharing a core needs. Whether it may spin for a moment when nothing
-    /// comes: not where it would stand in the applications' way.
+    /// Requests from the system what sharing a core needs. Returns whether the worker may spin for
+    /// a moment when nothing arrives: not where that would delay the applications.
     #[cold]
     fn take_standing(&self) -> bool {
         if !self.gate.shares() {
@@ -383,7 +383,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if !may || !self.bell.doze() {
             return Ok(now);
         }
-        // What neighbours hand over is looked at once more: see `sync::Alarm`.
+        // Hand-offs of neighbours are checked once more: see `sync::Alarm`.
         let is_hungry = self.is_hungry(now);
         if is_hungry && self.has_mail() {
             self.bell.rise(false);
@@ -421,7 +421,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             true => silent.then(|| now + self.config.look_every),
             false => Some(now + FEEDBACK_LOOK),
         };
-        // Strangers that wait for the engine's appetite.
+        // Unverified packets that wait for the engine's appetite.
         let look = look.or_else(|| self.gate.holds_back().then(|| now + FEEDBACK_LOOK));
         let ports = self.ports.iter().map(|port| port.deadline(now));
         [self.deadline(), look].into_iter().chain(ports).flatten().min()
@@ -464,7 +464,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             restarts,
             bells: &crew.bells,
         };
-        // Nobody's reclamation waits while a shard is made, which takes its time.
+        // Reclamation must not wait while a shard is made, which takes time.
         let parked = crew.reader.park();
         let made = (crew.make)(&mut setting).map_err(WorkerError::NotMade);
         parked.wake(now);
@@ -508,12 +508,13 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// How many packets it takes now. Without an engine any number: they die by name.
+    /// The number of packets it takes now. Without an engine there is no limit: they are dropped
+    /// and counted.
     pub(crate) fn appetite(&self, now: Instant) -> usize {
         self.engine.as_ref().map_or(BURST_MAX, |engine| engine.appetite(now))
     }
 
-    /// Whether devices are asked for packets.
+    /// Whether packets are requested from devices.
     fn is_hungry(&self, now: Instant) -> bool {
         self.gate.asks(self.appetite(now)) > 0
     }
@@ -528,7 +529,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.publisher.publish(now, &self.facts, self.engine.as_ref());
     }
 
-    /// Tells who listens. Nobody may hold up the worker by not listening.
+    /// Sends an event, if there is a receiver. A receiver that is full or gone must not block the
+    /// worker.
     #[cold]
     pub(crate) fn tell(&self, event: Event) {
         if let Some(events) = &self.config.events {

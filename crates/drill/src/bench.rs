@@ -1,6 +1,6 @@
 //! `Bench`: where a drill takes place. The memory wire and the simulated world are two.
 //!
-//! Called by `run.rs`, which knows the phases; a bench knows how time passes and how packets get
+//! Called by `run.rs`, which has the phases; a bench controls how time passes and how packets get
 //! from the crowd to the host. Invariant: every [`Look`] is one consistent snapshot of the host.
 
 use core::time::Duration;
@@ -25,9 +25,10 @@ pub(crate) struct Loop {
     pub(crate) transmitted: u64,
     /// How many wait for it.
     pub(crate) backlog: u64,
-    /// How many died on the way, each under a name.
+    /// Dropped on the way, each with a counted reason.
     pub(crate) lost: u64,
-    /// Of those received, how many the triage let die by name: refusable, and strangers too many.
+    /// Of those received, dropped by the triage with a reason: refusable, and excess packets of
+    /// unverified sources.
     pub(crate) triaged: [u64; 2],
     /// Of those received, how many wait at the triage.
     pub(crate) waiting: u64,
@@ -35,9 +36,9 @@ pub(crate) struct Loop {
     pub(crate) application_ran: Option<Duration>,
     /// The longest that it has waited for the core.
     pub(crate) application_gap: Duration,
-    /// How long the workers have been busy in all; zero where they do not say.
+    /// How long the workers have been busy, total; zero where they do not report it.
     pub(crate) ran: Duration,
-    /// The longest turn, whatever else ran on the core meanwhile.
+    /// The longest turn, other work on the core included.
     pub(crate) longest: Duration,
 }
 
@@ -45,9 +46,9 @@ pub(crate) struct Loop {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Look {
     pub(crate) at: Instant,
-    /// What the host says of itself.
+    /// The host's own statistics.
     pub(crate) view: View,
-    /// What the loop round it says.
+    /// The statistics of its worker's loop.
     pub(crate) worker: Loop,
     /// Free memory of the crowd's own pool: packets in flight are missing in it.
     pub(crate) crowd_free: Free,
@@ -59,10 +60,10 @@ pub(crate) struct Look {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) seen: Seen,
-    /// Packets that found the host's receive ring full, and died there: honest, flood.
+    /// Packets dropped because the host's receive ring was full: honest, flood.
     pub(crate) ring_full: (u64, u64),
-    /// Packets a second that the host took while the flood lasted, strangers apart of whom there
-    /// were too many.
+    /// Packets a second that the host took while the flood lasted, without the excess of unverified
+    /// sources.
     pub(crate) taken_rate: u64,
     /// Packets a second that it took in order to look at them, at least.
     pub(crate) looked_rate: u64,
@@ -74,16 +75,16 @@ pub(crate) struct Outcome {
     pub(crate) held_percent: Option<u64>,
 }
 
-/// Who watches a stretch.
+/// The observer of a stretch.
 pub(crate) trait Watch {
     /// A snapshot, every few milliseconds.
     fn look(&mut self, look: &Look);
 
-    /// How far it is: asked, answered, flood packets so far.
+    /// Its progress: questions, answers, flood packets so far.
     fn tick(&mut self, elapsed: Duration, tally: (u64, u64, u64));
 }
 
-/// See the file's head.
+/// The place of a drill: a host, its wire and its clock.
 pub(crate) trait Bench {
     /// Carries out a stretch, until every question is answered or lost.
     fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError>;
@@ -93,7 +94,7 @@ pub(crate) trait Bench {
         false
     }
 
-    /// Whether the host's own triage decides who is let in.
+    /// Whether the host's own triage separates established peers from unverified sources.
     fn finds_friends(&self) -> bool {
         true
     }
@@ -120,8 +121,7 @@ pub(crate) trait Bench {
         Ok(Vec::new())
     }
 
-    /// Lets time pass without anybody sending, until `done` or for `at_most`; returns the last
-    /// snapshot.
+    /// Lets time pass without any sender, until `done` or for `at_most`; returns the last snapshot.
     fn settle(
         &mut self,
         at_most: Duration,
@@ -145,13 +145,13 @@ pub(crate) trait Bench {
     /// How long the host is left in peace at the end, at most, for its memory to come back.
     fn patience(&self) -> Duration;
 
-    /// In which words the report speaks of it.
+    /// A description for the report.
     fn describe(&self) -> &'static str;
 }
 
 impl Loop {
-    /// Packets that were handled: all that were received but those who died only because others
-    /// were too many, or still wait.
+    /// Packets that were handled: all that were received except those that were dropped only
+    /// because of the excess of others, or still wait.
     pub(crate) fn handled(&self) -> u64 {
         let [_, strangers] = self.triaged;
         self.received.saturating_sub(strangers + self.waiting)

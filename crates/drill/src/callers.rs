@@ -1,11 +1,11 @@
-//! Who opens TCP connections: honest clients of the echo service and of the web server, and those
-//! who mean harm ([`Errand`]).
+//! TCP clients: honest clients of the echo service and of the web server, and attackers with
+//! connections of their own ([`Errand`]).
 //!
-//! A stack of its own, as any client's would be, that lives at the crowd's end of the cable: one
-//! connection for each call, on a schedule; what it says, what it is answered, and the end. Made by
-//! `crowd.rs`, told anew for each stretch. Invariant: latency counts from the moment at which a
-//! call was meant to begin until the answer is read, whole handshake included, and a stretch is
-//! over when each call is answered or lost.
+//! A stack of its own, as any client's would be, at the crowd's end of the cable: one connection
+//! for each call, on a schedule; what it sends, the answer, and the end. Made by `crowd.rs`,
+//! configured anew for each stretch. Invariant: latency counts from the moment at which a call was
+//! meant to begin until the answer is read, whole handshake included, and a stretch is over when
+//! each call is answered or lost.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -19,36 +19,36 @@ use crate::error::DrillError;
 use crate::honest::{Asked, TIMEOUT};
 use crate::scene;
 
-/// What a client of the echo service says, and is answered.
-const LINE: &[u8] = b"is anybody there?\n";
-/// What a web client asks for: more than a segment.
+/// The request of a client of the echo service.
+const LINE: &[u8] = b"hello from client\n";
+/// The request of a web client: more than a segment in return.
 const REQUEST: &[u8] = b"GET /bytes/2000 HTTP/1.1\r\nHost: drill\r\nConnection: close\r\n\r\n";
 /// Bytes of that page.
 const PAGE: usize = 2000;
-/// What is asked for by those who then read nothing of it.
+/// The request of clients that then read nothing of the answer.
 const GREEDY: &[u8] = b"GET /bytes/1000000 HTTP/1.1\r\nHost: drill\r\n\r\n";
 /// True bytes that may wait for those: a segment's.
 const NARROW: u32 = 2048;
 /// Calls that may be under way.
 const CALLS_MAX: usize = 4096;
-/// The longest answer that anybody reads, head included.
+/// The longest answer that is read, head included.
 const ANSWER_MAX: usize = 4096;
 
-/// What somebody opens connections for.
+/// What a client opens connections for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Errand {
-    /// Honest: a line and its echo, and a page of the web server, by turns.
+    /// Honest: a line and its echo, and a page of the web server, in turn.
     Asks,
     /// Fills the queue of a service that accepts slowly.
     Holds,
-    /// Asks the web server for much and reads nothing.
+    /// Requests much of the web server and reads nothing.
     Stalls,
     /// Is gone as soon as the connection is there, with a reset.
     Drops,
 }
 
 impl Errand {
-    /// Where the service listens that the `n`th call is for, and what is said to it.
+    /// The port of the service for the `n`th call, and the request.
     fn of(self, n: u64) -> (u16, &'static [u8]) {
         match self {
             Self::Asks if n % 2 == 1 => (scene::WEB_PORT, REQUEST),
@@ -102,7 +102,7 @@ struct Call {
     said: bool,
 }
 
-/// See the file's head.
+/// The TCP clients of one family, on a stack of their own.
 pub(crate) struct Callers {
     stack: Stack,
     owner: u32,
@@ -259,14 +259,14 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut Call) -> Option<bool> {
     }
 }
 
-/// Whether this is what was said; `None` while it may become that.
+/// Whether the answer is the echo; `None` while it may become that.
 fn is_echo(answer: &[u8]) -> Option<bool> {
     let right = LINE.starts_with(answer);
     (!right || answer.len() == LINE.len()).then_some(right)
 }
 
-/// Whether this is the page that was asked for, whole, each byte what it should be; `None` while it
-/// may become that.
+/// Whether this is the requested page, whole, each byte what it should be; `None` while it may
+/// become that.
 fn is_page(answer: &[u8]) -> Option<bool> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let (head, body) = answer.split_at_checked(end + 4)?;
@@ -275,7 +275,7 @@ fn is_page(answer: &[u8]) -> Option<bool> {
     (!right || body.len() >= PAGE).then_some(right && body.len() == PAGE)
 }
 
-/// Ends a call: what came is read, so that nobody takes the end for a reset (RFC 2525 2.17).
+/// Ends a call: what came is read, so that the end is not taken for a reset (RFC 2525 2.17).
 fn end(sockets: &mut Sockets<'_>, id: ConnectionId, answered: bool) -> Option<bool> {
     if answered {
         let _ = sockets.tcp_recv(id, &mut [0; ANSWER_MAX]);

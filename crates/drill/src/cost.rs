@@ -1,10 +1,10 @@
-//! The cost table measured on this machine, and whether it tells the truth (decision C13).
+//! The cost table measured on this machine, and whether it is accurate (decision C13).
 //!
 //! Called by the program `floodwall` (`floodwall cost`) through [`measure_costs`]. Prices come from
 //! the product's own code (`cost/price.rs`); then a whole worker takes every flood of the drill
-//! turn by turn (`cost/turn.rs`), and what a turn took is set beside what the table says of its
+//! turn by turn (`cost/turn.rs`), and what a turn took is compared with the table's price of its
 //! packets, bytes and units. Of what the parts do not explain a unit's [`rest`](CostTable::rest) is
-//! made, one number for all floods: so a flood whose units are too few or too many still shows as a
+//! made, one number for all floods: so a flood with too few or too many units still shows as a
 //! ratio far from 1. Invariants: medians of rounds that take turns, so that a slow moment hits all
 //! alike; nothing of it reaches a test, which would judge the machine.
 
@@ -22,14 +22,15 @@ use crate::run::FLOODS;
 use price::{Piece, Pieces};
 use turn::{Took, Turns};
 
-/// Rounds unless the caller says otherwise: 3 s, most of it for the floods.
+/// Rounds by default: 3 s, most of it for the floods.
 pub const COST_ROUNDS: usize = 31;
 /// Turns of a worker in one round of one flood.
 const TURNS: usize = 16;
 /// By how much a table may be wrong about a flood, either way.
 pub const COST_RATIO_MAX: f64 = 1.5;
-/// What a unit is said to consist of: a packet's headers, one keyed look into a table that is warm.
-/// Tables that are not warm are a stranger's doing, and the drill's host has none so large.
+/// What a unit consists of in the table: a packet's headers, one keyed look into a table that is
+/// warm. Tables that are not warm come from many unverified sources, and the drill's host has none
+/// so large.
 const MIX: UnitMix = UnitMix { headers: 3, hashes: 1, probe_hits: 1, probe_misses: 0, entries: 0 };
 
 /// One price of the table.
@@ -43,7 +44,7 @@ pub struct PriceReport {
     pub how: &'static str,
 }
 
-/// One flood: what it takes, and what the table says.
+/// One flood: its measured cost, and the table's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct BurstReport {
     /// The flood's name, as the drill's.
@@ -78,7 +79,7 @@ pub struct CostReport {
     pub table: CostTable,
 }
 
-/// Measures this machine. `step` is told what is measured, and how far that is of 100. Takes some
+/// Measures this machine. `step` gets what is measured, and how far that is of 100. Takes some
 /// seconds, 100 MiB, one thread.
 ///
 /// # Errors
@@ -146,7 +147,7 @@ fn report(table: CostTable, medians: &[Took], rounds: usize) -> CostReport {
     CostReport { rounds, prices: named(&table), bursts, passed, table }
 }
 
-/// The prices of single pieces; the rest of the table is for whole turns to say.
+/// The prices of single pieces; the rest of the table is measured with whole turns.
 fn prices(
     rounds: usize,
     seed: u64,

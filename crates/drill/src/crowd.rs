@@ -1,9 +1,9 @@
-//! `Crowd`: everybody at the other end of the host's cable, honest and not.
+//! `Crowd`: all stations at the other end of the host's cable, honest and not.
 //!
 //! One engine that holds the honest clients, the link's router and one flood, so that all share one
-//! wire as they would in life, in real time (`wire.rs`) and in virtual time (`sim.rs`) alike. It
-//! hands what arrives to the station whose link address it bears, groups' frames to all, and what
-//! the router is sent to whom it is for behind it.
+//! wire as on a real network, in real time (`wire.rs`) and in virtual time (`sim.rs`) alike. It
+//! hands a frame to the station with its link address, groups' frames to all, and the router's to
+//! their destinations behind it.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -45,11 +45,11 @@ pub(crate) type AskedBy = [[Asked; 2]; Party::ALL.len()];
 pub(crate) struct Seen {
     /// In the order of [`Party::ALL`].
     pub(crate) asked: AskedBy,
-    /// TCP connections, by family: opened, and given back what they said.
+    /// TCP connections, by family: opened, and completed with their answer.
     pub(crate) called: [Asked; 2],
     /// Flood packets that were sent.
     pub(crate) flooded: u64,
-    /// Packets that came back to the attackers, or to the router for nobody honest.
+    /// Packets that came back to the attackers, or to the router for no honest client.
     pub(crate) returned: u64,
 }
 
@@ -87,7 +87,7 @@ fn is_far(family: Family, packet: &PacketBuf) -> bool {
     to.is_some_and(|to| scene::is_client(Party::Far, to))
 }
 
-/// See the file's head.
+/// The stations of a drill: honest clients, the router, one flood.
 #[derive(Default)]
 pub(crate) struct Crowd {
     /// None, or all of a stretch.
@@ -95,7 +95,7 @@ pub(crate) struct Crowd {
     /// Once it is there it stays.
     router: Option<Blast>,
     flooding: Option<Flooding>,
-    /// Who opens TCP connections: once they are there they stay.
+    /// The TCP clients: once they are there they stay.
     callers: [Option<Callers>; 2],
     /// What they do in this stretch, until they have begun.
     calls: [Option<Calling>; 2],
@@ -169,7 +169,7 @@ impl Crowd {
         seen
     }
 
-    /// Questions asked and answered so far, for a progress line.
+    /// Questions and answers so far, for a progress line.
     pub(crate) fn tally(&self) -> (u64, u64, u64) {
         let sums = self.members.iter().fold((0, 0), |(asked, answered), member| {
             let stats = member.honest.stats();
@@ -178,7 +178,7 @@ impl Crowd {
         (sums.0, sums.1, self.flooding.as_ref().map_or(0, Flooding::frames))
     }
 
-    /// Those who are to call in this stretch, and have not begun.
+    /// Starts the TCP clients of this stretch that have not begun.
     fn begin_calls(&mut self, round: &mut Round<'_>) {
         for (number, (calls, callers)) in self.calls.iter_mut().zip(&mut self.callers).enumerate() {
             let Some(calling) = calls.take() else { continue };

@@ -11,7 +11,7 @@ use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, MemoryWire}
 use floodwall_packet::{Burst, PacketList, Pool};
 use floodwall_wire::steer;
 
-/// See the file's head.
+/// The crowd's end of the wires to all workers of a host.
 pub(crate) struct Fan {
     info: DeviceInfo,
     wires: Vec<MemoryWire>,

@@ -1,10 +1,10 @@
 //! The floods: what the attackers send, and the gate that holds them to a rate.
 //!
-//! Made by `crowd.rs` for each stretch. What is sent is a plan of `pktgen` whose packets are due
-//! at once; how fast is the gate's business: so much a second, and never more than a short while's
-//! worth at a time, so that a drill whose own thread was held up does not make up for it with a
-//! rate that it promised not to offer. Invariant: the same seed gives the same packets in the same
-//! order; how many of them depends on the rate and the time.
+//! Made by `crowd.rs` for each stretch. What is sent is a plan of `pktgen` with packets that are
+//! due at once; how fast is the gate's business: so much a second, and never more than a short
+//! while's worth at a time, so that a drill with a thread that was held up does not make up for it
+//! with a rate above the configured one. Invariant: the same seed gives the same packets in the
+//! same order; how many of them depends on the rate and the time.
 
 use core::time::Duration;
 
@@ -32,16 +32,16 @@ pub(crate) enum FloodKind {
     /// Datagrams to the very service that honest clients use, from random sources; each is
     /// answered.
     UdpOpen,
-    /// The same from sources that claim to be on the link: each answer needs a neighbour who does
+    /// The same from sources that claim to be on the link: each answer needs a neighbour that does
     /// not exist.
     Neighbors,
     /// SYNs to the TCP service from random sources, some with text.
     Syn,
-    /// SYNs whose exclusive or of all words is one and the same.
+    /// SYNs with one and the same exclusive or of all words.
     SynOneRow,
     /// SYNs, ACKs and resets of the same sources, with guessed numbers.
     SynAndAck,
-    /// ACKs and resets that belong to nothing, and the same in the names of honest callers.
+    /// ACKs and resets that belong to nothing, and the same with the addresses of honest callers.
     AckAndReset,
     /// Echo requests from random sources.
     IcmpEcho,
@@ -51,13 +51,14 @@ pub(crate) enum FloodKind {
     Fragments,
     /// IPv6 extension headers and IPv4 options: long chains, many options, padding, routes.
     Headers,
-    /// Neighbours who ask for everybody, and claim every address that is not an honest client's.
+    /// Neighbours that query all addresses, and claim every address that is not an honest client's.
     Sweeps,
-    /// Routers that nobody has asked for, and redirects.
+    /// Unsolicited router advertisements, and redirects.
     Routers,
     /// Queries of every version of IGMP and MLD.
     Queries,
-    /// "Packet too big" about answers to strangers who have just asked, and to honest clients.
+    /// "Packet too big" about answers to sources that have just sent a request, and to honest
+    /// clients.
     TooBig,
     /// Redirects in the router's name about the same answers.
     Redirects,

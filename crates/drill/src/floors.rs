@@ -1,4 +1,4 @@
-//! The floors: what a drill promises, each judged from evidence and from nothing else.
+//! The floors: the guarantees of a drill, each judged from evidence and from nothing else.
 //!
 //! Called by `run.rs` at the end. Pure functions of [`Evidence`], so that a test can show each of
 //! them failing. The bounds are those of the flood contract; what cannot be judged on a machine
@@ -17,8 +17,8 @@ use crate::scene;
 pub const ANSWERED_MIN: f64 = 0.99;
 /// The least share of honest questions in fragments that is answered, in each phase and family.
 pub const FRAGMENTED_MIN: f64 = 0.9;
-/// The least part of their unloaded goodput that friends keep while strangers offer
-/// [`OFFERED_MAX`] of what the triage can look at.
+/// The minimum part of their unloaded goodput that established clients keep while unverified
+/// sources offer [`OFFERED_MAX`] of what the triage can look at.
 pub const FRIENDS_MIN: f64 = 0.9;
 /// The least part of its unloaded progress that an application on the worker's core makes, in each
 /// phase.
@@ -29,7 +29,7 @@ pub const SHARE_SLACK: f64 = 0.005;
 pub const RECOVERY_MAX: Duration = Duration::from_secs(1);
 /// The longest that a worker may run without a break.
 pub const RUN_MAX: Duration = Duration::from_millis(1);
-/// The share of the measured capacity below which floors are promised (decision F27).
+/// The share of the measured capacity below which floors are guaranteed (decision F27).
 pub const OFFERED_MAX: f64 = 0.8;
 /// The least part of a planned flood that must have been offered, or nothing was shown.
 pub const OFFERED_MIN: f64 = 0.5;
@@ -40,7 +40,7 @@ pub const HELD_MAX: u64 = 25;
 /// Unless others had the cores for this part of the time, in percent.
 pub const WAITED_EXCUSE: u64 = 10;
 
-/// What is promised.
+/// A guarantee.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Floor {
@@ -48,21 +48,21 @@ pub enum Floor {
     Answered,
     /// TCP clients get their connection and their echo.
     Connected,
-    /// Every packet has exactly one fate, at every snapshot.
+    /// Every packet is accounted for exactly once, at every snapshot.
     Conservation,
-    /// Who is behind the router is answered, through the router that is honest.
+    /// Clients behind the router are answered, through the honest router.
     Far,
     /// Honest questions in fragments are put together and answered.
     Fragmented,
-    /// Who was answered before keeps goodput beside strangers.
+    /// Clients that were answered before keep their goodput beside unverified sources.
     Friends,
     /// Memory is back to its former use.
     Memory,
-    /// No packet died without a name.
+    /// No packet was dropped without a counted reason.
     NamedDrops,
     /// The floods were offered.
     Offered,
-    /// What is believed of paths keeps to its rate, and what is known of them to its room.
+    /// Learnt path information keeps to its rate, and its memory to its bound.
     Paths,
     /// An application on the worker's core makes its share of progress.
     Share,
@@ -80,11 +80,11 @@ impl fmt::Display for Floor {
             Self::Conservation => "conservation",
             Self::Far => "router kept",
             Self::Fragmented => "large answered",
-            Self::Friends => "friends kept",
+            Self::Friends => "established kept",
             Self::Memory => "memory",
             Self::NamedDrops => "named drops",
             Self::Offered => "floods offered",
-            Self::Paths => "paths believed",
+            Self::Paths => "paths learnt",
             Self::Recovery => "recovery",
             Self::Share => "application",
             Self::WorkerRun => "worker run",
@@ -99,7 +99,7 @@ pub struct Verdict {
     pub floor: Floor,
     /// Whether it holds.
     pub passed: bool,
-    /// What was promised, in words.
+    /// What was guaranteed, in words.
     pub promised: String,
     /// What was measured, in words.
     pub measured: String,
@@ -141,7 +141,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
     verdicts
 }
 
-/// Judged where the host's own triage decides who is let in; `None` elsewhere.
+/// Judged where the host's own triage decides what is admitted; `None` elsewhere.
 fn friends(phases: &[PhaseReport]) -> Option<Verdict> {
     let kept = phases.iter().filter_map(|phase| Some((phase.friends_kept?, phase)));
     let (kept, phase) = kept.min_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -150,7 +150,7 @@ fn friends(phases: &[PhaseReport]) -> Option<Verdict> {
         passed: kept >= FRIENDS_MIN,
         promised: format!("at least {:.0} % of unloaded goodput", FRIENDS_MIN * 100.0),
         measured: format!(
-            "{:.2} % at worst, beside {} strangers/s; triage looks at {}/s",
+            "{:.2} % at worst, beside {} unverified/s; triage looks at {}/s",
             kept * 100.0,
             phase.offered_pps,
             phase.triage_pps.unwrap_or(0)
@@ -204,7 +204,8 @@ fn share(
 }
 
 /// A flood is held back while packets pile up before the host, and while it is busier than floors
-/// are promised for. A host that is too slow for a flood that it took before must not pass by that.
+/// are guaranteed for. A host that is too slow for a flood that it took before must not pass by
+/// that.
 fn offered(phases: &[PhaseReport]) -> Verdict {
     let part = |phase: &PhaseReport| phase.offered_pps as f64 / phase.planned_pps.max(1) as f64;
     let floods = || phases.iter().filter(|phase| phase.planned_pps > 0);
@@ -235,7 +236,7 @@ fn conservation(law: &Conservation) -> Verdict {
     Verdict {
         floor: Floor::Conservation,
         passed: law.violations == 0 && law.snapshots > 0,
-        promised: "every packet has exactly one fate, at every snapshot".to_owned(),
+        promised: "every packet is accounted for exactly once, at every snapshot".to_owned(),
         measured: match &law.first_violation {
             None => format!("{} snapshots, all balanced", law.snapshots),
             Some(first) => {
@@ -249,8 +250,8 @@ fn named_drops(law: &Conservation) -> Verdict {
     Verdict {
         floor: Floor::NamedDrops,
         passed: law.unnamed == 0,
-        promised: "no packet dies without a name".to_owned(),
-        measured: format!("{} without a name, {} with one", law.unnamed, law.named),
+        promised: "no packet is dropped without a reason".to_owned(),
+        measured: format!("{} without a reason, {} with one", law.unnamed, law.named),
     }
 }
 
@@ -271,8 +272,8 @@ fn memory(memory: &Memory) -> Verdict {
     }
 }
 
-/// Who forges "packet too big" or redirects about flows that there are is believed, but neither
-/// often nor for long. A drill in which nothing was believed has not shown it.
+/// Forged "packet too big" and redirects about existing flows are accepted, but neither often nor
+/// for long. A drill in which none was accepted has not shown it.
 fn paths(phases: &[PhaseReport]) -> Verdict {
     let learnt: u64 = phases.iter().map(|phase| phase.paths_learnt).sum();
     let known = phases.iter().map(|phase| phase.paths_known).max().unwrap_or(0);
@@ -291,7 +292,7 @@ fn paths(phases: &[PhaseReport]) -> Verdict {
             || "no phases".to_owned(),
             |phase| {
                 format!(
-                    "{learnt} believed, {} of {} at worst ({}); {known} known at most",
+                    "{learnt} learnt, {} of {} at worst ({}); {known} known at most",
                     phase.paths_learnt, phase.paths_allowed, phase.name
                 )
             },
@@ -398,7 +399,7 @@ mod tests {
         e.0.clear();
         let nobody =
             [Floor::Answered, Floor::Fragmented, Floor::Far, Floor::Connected, Floor::Paths];
-        assert_eq!(failed(&e, second), nobody, "who asked nothing proved nothing");
+        assert_eq!(failed(&e, second), nobody, "no questions prove nothing");
         let mut e = good();
         e.0[0].fragmented[0].answered = 90;
         assert_eq!(failed(&e, second), []);
@@ -411,11 +412,11 @@ mod tests {
         e.0[0].called[0].answered = 98;
         assert_eq!(failed(&e, second), [Floor::Connected]);
         let mut e = good();
-        (e.1.violations, e.1.first_violation) = (1, Some("arrived 3, fates 2".to_owned()));
+        (e.1.violations, e.1.first_violation) = (1, Some("arrived 3, accounted 2".to_owned()));
         assert_eq!(failed(&e, second), [Floor::Conservation]);
         let mut e = good();
         e.1.snapshots = 0;
-        assert_eq!(failed(&e, second), [Floor::Conservation], "who never looked saw nothing");
+        assert_eq!(failed(&e, second), [Floor::Conservation], "no snapshots prove nothing");
         let mut e = good();
         e.1.unnamed = 1;
         assert_eq!(failed(&e, second), [Floor::NamedDrops]);
@@ -445,7 +446,7 @@ mod tests {
         assert_eq!(failed(&e, second), [Floor::Paths]);
         let mut e = good();
         e.0[0].paths_learnt = 0;
-        assert_eq!(failed(&e, second), [Floor::Paths], "who believed nothing has shown nothing");
+        assert_eq!(failed(&e, second), [Floor::Paths], "no accepted message proves nothing");
         let mut e = good();
         e.0[0].paths_known += 1;
         assert_eq!(failed(&e, second), [Floor::Paths]);

@@ -1,4 +1,4 @@
-//! The honest clients, who ask the echo service on a schedule of their own: on the link, with
+//! The honest clients, which query the echo service on a schedule of their own: on the link, with
 //! datagrams that come in fragments, and behind the router; of each one for each family.
 //!
 //! Made by `crowd.rs` for each stretch of a drill. Invariant: latency counts from the moment at
@@ -23,9 +23,9 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 const LARGE: usize = 4000;
 /// Bytes of IP payload in each of them.
 const PIECE: usize = 1440;
-/// From where friends ask.
+/// The source port of established clients.
 const FRIEND_PORT: u16 = 39_999;
-/// How much less often than the others the large and the far ask.
+/// How much less often than the others the large and the far clients send.
 const SELDOM: u64 = 5;
 
 /// What honest clients of one stretch do.
@@ -37,24 +37,24 @@ pub(crate) struct Asking {
     pub(crate) length: Duration,
     /// Whether they have to find the host's link address first.
     pub(crate) discover: bool,
-    /// Whether those on the link ask from the same port again and again, so that the host knows
+    /// Whether those on the link send from the same port again and again, so that the host knows
     /// them once it has answered twice.
     pub(crate) friends: bool,
     /// Whether others open TCP connections meanwhile.
     pub(crate) calls: Calls,
-    /// Tells this stretch's answers from the last one's.
+    /// Distinguishes this stretch's answers from the last one's.
     pub(crate) id: u32,
 }
 
-/// Who opens TCP connections.
+/// Which TCP clients there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Calls {
-    /// Nobody.
+    /// None.
     #[default]
     None,
     /// Honest clients.
     Honest,
-    /// Honest clients, while others come with this errand, as often as questions are asked.
+    /// Honest clients, while attackers come with this errand, as often as questions are sent.
     Beside(Errand),
 }
 
@@ -64,7 +64,7 @@ impl Asking {
         if party == Party::Near { self.rate } else { (self.rate / SELDOM).max(1) }
     }
 
-    /// What the callers of a number do: the honest ones, and those who mean harm.
+    /// The calls of a number: the honest ones, and the attackers'.
     pub(crate) fn calling(&self, number: usize) -> Option<Calling> {
         let length = self.length;
         let honest = Calling { errand: Errand::Asks, rate: (self.rate / SELDOM).max(1), length };
@@ -75,7 +75,7 @@ impl Asking {
         }
     }
 
-    /// How many questions each family's client asks.
+    /// The number of questions of each family's client.
     pub(crate) fn count(&self, party: Party) -> u64 {
         let count = self.length.as_nanos() * u128::from(self.rate_of(party)) / 1_000_000_000;
         u64::try_from(count).unwrap_or(u64::MAX).max(1)
@@ -98,7 +98,8 @@ impl Asking {
         let half_gap = Duration::from_nanos(500_000_000 / self.rate_of(party).max(1));
         let start_after = if family == Family::V6 { half_gap } else { Duration::ZERO };
         let large = party == Party::Large;
-        // What begins lies lowest: numbers that follow each other are of one station.
+        // The sequence number has the lowest bits: numbers that follow each other are of one
+        // station.
         let id = (party as u32) << 29 | u32::from(family == Family::V6) << 28 | self.id;
         let defaults = HonestConfig::default();
         Ok(Honest::new(HonestConfig {
@@ -120,7 +121,7 @@ impl Asking {
 /// What became of one family's questions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
-    /// How many were meant to be asked.
+    /// How many questions were scheduled.
     pub(crate) asked: u64,
     /// Answered in time.
     pub(crate) answered: u64,
@@ -134,7 +135,7 @@ impl Asked {
         Self { asked: stats.intended, answered: stats.answered, latency: latency.clone() }
     }
 
-    /// The answered part of what was asked; none where nothing was.
+    /// The answered part of the questions; none where there were none.
     pub(crate) fn share(&self) -> f64 {
         if self.asked == 0 { 0.0 } else { self.answered as f64 / self.asked as f64 }
     }

@@ -36,14 +36,14 @@ pub(crate) struct Thread {
     pub(crate) core: Option<usize>,
 }
 
-/// What all workers say at about one moment.
+/// The reports of all workers at about one moment.
 pub(crate) struct Said {
     pub(crate) at: Instant,
     pub(crate) facts: Facts,
     pub(crate) view: View,
 }
 
-/// See the file's head. Dropping it ends it.
+/// The host of a drill on threads of its own. Dropping it ends it.
 pub(crate) struct Hosted {
     crew: Option<Crew<Served>>,
     bells: Vec<Bell>,
@@ -52,7 +52,7 @@ pub(crate) struct Hosted {
     stop: Stop,
 }
 
-/// Whose flows are whose in the drill of a seed.
+/// The assignment of flows to workers in the drill of a seed.
 pub(crate) fn steering(config: &ServerConfig, seed: u64) -> Steering {
     let mut random = Randomness::from_number(seed ^ 0x7374_6565_7269_6e67);
     let key = HashKey::new(random.secret.next_u64(), random.secret.next_u64());
@@ -94,7 +94,7 @@ impl Hosted {
         let mut random = Randomness::from_number(seed ^ 0x686f_7374);
         let seats = Seats::new(&stack, &crew.domain, crew.steering, &mut random.secret);
         let make = move |setting: &mut Setting<'_>| {
-            // Nobody waits for it any more where the drill has ended.
+            // The receiver is gone where the drill has ended.
             let _ = tell.send(Thread { id: gettid(), core: take_core(setting.worker.0) });
             let seat = seats.take(setting.worker).map_err(|error| error.to_string())?;
             let random = &mut Randomness::from_number(seed ^ u64::from(!setting.worker.0));
@@ -110,7 +110,7 @@ impl Hosted {
         Ok(Self { crew: Some(crew), bells, threads, stop })
     }
 
-    /// Wakes all workers: something lies in a queue without a descriptor.
+    /// Wakes all workers: there is work in a queue without a descriptor.
     pub(crate) fn ring(&self) {
         self.bells.iter().for_each(Bell::ring);
     }
@@ -168,12 +168,12 @@ impl Hosted {
 /// Takes a core for a worker where there are two: the last for the first, and so on.
 fn take_core(worker: u16) -> Option<usize> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // Where it may not be pinned, it runs where the system likes.
+    // Where it may not be pinned, the system schedules it.
     let core = cores.checked_sub(1 + usize::from(worker)).filter(|_| cores > 1);
     core.filter(|core| pin_to_core(*core).is_ok())
 }
 
-/// What the workers have told of themselves while they were made, one after the other.
+/// The workers' reports while they were made, one after the other.
 fn threads(told: &Receiver<Thread>, workers: usize) -> Vec<Thread> {
     told.try_iter().take(workers).collect()
 }

@@ -1,9 +1,9 @@
 //! What attackers recorded and made: frames out of captures, and forged ICMP errors.
 //!
 //! Read by `flood.rs` when a stretch is prepared; costs a parse of 240 KB. Each captured packet is
-//! used twice: as it is, which mostly dies as not for us, and with its addresses exchanged for ours
-//! and a source chosen such that every checksum stays as right or wrong as it was (the sum of both
-//! addresses does not change, RFC 6296 section 2.6), so that it reaches the deeper parsers.
+//! used twice: as it is, which is mostly dropped as not for us, and with its addresses exchanged
+//! for ours and a source chosen such that every checksum stays as right or wrong as it was (the sum
+//! of both addresses does not change, RFC 6296 section 2.6), so that it reaches the deeper parsers.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -33,7 +33,7 @@ pub(crate) const fn captures() -> usize {
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for (_, bytes) in embedded::CAPTURES {
-        // What is no capture at all has no packets: a test says that there is none such.
+        // Bytes without a valid capture have no packets: a test checks that there is none such.
         let packets = parse_capture(bytes).map(|capture| capture.packets).unwrap_or_default();
         for packet in packets {
             let Some(frame) = frame_of(&packet) else { continue };
@@ -62,7 +62,7 @@ fn frame_of(packet: &CapturedPacket) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// A link header whose addresses the generator fills in.
+/// A link header with addresses that the generator fills in.
 pub(crate) fn link_header(ether_type: EtherType) -> Vec<u8> {
     let mut header = [0; ethernet::HEADER_LEN];
     let (dst_addr, src_addr) = (scene::SERVER_MAC, scene::FLOOD_MAC);

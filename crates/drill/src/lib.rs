@@ -1,6 +1,6 @@
 //! The flood contract as a command: floods, honest clients, floors, verdicts.
 //!
-//! [`drill`] starts a host with an echo service, lets honest clients of both families use it, and
+//! [`drill`] starts a host with an echo service, has honest clients of both families use it, and
 //! floods it meanwhile: with captured attacks and mutations of them, datagrams, echo requests,
 //! forged errors, false path MTUs and redirects, fragments, chains of headers, false neighbours and
 //! routers, group queries. It
@@ -12,7 +12,7 @@
 //! [`self_test`] proves a device instead: see `self_test.rs`.
 //!
 //! Invariants: no packet leaves the process, or its own network namespace; the same seed gives the
-//! same packets in the same order. Start reading at `run.rs`; `floors.rs` says what is promised.
+//! same packets in the same order. Start reading at `run.rs`; `floors.rs` has the guarantees.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -74,7 +74,7 @@ pub enum Place {
     /// Over a memory wire, in real time, the host on a thread of its own.
     #[default]
     Wire,
-    /// In a simulated world whose work costs what the table says.
+    /// In a simulated world with work that is priced by the table.
     World(CostTable),
     /// On a TAP in a network namespace that it makes, with the Linux kernel as the honest client.
     /// Needs root.

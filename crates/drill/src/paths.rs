@@ -1,11 +1,11 @@
-//! Forged statements about paths: "packet too big" and redirects that quote flows which there are.
+//! Forged statements about paths: "packet too big" and redirects that quote existing flows.
 //!
-//! Read by `flood.rs` when a stretch is prepared. A stranger asks the service, and quotes the
-//! answer that it must have got: so the host has every reason to believe what follows, and only
-//! bounds, a rate and the size of its memory stand against it. Others quote answers to honest
-//! clients, whose ports are guessed among those in use. Redirects come in the honest router's name
-//! and lead to neighbours who are not there. Invariant: no question bears an honest client's
-//! address. Reading: RFC 1191, RFC 8201, RFC 4861 section 8, RFC 5927 section 7.
+//! Read by `flood.rs` when a stretch is prepared. An unverified source queries the service, and
+//! quotes the answer that it must have got: so the host has no means to refuse what follows, and
+//! only bounds, a rate and the size of its memory limit it. Others quote answers to honest clients,
+//! with ports guessed among those in use. Redirects come with the honest router's address and lead
+//! to neighbours that do not exist. Invariant: no question bears an honest client's address.
+//! Reading: RFC 1191, RFC 8201, RFC 4861 section 8, RFC 5927 section 7.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,16 +20,16 @@ use floodwall_wire::{
 use crate::hostile::link_header;
 use crate::scene::{self, Party};
 
-/// Strangers of each family: as many as a host remembers of those whom it has answered.
+/// Unverified sources of each family: as many as a host remembers of those that it has answered.
 const STRANGERS: u32 = 1024;
 /// In how many networks they are: a host remembers so many of each.
 const NETWORKS: u32 = 128;
-/// What the packets that are quoted are said to have been as large as.
+/// The original length in the quoted packets.
 const QUOTED_LEN: u16 = 1500;
 /// Ports that honest clients use in a phase, in turn, and the first of them.
 const CLIENT_PORTS: (u16, u64) = (40_000, 64);
-/// What is said of their paths: a large answer still goes in three pieces. With the least that is
-/// believed it would be eight, which is more than may wait for a neighbour's link address.
+/// The MTU of their paths: a large answer still goes in three pieces. With the minimum that is
+/// accepted it would be eight, which is more than may wait for a neighbour's link address.
 const CLIENT_MTU: u32 = 1400;
 
 /// An end of a flow of the service.
@@ -39,15 +39,15 @@ struct Peer {
     port: u16,
 }
 
-/// What one forged message says of a flow.
+/// The content of one forged message about a flow.
 #[derive(Clone, Copy)]
 enum Lie {
     TooBig(u32),
     Redirect,
 }
 
-/// Of each stranger a question, the likeliest message about its answer, and one that anybody could
-/// see through; and one about a client.
+/// One question per unverified source, the likeliest message about its answer, and one that is easy
+/// to recognize as forged; and one about a client.
 pub(crate) fn too_big(random: &mut PublicRandom) -> Vec<Vec<u8>> {
     let mut frames = Vec::with_capacity(8 * STRANGERS as usize);
     for n in 0..STRANGERS {
@@ -69,7 +69,7 @@ pub(crate) fn too_big(random: &mut PublicRandom) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Redirects about clients behind the router, and about whom nobody has sent to.
+/// Redirects about clients behind the router, and about destinations without traffic.
 pub(crate) fn redirects(random: &mut PublicRandom) -> Vec<Vec<u8>> {
     let mut frames = Vec::with_capacity(4 * STRANGERS as usize);
     for n in 0..STRANGERS {
@@ -83,7 +83,7 @@ pub(crate) fn redirects(random: &mut PublicRandom) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The `n`th of a family, none of whom is honest.
+/// The `n`th of a family, none of them honest.
 fn stranger(family: Family, n: u32) -> Peer {
     let (network, host) = (n % NETWORKS, n / NETWORKS + 1);
     let addr = match family {
@@ -111,7 +111,7 @@ fn client(parties: &[Party], family: Family, random: &mut PublicRandom) -> Peer 
     Peer { addr, port: first + random.below(count) as u16 }
 }
 
-/// A stranger's question to the service.
+/// A question of an unverified source to the service.
 fn question(from: Peer) -> Vec<u8> {
     const LEN: usize = udp::HEADER_LEN + 18;
     let mut datagram = [0; LEN];

@@ -10,19 +10,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::PhaseReport;
 
-/// Who is told how a drill goes on: on whatever thread the drill runs.
+/// Receives the progress of a drill: on the thread that the drill runs on.
 pub trait Progress: Send {
     /// A phase begins, and is meant to last so long.
     fn begin(&mut self, name: &'static str, what: &'static str, length: Duration);
 
-    /// It goes on: questions asked and answered, flood packets so far.
+    /// It goes on: questions, answers and flood packets so far.
     fn tick(&mut self, elapsed: Duration, asked: u64, answered: u64, flood: u64);
 
     /// It is over.
     fn end(&mut self, phase: &PhaseReport);
 }
 
-/// Says nothing.
+/// Prints nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -22,7 +22,7 @@ use crate::shards::ShardReport;
 pub struct HonestReport {
     /// `IPv4` or `IPv6`.
     pub family: &'static str,
-    /// Questions that were meant to be asked.
+    /// Questions that were scheduled.
     pub asked: u64,
     /// Answered in time.
     pub answered: u64,
@@ -47,7 +47,7 @@ impl HonestReport {
         }
     }
 
-    /// The answered part; 0 where nothing was asked.
+    /// The answered part; 0 without questions.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.asked == 0 { 0.0 } else { self.answered as f64 / self.asked as f64 }
@@ -78,11 +78,11 @@ pub struct PhaseReport {
     /// Flood packets a second that were offered.
     pub offered_pps: u64,
     /// The part of the time, in percent, for which the host's thread or the clients' was ready but
-    /// the system gave its core to others; `None` where the system does not say, and in virtual
-    /// time.
+    /// the system gave its core to others; `None` where the system does not report it, and in
+    /// virtual time.
     pub waited_percent: Option<u64>,
     /// The part of the phase for which the flood was held back, because the host was loaded beyond
-    /// what floors are promised for, in percent; `None` where that is not done.
+    /// what floors are guaranteed for, in percent; `None` where that is not done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_percent: Option<u64>,
     /// Flood packets that were offered.
@@ -95,7 +95,7 @@ pub struct PhaseReport {
     pub ring_full_flood: u64,
     /// Clients on the link, by family.
     pub honest: Vec<HonestReport>,
-    /// Clients whose questions come, and are answered, in fragments, by family.
+    /// Clients with questions, and answers, in fragments, by family.
     pub fragmented: Vec<HonestReport>,
     /// Clients behind the router, by family: their answers leave by the router that is right.
     pub far: Vec<HonestReport>,
@@ -113,7 +113,7 @@ pub struct PhaseReport {
     pub paths_known: u64,
 }
 
-/// Packets that died for one reason.
+/// Packets that were dropped for one reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Drops {
     /// `in`: it had arrived. `out`: the host had made it.
@@ -155,11 +155,11 @@ pub struct Conservation {
     pub forwarded: u64,
     /// Of these: answered.
     pub answered: u64,
-    /// Of these: fragments that became part of a packet that has its own fate.
+    /// Of these: fragments that became part of a packet that is accounted for itself.
     pub merged: u64,
     /// Of these: fragments that still wait for others.
     pub held: u64,
-    /// Of these: died, by name.
+    /// Of these: dropped, by reason.
     pub dropped_in: u64,
     /// Packets that the host made.
     pub originated: u64,
@@ -167,13 +167,13 @@ pub struct Conservation {
     pub transmitted: u64,
     /// Of these: still wait for a link address.
     pub pending: u64,
-    /// Of these: died, by name.
+    /// Of these: dropped, by reason.
     pub dropped_out: u64,
-    /// Packets that the triage let die before any work, by name.
+    /// Packets that the triage dropped before any work, by reason.
     pub dropped_triage: u64,
-    /// Packets that died in the worker's loop, by name.
+    /// Packets that were dropped in the worker's loop, by reason.
     pub dropped_loop: u64,
-    /// Deaths with a name, the receive ring's included.
+    /// Drops with a reason, the receive ring's included.
     pub named: u64,
     /// Packets that are nowhere, or too many.
     pub unnamed: u64,
@@ -225,7 +225,7 @@ pub struct WorkerReport {
     pub unit_nanos: u64,
     /// What is judged: the dearest round's units at that price; in virtual time, the longest turn.
     pub run_nanos: u64,
-    /// The longest turn by the clock, with whatever else ran on the core meanwhile: not judged.
+    /// The longest turn by the clock, with other work on the core included: not judged.
     pub longest_gap_nanos: u64,
     /// How `run_nanos` was found.
     pub how: &'static str,
@@ -280,7 +280,7 @@ pub struct Report {
     pub passed: bool,
     /// The phases in order.
     pub phases: Vec<PhaseReport>,
-    /// Deaths by reason.
+    /// Drops by reason.
     pub drops: Vec<Drops>,
     /// Both ledgers.
     pub conservation: Conservation,
@@ -298,7 +298,7 @@ pub struct Report {
     pub recovery_ms: Option<u64>,
     /// What came out.
     pub verdicts: Vec<Verdict>,
-    /// What a reader of the figures should know.
+    /// Notes for readers of the figures.
     pub notes: Vec<String>,
 }
 
@@ -497,7 +497,7 @@ impl Report {
             let word = if verdict.passed { "PASS" } else { "FAIL" };
             writeln!(
                 f,
-                "{word}  {:<16} {}; promised: {}",
+                "{word}  {:<16} {}; required: {}",
                 verdict.floor, verdict.measured, verdict.promised
             )?;
         }

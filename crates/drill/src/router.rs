@@ -1,8 +1,8 @@
-//! The link's honest router: it says every half second that it is there, and answers who asks.
+//! The link's honest router: it advertises itself every half second, and answers solicitations.
 //!
-//! Made by `crowd.rs`, once for a whole drill. It forwards nothing: who is behind it is part of the
-//! crowd. Invariant: it never stops, so that a host which loses it has lost it by itself. Reading:
-//! RFC 4861 section 6.2, RFC 4191 section 2.2.
+//! Made by `crowd.rs`, once for a whole drill. It forwards nothing: the hosts behind it are part of
+//! the crowd. Invariant: it never stops, so that a host which loses it has lost it by itself.
+//! Reading: RFC 4861 section 6.2, RFC 4191 section 2.2.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -17,7 +17,7 @@ use crate::scene;
 
 /// Between two advertisements: a solicited one would come as soon.
 const EVERY: Duration = Duration::from_millis(500);
-/// How long it says that it will be there.
+/// The lifetime in its advertisements.
 const LIFETIME: Duration = Duration::from_secs(1800);
 /// Every host of the link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -40,7 +40,7 @@ pub(crate) fn router() -> Result<Blast, DrillError> {
     Ok(Blast::new(Plan { station, streams: vec![stream] })?)
 }
 
-/// What it says: that it leads out, liked as much as a router can be, which prefix is here, and the
+/// Its advertisement: a default router of the highest preference, the prefix of the link, and the
 /// usual times, lest a false router's last.
 fn advertisement() -> Vec<u8> {
     let fields = RouterAdvertisementFields {

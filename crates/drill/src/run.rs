@@ -2,7 +2,7 @@
 //!
 //! Called by programs through [`drill`](crate::drill). Each flood is first offered without bound
 //! for a moment, to learn what the host takes of it; then, with honest clients, at [`LOAD`] of
-//! that, below the 0.8 under which floors are promised (decision F27).
+//! that, below the 0.8 under which floors are guaranteed (decision F27).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -26,11 +26,11 @@ use crate::transit::Crossed;
 
 /// The part of the measured capacity that floods offer.
 const LOAD: f64 = 0.6;
-const _: () = assert!(LOAD < crate::floors::OFFERED_MAX, "floors are promised below that");
+const _: () = assert!(LOAD < crate::floors::OFFERED_MAX, "floors are guaranteed below that");
 /// How long the first looks may take.
 const SETTLE: Duration = Duration::from_secs(8);
-/// No packet may wait for longer: a fragment for 60 s (RFC 8200 section 4.5), and what is then said
-/// to its sender for a neighbour who does not answer.
+/// No packet may wait for longer: a fragment for 60 s (RFC 8200 section 4.5), and the error that
+/// then goes to its sender for a neighbour that does not answer.
 const WAIT_MAX: Duration = Duration::from_secs(100);
 /// How long service is measured at a time after the last flood.
 const RECOVERY_STEP: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ pub struct Schedule {
     pub probe: Duration,
     /// Packets a second offered then.
     pub probe_rate: u64,
-    /// The fastest that a flood may be while honest clients ask, whatever the host could take.
+    /// The maximum rate of a flood while honest clients send, even if the host could take more.
     pub flood_rate_max: u64,
     /// Honest questions a second, each family.
     pub honest_rate: u64,
@@ -67,14 +67,14 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
     ("udp open", "datagrams to the service itself from random sources", FloodKind::UdpOpen),
     ("sweeps", "neighbours that ask for all and claim to be all", FloodKind::Sweeps),
     ("neighbours", "the same from sources on the link that do not exist", FloodKind::Neighbors),
-    ("routers", "routers and redirects that nobody asked for", FloodKind::Routers),
+    ("routers", "unsolicited router advertisements and redirects", FloodKind::Routers),
     ("queries", "queries of groups, of every version", FloodKind::Queries),
     ("syn", "SYNs from random sources, some with a request", FloodKind::Syn),
     ("syn one row", "SYNs that would meet in one row of a keyless hash", FloodKind::SynOneRow),
     ("syn and ack", "SYNs, ACKs and resets of the same sources", FloodKind::SynAndAck),
     (
         "ack and reset",
-        "ACKs and resets of strangers, and in clients' names",
+        "ACKs and resets of unknown flows, and with clients' addresses",
         FloodKind::AckAndReset,
     ),
     ("icmp echo", "echo requests from random sources", FloodKind::IcmpEcho),
@@ -83,7 +83,7 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
     ("redirects", "redirects about what was just answered", FloodKind::Redirects),
 ];
 
-/// Those who harm with connections of their own, in order: name, sentence, errand.
+/// Attacks with connections of their own, in order: name, sentence, errand.
 const ERRANDS: [(&str, &str, Errand); 3] = [
     ("slow accept", "handshakes completed faster than they are accepted", Errand::Holds),
     ("slow read", "web clients that ask for much and read nothing", Errand::Stalls),
@@ -110,13 +110,13 @@ fn violation(look: &Look) -> Option<String> {
     let (law, worker) = (look.view.stats.conservation(), &look.worker);
     let gone = worker.transmitted + worker.backlog + worker.lost;
     if law.arrived != law.arrived_fates {
-        return Some(format!("{} arrived, {} have a fate", law.arrived, law.arrived_fates));
+        return Some(format!("{} arrived, {} accounted for", law.arrived, law.arrived_fates));
     }
     if law.originated != law.originated_fates {
-        return Some(format!("{} made, {} have a fate", law.originated, law.originated_fates));
+        return Some(format!("{} made, {} accounted for", law.originated, law.originated_fates));
     }
     if worker.sent != gone {
-        return Some(format!("{} sent, {gone} left, wait or died in the loop", worker.sent));
+        return Some(format!("{} sent, {gone} left, wait or dropped in loop", worker.sent));
     }
     let [refused, strangers] = worker.triaged;
     let arrived = law.arrived + refused + strangers + worker.waiting;
@@ -154,7 +154,7 @@ struct Run<'a> {
     log: Log<'a>,
     schedule: Schedule,
     seed: u64,
-    /// Tells stretches apart.
+    /// Distinguishes stretches.
     stretches: u32,
     phases: Vec<PhaseReport>,
     /// Packets that found the ring full, those of measurements included.
@@ -175,7 +175,7 @@ impl Run<'_> {
         self.calm("baseline", "honest clients alone", Calls::Honest)
     }
 
-    /// Honest clients without a flood, alone or beside others who open connections.
+    /// Honest clients without a flood, alone or beside attackers that open connections.
     fn calm(
         &mut self,
         name: &'static str,
@@ -207,7 +207,7 @@ impl Run<'_> {
     }
 
     /// What the host takes of a flood when more is offered, how much it looks at, and whether more
-    /// was offered; with or without friends about, for whom it looks ahead.
+    /// was offered; with or without established clients, for which it looks ahead.
     fn probe(&mut self, kind: FloodKind, friends: bool) -> Result<(u64, u64, bool), DrillError> {
         let Schedule { probe: length, probe_rate: rate, .. } = self.schedule;
         let flood = Flood { kind, rate, length, seed: self.seed };
@@ -293,13 +293,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Clients whom the host has answered before, alone, and then while strangers offer as much as
-    /// floors are promised up to: 0.8 of what the triage can look at with friends about.
+    /// Clients that the host has answered before, alone, and then while unverified sources offer as
+    /// much as floors are guaranteed up to: 0.8 of what the triage can look at with established
+    /// clients present.
     fn friends(&mut self) -> Result<(), DrillError> {
         if !self.bench.finds_friends() {
             return Ok(());
         }
-        let (name, what) = ("friends", "known clients, while strangers offer 0.8 of all looks");
+        let (name, what) = ("established", "known clients, while others offer 0.8 of all looks");
         let (length, kind) = (self.schedule.phase, FloodKind::UdpOpen);
         self.log.progress.begin(name, what, length);
         let asking = Some(Asking { friends: true, ..self.asking(length) });
@@ -387,7 +388,7 @@ impl Run<'_> {
             }
             let sums = all.iter_mut().flatten().zip(asked.iter().flatten());
             sums.for_each(|(sum, step)| sum.merge(step));
-            // However short phases are: fewer steps tell nothing.
+            // With short phases, too: fewer steps are no evidence.
             if elapsed >= length && latest.len() == RECOVERY_STEPS {
                 break;
             }
@@ -403,12 +404,12 @@ impl Run<'_> {
 /// Whether service is as good as it was: in each of these steps the questions are answered, and in
 /// all of them together the answers are as fast.
 ///
-/// What a flood has left behind, a queue, delays everybody, so it shows in the fast tenth and in
-/// the median alike, and either of them being as before tells that there is none. Both are needed:
-/// other work on the machine delays those whom it hits, and they may be more than half; and where
-/// answers wait for a scheduler's tick (4 ms, over a TAP on a busy machine), the fast tenth is
-/// whatever the ticks' phase against the questions makes of it, three times as much in one run as
-/// in the next, while the median is not.
+/// A queue that a flood has left behind delays all, so it shows in the fast tenth and in the median
+/// alike, and either of them being as before means that there is none. Both are needed: other work
+/// on the machine delays the requests that it hits, and they may be more than half; and where
+/// answers wait for a scheduler's tick (4 ms, over a TAP on a busy machine), the fast tenth depends
+/// on the ticks' phase against the questions, three times as much in one run as in the next, while
+/// the median does not.
 fn is_as_before<'a>(before: &Asked, steps: impl Iterator<Item = &'a Asked>) -> bool {
     let (mut all, mut answered) = (Asked::default(), true);
     for step in steps {
@@ -422,7 +423,7 @@ fn is_as_before<'a>(before: &Asked, steps: impl Iterator<Item = &'a Asked>) -> b
     answered && (as_fast(0.1) || as_fast(0.5))
 }
 
-/// How many path MTUs and redirects a host may believe within a time: what one costs is random, an
+/// How many path MTUs and redirects a host may accept within a time: what one costs is random, an
 /// average of one.
 fn paths_allowed(time: Duration) -> u64 {
     let rate = f64::from(limits::EXCEPTION_RATE) * time.as_secs_f64();
@@ -442,7 +443,7 @@ fn rows(asked: &[Asked; 2]) -> Vec<HonestReport> {
 }
 
 impl PhaseReport {
-    /// Takes over what became of everybody's questions.
+    /// Adds the outcome of all clients' questions.
     fn take(&mut self, asked: &AskedBy) {
         let [near, large, far] = asked;
         (self.honest, self.fragmented, self.far) = (rows(near), rows(large), rows(far));
@@ -470,7 +471,7 @@ pub(crate) fn run(
     let started = bench.now();
     let (stretches, phases, ring_full, closed) = (0, Vec::new(), 0, (started, 0));
     let mut run = Run { bench, log, schedule, seed, stretches, phases, ring_full, closed };
-    // The first looks at the host's memory, before anybody has sent anything.
+    // The first looks at the host's memory, before anything is sent.
     let start = run.bench.settle(SETTLE, &mut run.log, &|look| look.view.looks > 1)?;
     run.log.host_before = Some(start.view.free);
     let before = run.baseline()?;
@@ -611,7 +612,7 @@ fn worker(end: &Look) -> WorkerReport {
     report
 }
 
-/// What a reader of the figures should know.
+/// Notes for readers of the figures.
 fn notes(phases: &[PhaseReport]) -> Vec<String> {
     let captures = hostile::captures();
     let mut notes = vec![format!("hostile packets come from {captures} captures in the program")];
@@ -649,7 +650,7 @@ fn held_back(phases: &[PhaseReport]) -> Option<String> {
     let (percent, name) = held.max().filter(|(percent, _)| *percent > 0)?;
     Some(format!(
         "floods were held back for up to {percent} % of a phase ({name}): the host was busier than \
-         floors are promised for (or packets piled up), so it took less then than when the flood \
+         floors are guaranteed for (or packets piled up), so it took less then than when the flood \
          was planned; flood/s is what was offered"
     ))
 }
@@ -671,7 +672,7 @@ mod tests {
         let mut look = Look::default();
         assert_eq!(violation(&look), None);
         look.view.stats.fates.received = 1;
-        assert_eq!(violation(&look), Some("1 arrived, 0 have a fate".to_owned()));
+        assert_eq!(violation(&look), Some("1 arrived, 0 accounted for".to_owned()));
         look.view.stats.fates.delivered = 1;
         assert_eq!(violation(&look), None);
         look.view.stats.fates.originated = 1;
@@ -701,7 +702,7 @@ mod tests {
         assert!(!as_before(&[step(100, |_| 700), step(100, |_| 700)]));
         assert!(!as_before(&[step(0, |_| 0)]));
         assert!(!as_before(&[]));
-        // Other work on the machine hits six of ten; a queue hits everybody.
+        // Other work on the machine hits six of ten; a queue hits all.
         assert!(as_before(&[step(100, |n| if n % 10 < 6 { 9000 } else { 60 })]));
         assert!(!as_before(&[step(100, |n| if n % 10 < 6 { 9000 } else { 660 })]));
     }

@@ -1,8 +1,8 @@
-//! Who is where: the addresses of the drill's host, its honest clients and its attackers.
+//! The layout: the addresses of the drill's host, its honest clients and its attackers.
 //!
 //! Read by everything here. All of them belong to the ranges for benchmarks (RFC 2544, RFC 5180),
-//! so that nothing of the drill could ever mean a machine outside. What is answered to a spoofed
-//! source goes to the link's router, which is honest.
+//! so that nothing of the drill could ever mean a machine outside. Answers to a spoofed source go
+//! to the link's router, which is honest.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -20,26 +20,26 @@ pub(crate) const SERVICE_PORT: u16 = 7001;
 pub(crate) const SLOW_PORT: u16 = 7002;
 /// Where its web server listens.
 pub(crate) const WEB_PORT: u16 = 80;
-/// Who opens TCP connections honestly, and who does it to do harm.
+/// The TCP clients: the honest ones, and the attackers.
 pub(crate) const CALLER_MACS: [MacAddr; 2] =
     [MacAddr([2, 0xf1, 0, 0, 0, 0xc4]), MacAddr([2, 0xf1, 0, 0, 0, 0xc5])];
-/// A port that nobody listens on, and those behind it.
+/// A port without a listener, and those behind it.
 pub(crate) const CLOSED_PORTS: (u16, u16) = (20_000, 29_999);
 /// The attackers.
 pub(crate) const FLOOD_MAC: MacAddr = MacAddr([2, 0xf1, 0, 0, 0, 0xff]);
-/// The router, and everybody behind it.
+/// The router, and all hosts behind it.
 pub(crate) const ROUTER_MAC: MacAddr = MacAddr([2, 0xf1, 0, 0, 0, 0xfe]);
-/// The router's IPv4 address, which the host is told of.
+/// The router's IPv4 address, which the host is configured with.
 pub(crate) const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
 /// The router's IPv6 address, which it advertises.
 pub(crate) const ROUTER_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xffff);
-/// Sources behind the router, with nobody honest among them.
+/// Sources behind the router, without an honest client among them.
 pub(crate) const STRANGERS: [&str; 2] = ["198.19.0.0/17", "2001:2:0:13::/64"];
 /// Sources that claim to be on the link.
 pub(crate) const NEIGHBORS: [&str; 2] = ["198.18.0.0/16", "2001:2:0:12::/64"];
-/// Sources that claim to be on the link, with nobody honest among them.
+/// Sources that claim to be on the link, without an honest client among them.
 pub(crate) const CLAIMANTS: [&str; 2] = ["198.18.64.0/18", "2001:2:0:12:8000::/65"];
-/// Sources that claim to be routers, with nobody honest among them.
+/// Sources that claim to be routers, without an honest one among them.
 pub(crate) const FALSE_ROUTERS: [&str; 2] = ["198.18.64.0/18", "fe80::8000:0:0:0/65"];
 /// How many addresses each honest client has.
 const CLIENT_ADDRS: u16 = 4;
@@ -55,7 +55,7 @@ pub(crate) const fn family_name(family: Family) -> &'static str {
     }
 }
 
-/// Who is honest, and where.
+/// The honest parties, by place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Party {
     /// On the link.
@@ -89,7 +89,7 @@ pub(crate) const fn server_addr(family: Family) -> IpAddr {
     }
 }
 
-/// The service that honest clients ask.
+/// The service that honest clients use.
 pub(crate) const fn service(family: Family) -> SocketAddr {
     SocketAddr::new(server_addr(family), SERVICE_PORT)
 }

@@ -7,7 +7,7 @@
 //! it was.
 //!
 //! Invariants: no packet leaves the namespaces that it makes; what it made goes with the process,
-//! however that ends; each [`Finding`] that is not `works` says why and what to do.
+//! however that ends; each [`Finding`] that is not `works` gives a reason and a remedy.
 
 mod bench;
 mod capacity;
@@ -48,8 +48,8 @@ impl SelfTestOptions {
 /// Stops soon after `stop` is set.
 ///
 /// # Errors
-/// It could not be run: a privilege or a command is missing, or somebody asked for the end. What
-/// does not work is no error, but a finding.
+/// It could not be run: a privilege or a command is missing, or it was interrupted. What does not
+/// work is no error, but a finding.
 pub fn self_test(options: &SelfTestOptions, stop: &AtomicBool) -> Result<SelfTest, DrillError> {
     let mut findings = Findings::default();
     if options.is_alone() {
@@ -69,8 +69,8 @@ pub fn self_test(options: &SelfTestOptions, stop: &AtomicBool) -> Result<SelfTes
     Ok(SelfTest::new(options.device.to_string(), options.is_alone(), findings))
 }
 
-/// Each way in which the word lets the device be opened: with one queue and four, natively and
-/// generically, where it does not say.
+/// Each way in which the word allows the device to be opened: with one queue and four, natively and
+/// generically, where it leaves that open.
 fn ways(word: &DeviceWord) -> Vec<DeviceWord> {
     let modes = match (word.kind, word.mode) {
         (DeviceKind::Xdp, XdpMode::Auto) => vec![XdpMode::Native, XdpMode::Generic],
@@ -87,13 +87,13 @@ fn ways(word: &DeviceWord) -> Vec<DeviceWord> {
     modes.into_iter().flat_map(with).collect()
 }
 
-/// The ways whose capacity is told: by one queue where the word does not say, as one sender fills
-/// no more.
+/// The ways with a reported capacity: by one queue where the word leaves it open, as one sender
+/// fills no more.
 fn measured_ways(word: &DeviceWord) -> Vec<DeviceWord> {
     ways(&DeviceWord { queues: word.queues.or(Some(1)), ..word.clone() })
 }
 
-/// An error where somebody asked for the end.
+/// An error where it was interrupted.
 fn go_on(stop: &AtomicBool) -> Result<(), DrillError> {
     if stop.load(Ordering::Relaxed) { Err(DrillError::Interrupted) } else { Ok(()) }
 }

@@ -37,7 +37,7 @@ pub struct ServerConfig {
     pub small: usize,
     /// True bytes that may wait in a socket.
     pub udp_receive_bytes: usize,
-    /// Whether routers that advertise themselves are believed.
+    /// Whether router advertisements are accepted.
     pub accept_ra: bool,
     /// Whether redirects are followed.
     pub accept_redirects: bool,
@@ -46,7 +46,7 @@ pub struct ServerConfig {
     /// Incomplete datagrams of each family.
     pub reassembly_datagrams: usize,
     /// Thousandths of the worker's core that applications are given; at 0 the worker takes all that
-    /// it can use. What is promised does not depend on it.
+    /// it can use. The guarantees do not depend on it.
     pub application_share: u16,
     /// Workers of the host; on a TAP there is one.
     pub workers: u16,
@@ -104,14 +104,14 @@ impl ServerConfig {
         self.balance_with(0)
     }
 
-    /// The same where so many thousandths more of the core are nobody's.
+    /// The same with so many thousandths more of the core unassigned.
     pub(crate) fn balance_with(&self, lost: u16) -> Option<BalanceConfig> {
         let share = Share::per_mille(self.application_share.saturating_add(lost));
         let shares = self.application_share > 0;
         shares.then(|| BalanceConfig { share, ..BalanceConfig::default() })
     }
 
-    /// The memory that it asks for.
+    /// The memory that it needs.
     pub(crate) fn pool(&self) -> PoolConfig {
         PoolConfig {
             small: self.small,
@@ -164,7 +164,7 @@ pub struct Effort {
     pub units: u64,
     /// Nanoseconds of all calls, by the clock; zero in virtual time.
     pub busy_nanos: u64,
-    /// Nanoseconds of the longest call, by the clock, whatever else ran on the core meanwhile.
+    /// Nanoseconds of the longest call, by the clock, other work on the core included.
     pub longest_nanos: u64,
 }
 
@@ -179,12 +179,12 @@ impl Effort {
     }
 }
 
-/// What the host knows of single destinations.
+/// The host's memory of single destinations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Paths {
     /// Path MTUs and redirects that it has learnt so far.
     pub(crate) learnt: u64,
-    /// Destinations that it knows something of, both families.
+    /// Destinations in it, both families.
     pub(crate) known: u64,
 }
 
@@ -196,7 +196,7 @@ impl Paths {
     }
 }
 
-/// See the file's head.
+/// A host with an echo service and a web server, and its application.
 pub(crate) struct Served {
     host: Host,
     clock: Option<Clock>,
@@ -308,7 +308,7 @@ impl Engine for Served {
     }
 }
 
-/// What a snapshot says of the host.
+/// The host in a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct View {
     /// Both ledgers; counters by name are not published.
@@ -319,7 +319,7 @@ pub(crate) struct View {
     pub(crate) looks: u64,
     /// What calls were like.
     pub(crate) effort: Effort,
-    /// What it knows of paths.
+    /// Its state of paths.
     pub(crate) paths: Paths,
 }
 

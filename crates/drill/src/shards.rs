@@ -26,7 +26,7 @@ pub struct ShardReport {
     pub adopted: u64,
     /// Packets that it sent.
     pub sent: u64,
-    /// Strangers and refusable packets that its gates let die.
+    /// Packets of unverified sources and refusable packets that its gates dropped.
     pub triaged: u64,
     /// Nanoseconds of its longest run.
     pub longest_nanos: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Made {
     pub(crate) steering: Steering,
 }
 
-/// A host of as many workers as `config` says, each with as much memory as an only one.
+/// A host of as many workers as `config` sets, each with as much memory as an only one.
 pub(crate) fn make(config: &ServerConfig, random: &mut Randomness) -> Result<Made, DrillError> {
     let workers = config.workers.max(1);
     let (domain, count) = (Domain::new(workers), usize::from(workers));
@@ -85,7 +85,7 @@ pub(crate) fn make(config: &ServerConfig, random: &mut Randomness) -> Result<Mad
     Ok(Made { engines, domain, steering })
 }
 
-/// What all shards together say of the host.
+/// The sum over all shards of the host.
 pub(crate) fn together(views: impl IntoIterator<Item = View>) -> View {
     let mut all = View { looks: u64::MAX, ..View::default() };
     for View { stats, free, looks, effort, paths } in views {

@@ -26,13 +26,13 @@ const STEP: Duration = Duration::from_millis(1);
 /// One way between the crowd and the host.
 const DELAY: Duration = Duration::from_micros(20);
 /// How long memory has to come back: longer than fragments may wait (60 s, RFC 8200 section 4.5),
-/// and what is then said to their senders for neighbours that are not there (three questions, up to
-/// 10 s apart where a router says so).
+/// and the errors that then go to their senders for neighbours that do not exist (three questions,
+/// up to 10 s apart where a router requires that).
 const PATIENCE: Duration = Duration::from_secs(110);
 /// Packets of the host's receive ring.
 const RING: usize = 4096;
 
-/// See the file's head.
+/// The drill in a simulated world.
 pub(crate) struct SimBench {
     world: World,
     crowd: NodeId,
@@ -47,7 +47,7 @@ pub(crate) struct SimBench {
 }
 
 impl SimBench {
-    /// Makes the world. Floods are measured on a host whose work costs what `planned` says.
+    /// Makes the world. Floods are measured on a host with work that costs as `planned`.
     pub(crate) fn start(
         config: &ServerConfig,
         seed: u64,
@@ -148,7 +148,7 @@ impl Bench for SimBench {
                 break;
             }
         }
-        // A world's ring does not tell whose packets found it full.
+        // A world's ring does not report which packets found it full.
         outcome.ring_full.1 = self.world.stats(self.link).from_a.dropped() - lost;
         // What the stretch sent is no burden of the next one's.
         self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)?;

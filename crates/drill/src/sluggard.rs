@@ -1,7 +1,8 @@
 //! `Sluggard`: a service on the host that accepts connections more slowly than they come.
 //!
-//! Run by `server.rs` beside the echo service. Whoever fills its queue learns what a full one does:
-//! further handshakes wait as records of the SYN cache, and nobody else's connections notice.
+//! Run by `server.rs` beside the echo service. A client that fills its queue shows the effect of a
+//! full one: further handshakes wait as records of the SYN cache, and no other connection is
+//! affected.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
@@ -17,7 +18,7 @@ const BACKLOG: usize = 16;
 /// How long it takes for each.
 const EACH: Duration = Duration::from_millis(20);
 
-/// See the file's head.
+/// A service with a slow accept loop.
 #[derive(Default)]
 pub(crate) struct Sluggard {
     listener: Option<ListenerId>,

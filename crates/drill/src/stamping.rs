@@ -3,7 +3,7 @@
 //! Started by `wire.rs` for one phase. It always wants the core, so what it gets is what the worker
 //! leaves it. Its share is taken of processor time, by the system's account: what others on the
 //! machine took from both of them counts for neither. The longest time between two of its stamps
-//! contains what the system's scheduler did, so it is told, not judged (decision D18).
+//! contains what the system's scheduler did, so it is reported, not judged (decision D18).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ pub(crate) struct Stamps {
     pub(crate) gap: Duration,
 }
 
-/// See the file's head. Dropping it ends it.
+/// The application of the share phase, on a thread of its own. Dropping it ends it.
 pub(crate) struct Stamping {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Option<Stamps>>>,
 }
 
 impl Stamping {
-    /// Starts it on `core`, and says to the worker there that somebody is at work.
+    /// Starts it on `core`, and reports to the worker there that an application is at work.
     pub(crate) fn start(core: usize, applications: &Applications) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (until, applications) = (Arc::clone(&stop), applications.clone());
@@ -55,7 +55,7 @@ impl Drop for Stamping {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to tell any more.
+            // Its result is not needed any more.
             let _ = thread.join();
         }
     }

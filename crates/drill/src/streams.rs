@@ -2,8 +2,8 @@
 //!
 //! Read by `flood.rs` when a stretch is prepared. Every packet is due at once: how fast they go is
 //! the gate's business. Invariant: no honest client's address is a source of anything here that
-//! could be believed, since who answers for an address on a link is who says so, and no host can
-//! tell (RFC 826, RFC 4861 section 11).
+//! could be accepted, because an address on a link belongs to the station that claims it, and no
+//! host can verify that (RFC 826, RFC 4861 section 11).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -95,7 +95,7 @@ fn towards(sources: &[&str; 2], to: [AddrRange; 2], content: &Content) -> Vec<St
     sources.iter().zip(to).filter_map(one).collect()
 }
 
-/// SYNs, every other with a request in it (whose text must not be kept).
+/// SYNs, every other one with a request in it (its text must not be kept).
 fn syn() -> Vec<Stream> {
     let syn = &Content::Tcp(TcpFlags::SYN);
     let sized = |bytes: usize| {
@@ -115,8 +115,8 @@ fn syns_and_acks() -> Vec<Stream> {
         .collect()
 }
 
-/// What nobody asked for: of strangers, to the service; and from every port of the honest callers,
-/// to both services that they use, with guessed numbers (RFC 5961).
+/// Unsolicited segments: of unknown flows, to the service; and from every port of the honest
+/// callers, to both services that they use, with guessed numbers (RFC 5961).
 fn acks_and_resets() -> Vec<Stream> {
     let callers = scene::caller_addrs(0).into_iter().map(|cidr| cidr.addr().to_string());
     let callers: Vec<String> = callers.collect();
@@ -168,7 +168,7 @@ fn headers() -> Vec<Stream> {
     plans.into_iter().flat_map(put).collect()
 }
 
-/// Requests for the host, which make it learn who asks; requests for everybody; claims.
+/// Requests for the host, which make it learn the sender; requests for all addresses; claims.
 fn sweeps() -> Vec<Stream> {
     let host = scene::FAMILIES.map(|family| AddrRange::from(scene::server_addr(family)));
     let link = scene::NEIGHBORS.map(|prefix| prefix.parse().unwrap_or(host[0]));
@@ -179,7 +179,7 @@ fn sweeps() -> Vec<Stream> {
     all
 }
 
-/// Who is asked about routers and groups: every host of the link.
+/// The destinations of queries about routers and groups: every host of the link.
 fn all_hosts() -> [AddrRange; 2] {
     let v4 = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
     let v6 = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));

@@ -1,8 +1,8 @@
 //! SYNs that are made beforehand: those that would meet in one row of a cache without a key.
 //!
 //! Read by `streams.rs`. The source's cache of 2001 added its secret to addresses and ports by
-//! exclusive or, so that whoever keeps the sum of all words the same meets his own SYNs, and any
-//! client he likes, in one row, whatever the secret. With a keyed hash they are as any others.
+//! exclusive or, so that a sender that keeps the sum of all words the same puts its own SYNs, and
+//! those of any client, into one row, with any secret. With a keyed hash they are as any others.
 
 use core::net::{IpAddr, SocketAddr};
 

@@ -95,7 +95,7 @@ fn client_addr(family: Family, port: u16) -> SocketAddr {
     SocketAddr::new(addr.unwrap_or(scene::server_addr(family)), port)
 }
 
-/// What the kernel's ping says after the drill, one line a family; nothing without a `ping`.
+/// The output of the kernel's ping after the drill, one line a family; nothing without a `ping`.
 fn ping() -> Vec<String> {
     let one = |family| {
         let addr = scene::server_addr(family).to_string();
@@ -175,7 +175,7 @@ struct Client {
 }
 
 impl Client {
-    /// Asks on schedule; every answer counts from the moment at which its question was meant to
+    /// Sends on schedule; every answer counts from the moment at which its question was meant to
     /// leave.
     fn run(&self) -> Result<Asked, io::Error> {
         let socket = UdpSocket::bind(client_addr(self.family, 0))?;

@@ -1,12 +1,12 @@
 //! `Throttle`: when a flood is held back, so that it stays below the load under which floors are
-//! promised (decision F27).
+//! guaranteed (decision F27).
 //!
-//! Asked by `wire.rs` at each look. What a host takes of a flood is measured before the flood's
+//! Called by `wire.rs` at each look. What a host takes of a flood is measured before the flood's
 //! phase, and on a machine that others share that need not last: the same worker was seen to take
 //! 0.5 to 0.8 million packets a second of a flood of which it had taken 1.35 just before, every
 //! function slower in proportion. Why was not found out (the time that a line takes from one core
 //! to the other and back changes between 54 and 330 ns there, but that the two go together was not
-//! shown). So while honest clients ask, a flood is held back for as long as the workers have been
+//! shown). So while honest clients send, a flood is held back for as long as the workers have been
 //! busy for more than [`OFFERED_MAX`] of the last looks, by their own account, or packets pile up
 //! before them. Without the first, two of five runs missed a floor where five of five with it, in
 //! turns, met all. Two floors see to it that this hides no host that is slower than it should be:
@@ -27,11 +27,12 @@ const PILE: u64 = RING as u64 / 8;
 /// Looks that are judged together: a burst of a few milliseconds is none of them alone.
 const LOOKS: usize = 5;
 
-/// See the file's head.
+/// The throttle of one stretch: decides at each look whether the flood is held back.
 pub(crate) struct Throttle {
     /// Whether packets that pile up hold the flood back: a measurement wants the ring full.
     by_pile: bool,
-    /// Whether load does: friends are promised their goodput beyond what the host can handle.
+    /// Whether load does: established clients are guaranteed their goodput beyond what the host can
+    /// handle.
     by_load: bool,
     load: Load,
     looks: u64,
@@ -39,8 +40,8 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// For a stretch; it holds nothing back but on a wire: what lies in a TAP's queue is not told,
-    /// and its worker's time is the kernel's too.
+    /// For a stretch; it holds nothing back but on a wire: a TAP's queue length is not known, and
+    /// its worker's time is the kernel's too.
     pub(crate) fn new(stretch: &Stretch, on_a_wire: bool) -> Self {
         let holds = on_a_wire && !stretch.probes && stretch.flood.is_some();
         let asking = stretch.asking.filter(|_| holds);
@@ -121,7 +122,7 @@ mod tests {
             looks(&mut Throttle::new(&stretch(false, false), true), busy, workers)
         };
         let never = |held: Vec<bool>| held.iter().all(|held| !held);
-        assert!(never(looks(&[1600; 20], 1)), "0.8 is promised");
+        assert!(never(looks(&[1600; 20], 1)), "0.8 is guaranteed");
         let held = looks(&[1700; 20], 1);
         assert!(never(held[..LOOKS].to_vec()), "nothing to compare with");
         assert!(held[LOOKS..].iter().all(|held| *held));
@@ -130,7 +131,7 @@ mod tests {
         assert!(never(looks(&once, 1)), "a burst");
         assert!(never(looks(&[3200; 20], 2)), "two of them");
         assert!(looks(&[3400; 20], 2)[LOOKS]);
-        assert!(never(looks(&[0; 20], 1)), "it says nothing");
+        assert!(never(looks(&[0; 20], 1)), "it reports nothing");
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! A router under floods, in virtual time: honest flows through it while strangers send to random
-//! destinations behind it, to random ones on its own link, or with a hop limit that ends there.
+//! A router under floods, in virtual time: honest flows through it while unverified sources send to
+//! random destinations behind it, to random ones on its own link, or with a hop limit that ends
+//! there.
 //!
 //! Called by `run.rs` through the simulated bench, for four phases of the drill. A world of its own
 //! for each: honest clients, attackers and an echo service on the links of one router, which is
@@ -43,7 +44,7 @@ const PROBE_RATE: u64 = 5_000_000;
 const DELAY: Duration = Duration::from_micros(20);
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How long a neighbour is asked for who does not answer, and a little more.
+/// How long a neighbour that does not answer is probed, and a little more.
 const GIVEN_UP: Duration = Duration::from_secs(5);
 /// Packets of the router's receive ring.
 const RING: usize = 4096;
@@ -65,7 +66,7 @@ const PHASES: [(&str, &str, Kind); 4] = [
     ("routed, 1 each", "a router: random destinations behind it", Kind::Routed(1)),
     ("routed, 10 each", "the same, ten packets to each", Kind::Routed(10)),
     ("on its link", "a router: random destinations on a /16 and a /64", Kind::OnLink),
-    ("last hop", "a router: packets whose hop limit ends there", Kind::LastHop),
+    ("last hop", "a router: packets with a hop limit that ends there", Kind::LastHop),
 ];
 
 /// What a phase has shown.
@@ -113,7 +114,7 @@ const fn mac(link: u8, host: u8) -> MacAddr {
     MacAddr([2, 0xf2, 0, 0, link, host])
 }
 
-/// A host of a link; number 1 is the router. All of it lies in the ranges for benchmarks.
+/// A host of a link; number 1 is the router. All of it is in the ranges for benchmarks.
 fn addr(link: u8, family: Family, host: u8) -> IpAddr {
     match family {
         // The third is a /16 with the router and the service in its first /24.
@@ -134,7 +135,7 @@ fn prefix(link: u8, family: Family, host: u8) -> Option<IpCidr> {
     IpCidr::new(addr(link, family, host), len)
 }
 
-/// What lies behind the service's link.
+/// Destinations behind the service's link.
 const BEHIND: [&str; 2] = ["198.18.128.0/17", "2001:2:0:8000::/49"];
 
 /// The link of the honest client of a family.
@@ -175,7 +176,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The echo service, whose default routes lead back.
+    /// The echo service, with default routes that lead back.
     fn service(&self) -> Result<(Host, Pool), DrillError> {
         let own = interface(2, 2);
         let gateways = FAMILIES.map(|family| addr(2, family, 1)).to_vec();
@@ -218,7 +219,7 @@ impl Scene<'_> {
         })?)
     }
 
-    /// Attackers who send so many packets a second, half of each family.
+    /// Attackers that send so many packets a second, half of each family.
     fn attackers(&self, rate: u64, length: Duration) -> Result<Blast, DrillError> {
         let stream = |(at, family): (usize, Family)| {
             let to: AddrRange = match self.kind {
@@ -301,7 +302,7 @@ impl Scene<'_> {
         world.run_for(length);
         let node = world.node_stats(built.router);
         let share = (node.application_ran - ran).as_secs_f64() / length.as_secs_f64().max(1e-9);
-        // Answers have their time, and neighbours who are not there are given up.
+        // Answers have their time, and neighbours that do not exist are given up.
         world.run_for(PATIENCE + GIVEN_UP);
         let families = FAMILIES.into_iter().zip(built.clients);
         let row = |(family, client): (Family, NodeId)| {

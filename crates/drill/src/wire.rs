@@ -2,15 +2,16 @@
 //! crowd in the calling thread at the other; of a host of several workers a wire for each, and one
 //! end for the crowd (`fan.rs`).
 //!
-//! The wire stands for a network card's receive ring: what finds it full dies there, honest or
-//! not, and is counted (decision F27). A flood is held back where it exceeds what floors are
-//! promised for (`throttle.rs`). The wire is longer than a card's, because a machine that is
+//! The wire stands for a network card's receive ring: what finds it full is dropped there, honest
+//! or not, and is counted (decision F27). A flood is held back where it exceeds what floors are
+//! guaranteed for (`throttle.rs`). The wire is longer than a card's, because a machine that is
 //! shared with others takes the core away from the host's thread for longer than a core of its own
 //! would ever be gone. An application runs on the worker's core in one phase only (`stamping.rs`),
-//! for there the system's scheduler has its say in everything; where several workers leave no core
-//! to the crowd, it shares the last one's, and there is no application on that. The bell stands for
-//! the card's interrupt, [`MODERATION`] included. On a TAP (`tap.rs`) the same loop sends the
-//! flood, and honest clients are the kernel's. Threads and clock: a shell, as `dispatch` is.
+//! because there the system's scheduler affects all measurements; where several workers leave no
+//! core to the crowd, it shares the last one's, and there is no application on that. The bell
+//! stands for the card's interrupt, [`MODERATION`] included. On a TAP (`tap.rs`) the same loop
+//! sends the flood, and honest clients are the kernel's. Threads and clock: a shell, as `dispatch`
+//! is.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -43,8 +44,8 @@ const CROWD_PACKETS: (usize, usize) = (RING + RING / 2, RING / 4);
 pub(crate) const RATE_MAX: u64 = RING as u64 * 20;
 /// The least time between two rings of the bell.
 const MODERATION: Duration = Duration::from_micros(20);
-/// How long memory has to come back: the timers of neighbours who do not answer, and then some.
-/// Fragments may wait for longer than anybody likes to wait for a drill.
+/// How long memory has to come back: the timers of neighbours that do not answer, and some more.
+/// Fragments may wait for longer than is acceptable for a drill.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// A TAP from which nothing has come for so long is empty.
 const QUIET: Duration = Duration::from_millis(50);
@@ -57,12 +58,12 @@ const TURN_UNITS: Units = Units(64);
 /// Bursts that the crowd takes in a turn.
 const TURN_BURSTS: usize = 4;
 
-/// Honest clients who are not part of the crowd.
+/// Honest clients that are not part of the crowd.
 pub(crate) trait Outsiders {
-    /// Begins asking.
+    /// Begins sending.
     fn begin(&mut self, asking: &Asking) -> Result<(), DrillError>;
 
-    /// Asked and answered so far.
+    /// Questions and answers so far.
     fn tally(&self) -> (u64, u64);
 
     /// Whether every question is answered or lost.
@@ -75,7 +76,7 @@ pub(crate) trait Outsiders {
     fn ring_full(&self) -> u64;
 }
 
-/// See the file's head.
+/// The drill over a memory wire or a TAP, in real time.
 pub(crate) struct WireBench {
     crowd: Crowd,
     outsiders: Option<Box<dyn Outsiders>>,
@@ -87,7 +88,7 @@ pub(crate) struct WireBench {
     thread: Pid,
     _pinned: Option<Pinned>,
     rung: Instant,
-    /// How programs on the workers' cores tell them of themselves.
+    /// How programs on the workers' cores register with them.
     applications: Applications,
     burst: Burst,
     departing: PacketList,
@@ -106,7 +107,7 @@ impl WireBench {
         let ours = ours.ok_or(DrillError::WorkerEnded("there is none".to_owned()))?;
         let theirs = theirs.into_iter().map(|end| Box::new(end) as Box<dyn Device>).collect();
         let bench = Self::between(config, seed, Box::new(ours), theirs, None)?;
-        // Where it may not be pinned, it runs where the system likes.
+        // Where it may not be pinned, the system schedules it.
         let pinned = bench.shared_core().and_then(Pinned::to);
         Ok(Self { _pinned: pinned, ..bench })
     }
@@ -147,7 +148,7 @@ impl WireBench {
         last.core.filter(|_| self.host.threads().len() >= cores)
     }
 
-    /// The workers on whose cores an application may run beside nobody else.
+    /// The workers with an application and nothing else beside them on their cores.
     fn apart(&self) -> &[Thread] {
         match self.host.threads() {
             [others @ .., _] if self.shared_core().is_some() => others,
@@ -262,7 +263,7 @@ impl WireBench {
 }
 
 impl WireBench {
-    /// A stretch, until nobody sends any more.
+    /// A stretch, until all senders have finished.
     fn drive(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
         self.begin(stretch)?;
         let mut outcome = Outcome::default();
@@ -296,14 +297,14 @@ impl WireBench {
         outcome.waited_percent =
             waited_percent(&waited, &self.waited(), self.clock.now() - started);
         outcome.seen = self.seen(stretch)?;
-        // The system does not tell whose packets found its ring full.
+        // The system does not report which packets found its ring full.
         outcome.ring_full.1 += self.lost_outside() - lost_outside;
         Ok(outcome)
     }
 
     /// What the stretch sent is no burden of the next one's.
     fn drain(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Look, DrillError> {
-        // What lies in a TAP's queue is not told: it is empty when nothing has come for a while.
+        // A TAP's queue length is not known: it is empty when nothing has come for a while.
         let asks = self.outsiders.is_some() && stretch.flood.is_some();
         let (quiet, clock) = (if asks { QUIET } else { Duration::ZERO }, self.clock);
         let last = Cell::new((0, clock.now()));
@@ -378,7 +379,7 @@ impl Bench for WireBench {
         }
     }
 
-    /// Over a TAP the kernel's half of the device is the bottleneck, and knows no friends.
+    /// Over a TAP the kernel's half of the device is the bottleneck, and has no triage.
     fn finds_friends(&self) -> bool {
         self.outsiders.is_none()
     }

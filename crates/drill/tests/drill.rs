@@ -28,15 +28,15 @@ fn a_simulated_drill_passes() {
     let report = run(&short(Options::simulated(7)));
     assert_eq!(failed(&report), [], "{report}");
     assert!(report.passed);
-    // Of what is said of paths some was true, and believed; of redirects none.
+    // Of the statements about paths some were true, and accepted; of redirects none.
     let learnt = |name: &str| {
         let phase = report.phases.iter().find(|phase| phase.name == name).unwrap();
         assert!(phase.paths_known <= 4608 && phase.paths_allowed < 1000, "{report}");
         phase.paths_learnt
     };
     assert!(learnt("too big") > 150 && learnt("redirects") == 0, "{report}");
-    // Strangers were too many to be served, and friends were.
-    let friends = report.phases.iter().find(|phase| phase.name == "friends").unwrap();
+    // Unverified sources were too many to be served, and established clients were.
+    let friends = report.phases.iter().find(|phase| phase.name == "established").unwrap();
     let (offered, looked) = (friends.offered_pps, friends.triage_pps.unwrap());
     assert!(offered * 100 > looked * 78 && offered * 100 < looked * 82, "{offered} of {looked}");
     assert!(friends.capacity_pps.unwrap() * 2 < offered, "{report}");
@@ -122,7 +122,7 @@ fn without_a_reassembly_store_large_questions_are_not_answered() {
     // Each step of the recovery waits for answers that do not come.
     let without = run_with(small, 4096);
     assert_eq!(failed(&without), [Floor::Fragmented, Floor::Recovery], "{without}");
-    // It is given its part of the memory, whatever it was promised.
+    // It is given its part of the memory, independent of its configured share.
     let boundless = run_with(large, 4096);
     assert_eq!(failed(&boundless), [], "{boundless}");
 }
@@ -139,7 +139,7 @@ fn who_believes_no_router_cannot_answer_those_behind_it() {
     assert!(far(0).all(|n| n > 0) && far(1).all(|n| n == 0), "IPv4's router was configured");
 }
 
-/// By default nobody follows redirects; those who do can be led astray by a neighbour.
+/// By default redirects are ignored; hosts that accept them can be misled by a neighbour.
 #[test]
 fn who_follows_redirects_cannot_answer_those_behind_the_router() {
     let server = ServerConfig { accept_redirects: true, ..ServerConfig::default() };

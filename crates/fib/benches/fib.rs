@@ -110,7 +110,7 @@ impl<A: Rival> Table<A> {
         [one.1, burst.1].map(|time| addrs.len() as f64 / time.as_secs_f64() / 1e6)
     }
 
-    /// Every answer is that of the other crate's table of what lives at `now`.
+    /// Every answer is that of the other crate's table of the routes that are valid at `now`.
     fn agrees(&self, routes: &[Route<A>], addrs: &[A], now: floodwall_base::Instant) {
         let (mut rival, mut ways) = (IpLookupTable::new(), HashMap::new());
         for route in routes.iter().filter(|route| route.expires.is_none_or(|end| end > now)) {
@@ -126,7 +126,7 @@ impl<A: Rival> Table<A> {
             assert_eq!(found.map(|found| (found.iface, found.gateway)), want, "{addr}");
             assert_eq!(self.seen.lookup(view, *addr, now), found, "{addr}");
         }
-        assert!(ways.len() > 20, "the table has ways to tell apart");
+        assert!(ways.len() > 20, "the table has distinct next hops");
     }
 }
 

@@ -1,9 +1,9 @@
 //! Bursts of look-ups: many destinations through rules and tables at once.
 //!
-//! Called by [`crate::FibReader`] and [`crate::Fib`]. Each table is asked once for all destinations
-//! that have no answer yet, so that their accesses of memory are under way together; in the usual
-//! plan, one table for everything, nothing is gathered. Invariant: each answer is that of a look-up
-//! alone. Not here: what a rule means (`rule.rs`), the walk (`lpm`).
+//! Called by [`crate::FibReader`] and [`crate::Fib`]. Each table is looked up once for all
+//! destinations that have no answer yet, so that their accesses of memory are under way together;
+//! in the usual plan, one table for everything, nothing is gathered. Invariant: each answer is that
+//! of a look-up alone. Not here: what a rule means (`rule.rs`), the walk (`lpm`).
 
 use floodwall_base::Instant;
 
@@ -17,7 +17,7 @@ use crate::rule::RuleAction;
 /// Destinations that one pass looks up.
 const LANES: usize = 64;
 
-/// The tables, as the one who looks up has them.
+/// The tables, as seen by the thread that looks up.
 pub(crate) trait Ask<A: Family> {
     /// The values of a burst in the trie of a table; false where that one is a list.
     fn trie(&self, table: u16, addrs: &[A], now: Instant, values: &mut [u32]) -> bool;
@@ -25,7 +25,7 @@ pub(crate) trait Ask<A: Family> {
     fn list(&self, table: u16, addr: A, now: Instant) -> Option<Found<A>>;
 }
 
-/// See the file's head: `found` is filled up to the shorter of both.
+/// Looks up a burst of addresses: `found` is filled up to the shorter of both.
 pub(crate) fn burst<A: Family>(
     shared: &Shared<A>,
     plan: &Plan<A>,

@@ -12,19 +12,19 @@
 //! # Invariants
 //!
 //! I1. A route is in the collector's wheel exactly while it is in a table and has an end. I2. Only
-//! the writer changes ends and membership, both in one call. I3, I4. Whatever leaves a table leaves
-//! the wheel in the same call, and its memory is used again only after a grace period. I5.
+//! the writer changes ends and membership, both in one call. I3, I4. A route that leaves a table
+//! leaves the wheel in the same call, and its memory is used again only after a grace period. I5.
 //! Replacing a permanent route by one that ends, or the other way, takes an explicit replace. I6.
 //! Readers treat an expired route as absent by their own clock. I7. An endless lifetime is none,
 //! one that is over adds nothing. A change that is refused changes nothing.
 //!
 //! # Under flood
-//! Who can fill it: the operator up to [`FibConfig::routes_max`]; routers of a link up to
+//! Filled by: the operator up to [`FibConfig::routes_max`]; routers of a link up to
 //! `ROUTES_LEARNT_INTERFACE_MAX` for each interface and `ROUTES_LEARNT_ROUTER_MAX` for each of
 //! them, which are counted apart, so neither takes the other's room. Worst work per packet: no
 //! change happens for a packet other than an advertisement; a look-up walks at most the expired
-//! routes that nobody has collected yet and that cover its destination. When full the newcomer is
-//! refused with a [`RouteError`]: nobody is evicted.
+//! routes that are not collected yet and that cover its destination. When full the newcomer is
+//! refused with a [`RouteError`]: nothing is evicted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,10 +63,11 @@ pub(crate) enum Old {
 /// Versions of what is shown as a whole that may wait for readers.
 const SHOWN_WAITING: usize = 64;
 
-/// See the file's head.
+/// The forwarding information base of one host and family: tables, rules, next hops and lifetimes,
+/// on the writer's side.
 pub struct Fib<A: Family> {
     pub(crate) domain: Domain,
-    /// Nobody else reads: nothing is to be shown.
+    /// There are no other readers: nothing is to be published.
     is_alone: bool,
     pub(crate) shared: Arc<Shared<A>>,
     pub(crate) config: FibConfig,
@@ -84,7 +85,7 @@ pub struct Fib<A: Family> {
     pub(crate) by_iface: HashMap<IfIndex, usize, Keyed>,
     pub(crate) by_router: HashMap<(IfIndex, A), usize, Keyed>,
     pub(crate) learnt: usize,
-    /// Records of what somebody on a link told.
+    /// Records of routes that were learnt from a link.
     pub(crate) told: Marks,
     /// Records of routes on their way out: see `leave.rs`.
     pub(crate) leaving: Marks,
@@ -103,7 +104,7 @@ pub struct Fib<A: Family> {
     pub(crate) down: u64,
     /// Records that are still to be looked at since a link went or came.
     pub(crate) sweep: Option<u32>,
-    /// The table that owes what its last change left; until it is done no other may begin.
+    /// The table with pending work of its last change; until it is done no other may begin.
     pub(crate) owing: Option<u16>,
     /// How much of that one call does.
     pub(crate) step: usize,
@@ -166,7 +167,7 @@ impl<A: Family> Fib<A> {
         }
     }
 
-    /// Tables that nobody but their owner reads.
+    /// Tables that only their owner reads.
     #[must_use]
     pub fn alone(config: FibConfig, key: HashKey, now: Instant) -> Self {
         Self { is_alone: true, ..Self::new(&Domain::new(0), config, key, now) }
@@ -178,7 +179,7 @@ impl<A: Family> Fib<A> {
         FibReader { shared: Arc::clone(&self.shared) }
     }
 
-    /// The domain whose readers may look up here.
+    /// The domain of the readers that may look up here.
     #[must_use]
     pub const fn domain(&self) -> &Domain {
         &self.domain
@@ -196,7 +197,7 @@ impl<A: Family> Fib<A> {
         self.revision
     }
 
-    /// How many routes there are, expired ones that nobody has collected included.
+    /// The number of routes, including expired ones that are not collected yet.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.records.len() - self.leaving.len()
@@ -227,7 +228,7 @@ impl<A: Family> Fib<A> {
         self.lookup_query(&Query::to(addr), now)
     }
 
-    /// As [`Fib::lookup`], with all that rules and groups ask for.
+    /// As [`Fib::lookup`], with all inputs of rules and ECMP groups.
     #[must_use]
     #[inline]
     pub fn lookup_query(&self, query: &Query<A>, now: Instant) -> Option<Found<A>> {
@@ -388,8 +389,8 @@ impl<A: Family> Fib<A> {
         if self.owing.is_some() { Err(RouteError::Pending) } else { Ok(()) }
     }
 
-    /// Completes what the last changes left below their prefixes, however much that is: for whoever
-    /// has the time, as the operator's batches have. Else [`Fib::sweep`] does it in steps.
+    /// Completes what the last changes left below their prefixes, without a limit: for callers that
+    /// have the time, as the operator's batches. Else [`Fib::sweep`] does it in steps.
     pub fn complete(&mut self, now: Instant) {
         self.go_on(usize::MAX, now);
         self.leave(usize::MAX, now);

@@ -8,9 +8,9 @@
 //! Invariant: which map a prefix is in depends on its first bits alone, until [`Heads::spread`].
 //!
 //! # Under flood
-//! Who can fill it: the operator and routers of the link, within the bounds of [`crate::Fib`]. Each
-//! map is keyed: nobody can aim at its places. Which of the maps is no secret: whoever may set many
-//! routes can fill one more than the others, and makes that one's moves longer.
+//! Filled by the operator and routers of the link, within the bounds of [`crate::Fib`]. Each map is
+//! keyed: its places cannot be aimed at. Which of the maps is no secret: a source of many routes
+//! can fill one more than the others, and makes that one's moves longer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,7 +24,7 @@ use crate::table::Head;
 /// Prefixes of one map, where all are spread evenly.
 const PREFIXES: usize = 1024;
 
-/// See the file's head.
+/// The writer's maps from a prefix to the head of its list of routes.
 pub(crate) struct Heads<A: Family> {
     maps: Vec<HashMap<Prefix<A>, Head, Keyed>>,
     keyed: Keyed,

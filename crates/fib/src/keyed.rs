@@ -1,4 +1,4 @@
-//! `Keyed`: how the writer's maps hash what somebody else may have chosen.
+//! `Keyed`: how the writer's maps hash keys that a peer may have chosen.
 //!
 //! Used by every map of this crate. Keys are addresses, lengths and numbers: each goes as a whole
 //! word into SipHash, which is a third of what hashing their bytes one by one takes.
@@ -14,7 +14,7 @@ pub(crate) struct Keyed(pub(crate) HashKey);
 /// Words that wait to be hashed; more than these are hashed in between.
 const WORDS: usize = 8;
 
-/// What has been said of a key so far.
+/// The hash state of a key so far.
 pub(crate) struct Words {
     key: HashKey,
     words: [u64; WORDS],

@@ -51,11 +51,11 @@ impl<A: Family> Recent<A> {
 
 impl<A: Family> Fib<A> {
     /// Adds all of `routes` as [`Fib::add`] does, or none of them. About 0.3 us a route of a full
-    /// Internet table, in one call: for the start, and for whoever gives himself the time.
+    /// Internet table, in one call: for the start, and for callers without a time limit.
     ///
     /// # Errors
     /// The first route that cannot be added; the tables are then as they were, unless
-    /// [`LoadError::left`] says otherwise.
+    /// [`LoadError::left`] is set.
     pub fn load(&mut self, routes: &[Route<A>], now: Instant) -> Result<(), LoadError> {
         let Some(first) = routes.first() else { return Ok(()) };
         self.complete(now);
@@ -88,7 +88,7 @@ impl<A: Family> Fib<A> {
         now: Instant,
     ) -> usize {
         if let Some(list) = list {
-            // Of a list all can be taken out; and nobody has seen the trie.
+            // Of a list all can be taken out; and the trie has no reader yet.
             let _ = self.with_table(table, now, |table, parts| table.shrink(list, parts));
         } else {
             let _ = self.end_load(now);
@@ -105,7 +105,7 @@ impl<A: Family> Fib<A> {
         left
     }
 
-    /// All that can be said without taking anything.
+    /// All checks that take nothing.
     fn check_all(&self, routes: &[Route<A>], now: Instant) -> Result<(), LoadError> {
         let (max, has) = (self.config.routes_max, self.records.len() - self.learnt);
         let room = max.saturating_sub(has);

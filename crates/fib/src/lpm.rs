@@ -3,7 +3,7 @@
 //! # What it is
 //!
 //! A trie of 8-bit strides. The nodes of the first levels are **direct blocks** of 256 entries of
-//! 64 bits: what lies below, and the longest match so far. The others are **lines**: one cache line
+//! 64 bits: what is below, and the longest match so far. The others are **lines**: one cache line
 //! of eight words; a word serves 32 of the node's 256 positions by a bitmap of runs and the index
 //! of the first run's slot (`word.rs`), so a level costs two memory accesses and one popcount, and
 //! no branch. The idea of runs and popcounts is that of Degermark, Brodnik, Carlsson and Pink
@@ -25,7 +25,7 @@
 //! they are, into the positions that have nothing of their own, so that the last slot of a walk is
 //! the answer (`push.rs`).
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! [`LpmWriter`]: one writer, the control shard. [`Lpm`]: any worker, under a
 //! [`View`], a burst at a time. The numbers are indices of next hops; 0
@@ -34,13 +34,13 @@
 //! # Routes that expire
 //!
 //! A prefix leads to a [`Target`]: a value, or a value until a moment and the number of the
-//! caller's record, its *entry*. While nothing in the table has ended, which one comparison of the
-//! burst's clock says, look-ups find the value and know nothing of lifetimes. From the earliest end
-//! on, until the writer has collected and said [`none_ends_before`](LpmWriter::none_ends_before),
-//! they find `ENTRY | entry` wherever the longest match can expire, and the caller's record says,
-//! by the same clock, whether that lives and what it covers. Of prefixes that end in direct blocks,
-//! and of IPv4 values that need an escape, they may find it at any time. So the reader's clock
-//! decides, and the writer's diligence only how fast.
+//! caller's record, its *entry*. While nothing in the table has ended, which is one comparison with
+//! the burst's clock, look-ups find the value and read no lifetimes. From the earliest end on,
+//! until the writer has collected and called [`none_ends_before`](LpmWriter::none_ends_before),
+//! they find `ENTRY | entry` wherever the longest match can expire, and the caller's record
+//! decides, by the same clock, whether that is valid and what it covers. Of prefixes that end in
+//! direct blocks, and of IPv4 values that need an escape, they may find it at any time. So the
+//! reader's clock decides, and the writer's diligence only how fast.
 //!
 //! # Changes in steps
 //!
@@ -60,9 +60,9 @@
 //!
 //! # Under flood
 //!
-//! Nothing that a stranger sends changes the table: router advertisements and redirects pass their
-//! own caps first. Worst work of a look-up: two accesses of memory a level, as many levels as the
-//! longest matching prefixes need (IPv4 2, IPv6 4 for all of today's Internet, 13 at most).
+//! No packet changes the table directly: router advertisements and redirects pass their own caps
+//! first. Worst work of a look-up: two accesses of memory a level, as many levels as the longest
+//! matching prefixes need (IPv4 2, IPv6 4 for all of today's Internet, 13 at most).
 
 mod blocks;
 mod capacity;

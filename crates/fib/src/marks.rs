@@ -1,14 +1,14 @@
 //! `Marks`: a set of records, as one bit each.
 //!
-//! Called by `change.rs` and `leave.rs`: which records somebody on a link has told, and which are
-//! on their way out. Invariants: all memory is taken at construction, for these records come and
-//! go with strangers' packets; a block of 4,096 records of which none is marked costs one look.
-//! Cost: a bit and its summary.
+//! Called by `change.rs` and `leave.rs`: which records were learnt from a link, and which are on
+//! their way out. Invariants: all memory is taken at construction, for these records come and go
+//! with packets of peers; a block of 4,096 records of which none is marked costs one look. Cost: a
+//! bit and its summary.
 
 /// Records in a word, and words under a word of the summary.
 const WORD: usize = 64;
 
-/// See the file's head.
+/// A bitmap of records with a summary level.
 #[derive(Debug)]
 pub(crate) struct Marks {
     marks: Box<[u64]>,

@@ -1,10 +1,10 @@
 //! `FibReader`: routes as any worker looks them up, without a lock, under a view.
 //!
-//! Called by the followers of a host's control shard, and by whoever else has a
-//! [`View`] of the host's domain. Invariants: whatever a look-up
-//! finds was the answer at some moment of it, or, where several changes happen while one look-up is
-//! held up, a route that fits and was there; it is the reader's clock that decides whether a route
-//! has expired. Nothing that is found is a reference: it may be kept.
+//! Called by the followers of a host's control shard, and by any other holder of a [`View`] of the
+//! host's domain. Invariants: the result of a look-up was the answer at some moment of it, or,
+//! where several changes happen while one look-up is held up, a route that fits and was there; it
+//! is the reader's clock that decides whether a route has expired. Nothing that is found is a
+//! reference: it may be kept.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(crate) struct Shown<A: Family> {
     pub(crate) tables: Vec<ShownIndex<A>>,
 }
 
-/// The rules, compiled: those whose table has nothing are left out.
+/// The rules, compiled: those with an empty table are left out.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<A: Family> {
     pub(crate) steps: Vec<Step<A>>,
@@ -66,7 +66,7 @@ impl<A: Family> Plan<A> {
         Self { steps, only }
     }
 
-    /// Asks the tables in turn until one has an answer.
+    /// Looks up the tables in turn until one has an answer.
     #[inline]
     pub(crate) fn decide(
         &self,
@@ -165,7 +165,7 @@ impl<A: Family> Ask<A> for Seen<'_, A> {
     }
 }
 
-/// See the file's head. Clones read the same tables.
+/// The reader's side of a [`Fib`](crate::Fib). Clones read the same tables.
 pub struct FibReader<A: Family> {
     pub(crate) shared: Arc<Shared<A>>,
 }
@@ -178,7 +178,7 @@ impl<A: Family> FibReader<A> {
         self.lookup_query(view, &Query::to(addr), now)
     }
 
-    /// As [`FibReader::lookup`], with all that rules and groups ask for.
+    /// As [`FibReader::lookup`], with all inputs of rules and ECMP groups.
     #[must_use]
     #[inline]
     pub fn lookup_query(&self, view: View<'_>, query: &Query<A>, now: Instant) -> Option<Found<A>> {
@@ -208,7 +208,7 @@ impl<A: Family> FibReader<A> {
     }
 
     /// Whether some route that does not count now, because its interface is down, leads there: to
-    /// say why a look-up found none. Of a large table: whether any does, to anywhere.
+    /// report why a look-up found none. Of a large table: whether any does, to anywhere.
     #[must_use]
     pub fn leads_into_a_dead_link(&self, view: View<'_>, addr: A) -> bool {
         if self.shared.down.load(Acquire) == 0 {

@@ -3,7 +3,7 @@
 //! Called by [`crate::Fib`] and `table.rs`. Readers never look here: what they need stands in the
 //! index, in `lifetimes.rs` and in `hops.rs`. Invariant: a record is in the list of its table and
 //! prefix, or free. Its number is its place in every dump, so that a dump that goes on while routes
-//! change shows whatever is there all the time exactly once.
+//! change shows what is there all the time exactly once.
 
 use floodwall_base::{Address, Prefix};
 
@@ -35,7 +35,7 @@ impl<A: Address> Record<A> {
     }
 }
 
-/// See the file's head.
+/// The writer's records of all routes, by number.
 pub(crate) struct Records<A: Address> {
     all: Vec<Option<Record<A>>>,
     free: Vec<u32>,

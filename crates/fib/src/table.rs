@@ -4,8 +4,8 @@
 //! hop of the best route, where that one is there for ever; else the lifetime of the best, behind
 //! which stand the others and at last what covers the prefix (`lifetimes.rs`). Invariants: after
 //! each call the index has exactly the prefixes with a usable route, each with the value of its
-//! list; whatever ends with a lifetime is *open* and knows its cover: the value of the longest
-//! shorter prefix that has one.
+//! list; a value with a lifetime is *open* and has its cover: the value of the longest shorter
+//! prefix that has one.
 //!
 //! What a change leaves below its prefix, lines of the trie and open prefixes, is *owed*: it is
 //! done by [`Table::go_on`] in steps. Until then each address has the answer before the change or
@@ -13,7 +13,7 @@
 //!
 //! # Under flood
 //! Reachable by routers of the link through the caps of [`crate::Fib`]. Worst work of a change: the
-//! routes of one prefix; of what lies below as much as the caller gives.
+//! routes of one prefix; of the work below as much as the caller gives.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -50,7 +50,7 @@ pub(crate) struct Head {
     dead: bool,
 }
 
-/// What the writer's other parts lend.
+/// The writer's other parts, borrowed.
 pub(crate) struct Parts<'a, A: Family> {
     pub(crate) records: &'a mut Records<A>,
     pub(crate) lifetimes: &'a Lifetimes,
@@ -59,7 +59,7 @@ pub(crate) struct Parts<'a, A: Family> {
     pub(crate) now: Instant,
 }
 
-/// See the file's head.
+/// One routing table on the writer's side: the lists of routes by prefix, and the index.
 pub(crate) struct Table<A: Family> {
     pub(crate) id: TableId,
     pub(crate) index: Index<A>,
@@ -73,7 +73,7 @@ pub(crate) struct Table<A: Family> {
     entries: Vec<u32>,
 }
 
-/// A prefix whose value has changed, and the next open one that may be below it.
+/// A prefix with a value that has changed, and the next open one that may be below it.
 #[derive(Clone, Copy, Debug)]
 struct Uncovering<A: Family> {
     prefix: Prefix<A>,
@@ -129,7 +129,7 @@ impl<A: Family> Table<A> {
         Ok(true)
     }
 
-    /// Becomes a trie, whatever it has; returns the list that it was.
+    /// Becomes a trie, of any content; returns the list that it was.
     pub(crate) fn grow(
         &mut self,
         domain: &Domain,
@@ -260,7 +260,7 @@ impl<A: Family> Table<A> {
         }
     }
 
-    /// Lets whatever leads to `from` in a prefix's list lead to `to`.
+    /// Redirects every reference to `from` in a prefix's list to `to`.
     fn lead_to(&mut self, prefix: Prefix<A>, from: u32, to: u32, records: &mut Records<A>) {
         let Some(head) = self.heads.get_mut(&prefix) else { return };
         if head.first == from {
@@ -277,8 +277,8 @@ impl<A: Family> Table<A> {
         }
     }
 
-    /// Shows readers what a prefix's list says now, and forgets a prefix without routes. What is
-    /// owed from before is completed; what this leaves is owed.
+    /// Publishes the present list of a prefix, and forgets a prefix without routes. What is owed
+    /// from before is completed; what this leaves is owed.
     ///
     /// # Errors
     /// The index has no room: readers see what they saw.
@@ -324,8 +324,8 @@ impl<A: Family> Table<A> {
         Ok(())
     }
 
-    /// Collects the lifetimes of a list up to the first route that is there for ever, whose next
-    /// hop is returned; and whether one was passed over for its dead link.
+    /// Collects the lifetimes of a list up to the first route that is there for ever, and returns
+    /// its next hop; and whether one was passed over because its link is down.
     fn gather(&mut self, first: u32, parts: &Parts<'_, A>) -> (u32, bool) {
         self.entries.clear();
         let (mut at, mut dead) = (first, false);

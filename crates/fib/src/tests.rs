@@ -32,7 +32,7 @@ pub(crate) fn addr<A: Address>(text: &str) -> A {
     A::from_bits_aligned(u128::from(v4.to_bits()) << 96)
 }
 
-/// An on-link route, which tests tell by its interface.
+/// An on-link route, which tests recognize by its interface.
 pub(crate) fn route<A: Address>(text: &str, iface: u16) -> Route<A> {
     Route::on_link(prefix(text), IfIndex(iface))
 }

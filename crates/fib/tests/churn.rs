@@ -147,7 +147,7 @@ impl<A: Family> Tables<A> {
     }
 }
 
-/// Looks up in both tables by turns until it is told to stop; whatever is found fits.
+/// Looks up in both tables by turns until it is stopped; every result fits.
 fn look<A: Family>(
     mut reader: Reader,
     tables: [(FibReader<A>, &Bursts); 2],
@@ -257,7 +257,7 @@ fn churn<A: Family + RivalAddress>(name: &str) {
         moving.show(),
         still.show()
     );
-    assert!(worst <= LONG, "a change takes {worst:?}, whatever the machine does");
+    assert!(worst <= LONG, "a change takes {worst:?}, on any machine");
     // Of two counts with one mean, the difference is beyond four times the root of their sum once
     // in thirty thousand.
     let (more, sum) = (moving.long() - still.long(), moving.long() + still.long());

@@ -1,7 +1,7 @@
 //! The Internet's tables of both families, beside an independent crate that does the same.
 //!
 //! A sixteenth of the prefixes and some thousand random addresses; with `FLOODWALL_DEEP=1` all of
-//! them and ten million addresses a family. Half of the addresses lie within random prefixes, half
+//! them and ten million addresses a family. Half of the addresses are within random prefixes, half
 //! anywhere. Then a third of the routes goes, and the answers are compared again.
 
 #![cfg(not(loom))]
@@ -23,7 +23,7 @@ use table::{is_deep, routes};
 
 const NOW: Instant = Instant::ORIGIN;
 
-/// Through the reader in bursts and through the writer one by one: what the other crate says.
+/// Through the reader in bursts and through the writer one by one: the answers of the other crate.
 fn agrees<A: Family + RivalAddress>(
     fib: &mut Fib<A>,
     domain: &Domain,

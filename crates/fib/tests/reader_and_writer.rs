@@ -3,7 +3,7 @@
 //! Run by the step `loom` of `cargo xtask ci`; without `cfg(loom)` this file is empty. The models
 //! use the public tables, tiny, in both families: a look-up finds what was there before a change
 //! or what is there after it, never half of it, never what memory was used for later, and never
-//! the older of two answers after the newer one. Reading: `sync::qsbr` for what a view promises.
+//! the older of two answers after the newer one. Reading: `sync::qsbr` for what a view guarantees.
 //!
 //! What was broken by hand, and noticed: the release of `Line::publish` (a prefix that leads
 //! elsewhere), that of `Hops::show` (an object that changes), the end that is to be known before
@@ -66,7 +66,7 @@ both! {
 }
 
 /// Checks a model with two preemptions in one execution at most, or as many as
-/// `LOOM_MAX_PREEMPTIONS` says.
+/// the number in `LOOM_MAX_PREEMPTIONS`.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(2);
@@ -128,8 +128,8 @@ fn a_value_changes<A: Family>() {
     });
 }
 
-/// A prefix goes, and what it took is used for another part of the space: nobody who was on the
-/// way there meets that.
+/// A prefix goes, and what it took is used for another part of the space: no reader on the way
+/// there meets that.
 fn memory_is_used_again<A: Family>() {
     check(|| {
         let domain = Domain::new(1);
@@ -150,7 +150,7 @@ fn memory_is_used_again<A: Family>() {
     });
 }
 
-/// A route that expires comes: whoever's clock is past its end never takes its value.
+/// A route that expires comes: a reader with a clock past its end never takes its value.
 fn an_ended_route_comes<A: Family>() {
     check(|| {
         let domain = Domain::new(1);
@@ -178,14 +178,14 @@ fn fib<A: Family>(domain: &Domain) -> Fib<A> {
     Fib::new(domain, config, HashKey::new(1, 2), START)
 }
 
-/// A way whose parts all say the same number.
+/// A next hop with the same number in all parts.
 fn way<A: Address>(n: u16) -> NextHop<A> {
     let addr = addr(&format!("10.{n}.{n}.{n}"));
     let src_addr = Some(addr);
     NextHop { kind: RouteKind::Unicast, iface: IfIndex(n), gateway: Some(addr), src_addr }
 }
 
-/// The number that all parts of what was found say.
+/// The number in all parts of what was found.
 fn number<A: Family>(fib: &FibReader<A>, reader: &Reader, text: &str, now: Instant) -> u16 {
     let found = fib.lookup(reader.view(), addr(text), now).expect("there is always a route");
     let n = found.iface.0;
@@ -242,7 +242,7 @@ fn a_named_hop_changes<A: Family>() {
     });
 }
 
-/// A route ends, is collected, and its lifetime is given to another route: the reader, whose clock
+/// A route ends, is collected, and its lifetime is given to another route: the reader, with a clock
 /// is past the end, finds the shorter one all the while.
 fn a_lifetime_is_used_again<A: Family>() {
     check(|| {

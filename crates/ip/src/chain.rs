@@ -1,14 +1,14 @@
 //! The walk over an IPv6 packet's extension headers, wherever its chunks end.
 //!
-//! Called by `input.rs`. `wire` decides what a header means and what the limits are; here its
-//! questions are answered from the packet: from the first chunk where that has the header, as it
-//! nearly always has, else header by header. Invariants: iterative, one header a step; a header
-//! that straddles chunks is copied once, and no other byte is. Reading: RFC 8200 section 4; Hagino,
+//! Called by `input.rs`. `wire` decides what a header means and what the limits are; here the
+//! headers are read from the packet: from the first chunk where that has the header, as it nearly
+//! always has, else header by header. Invariants: iterative, one header a step; a header that
+//! straddles chunks is copied once, and no other byte is. Reading: RFC 8200 section 4; Hagino,
 //! "Mbuf issues in 4.4BSD IPv6/IPsec support" (FREENIX 2000), sections 4 and 5.
 //!
 //! # Under flood
-//! As in `wire/ipv6_walk.rs`, whose limits hold here. Worst work per packet: one look at each
-//! header, and where the packet is in pieces one copy of each and a look at its length.
+//! The limits of `wire/ipv6_walk.rs` hold here. Worst work per packet: one look at each header, and
+//! where the packet is in pieces one copy of each and a look at its length.
 
 use floodwall_base::{DropReason, limits};
 use floodwall_packet::{AccessCounters, PacketBuf};
@@ -25,7 +25,7 @@ const SCRATCH: usize = limits::EXTENSION_BYTES_MAX;
 /// first and the length of the packet from `l3`.
 ///
 /// # Errors
-/// A refusal, with what is owed for it.
+/// A refusal, with its ICMP error.
 pub(crate) fn walk(
     packet: &PacketBuf,
     l3: usize,
@@ -109,7 +109,7 @@ fn walk_in_pieces(
     Ok(walk)
 }
 
-/// How long the header at `at` says it is, 0 where it does not get that far.
+/// The length that the header at `at` states, 0 where it does not get that far.
 fn whole_len(
     packet: &PacketBuf,
     at: usize,

@@ -1,25 +1,25 @@
-//! Duplicate address detection: whether an address of ours is ours alone, both families.
+//! Duplicate address detection: whether an address of ours is unique on the link, both families.
 //!
 //! Called by `stack` when an address is configured, when `arp.rs` or `ndp.rs` report a conflict,
-//! and for timed work. It never sends: its events say what to send, and when an address may be
+//! and for timed work. It never sends: its events report what to send, and when an address may be
 //! used.
 //!
 //! IPv6 addresses are probed before use (RFC 4862 section 5.4: one probe, one second). IPv4
 //! addresses are by default used at once and announced ([`Detection::Announce`]), as hosts with
 //! configured addresses have always done; a conflict is then reported, and the address defended
-//! with one announcement in ten seconds (RFC 5227 section 2.4 (c)): a server that lets go of its
-//! address because somebody forges one packet serves the forger. [`Detection::Probe`] does RFC 5227
-//! in full.
+//! with one announcement in ten seconds (RFC 5227 section 2.4 (c)): a server that gave up its
+//! address because of one forged packet would be open to denial of service. [`Detection::Probe`]
+//! does RFC 5227 in full.
 //!
 //! Invariants: an address is confirmed only after all its probes went unanswered; a conflict ends
 //! in another try at most [`RETRIES_MAX`] times, at growing intervals, then in giving up; a probe
 //! of our own that a loop brings back is no conflict (RFC 7527), and makes us probe longer once.
 //!
 //! # Under flood
-//! Reachable by anyone on the link, for our own addresses alone. Bound: as many entries as we have
-//! addresses, allocated at the start. Worst work per packet: one table probe. An attacker who
+//! Reachable by any station on the link, for our own addresses alone. Bound: as many entries as we
+//! have addresses, allocated at the start. Worst work per packet: one table probe. An attacker that
 //! answers every probe denies an address before it is used, which no host can prevent (RFC 3756
-//! section 4.1.3); it costs us four rounds of probes, and the operator is told
+//! section 4.1.3); it costs us four rounds of probes, and is reported to the operator
 //! (`FloodwallDadConflicts`). An address in use is never given up.
 
 use core::net::IpAddr;
@@ -63,14 +63,14 @@ pub enum Detection {
     Probe,
 }
 
-/// What timed work asks of its caller.
+/// What timed work requires of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DadEvent {
-    /// Tell everybody that we have the address.
+    /// Announce that we use the address.
     Announce(IfIndex, IpAddr),
     /// The address is ours: it may be used from now on.
     Confirmed(IfIndex, IpAddr),
-    /// Ask whether anybody has the address; the nonce is for IPv6.
+    /// Probe for the address; the nonce is for IPv6.
     Probe(IfIndex, IpAddr, Nonce),
 }
 
@@ -80,7 +80,7 @@ pub enum DadEvent {
 pub enum Response {
     /// Announce the address once more: it is in use, and stays so. Report the conflict.
     Defend,
-    /// The address is somebody else's: mark it as duplicate, and tell the operator.
+    /// Another host uses the address: mark it as duplicate, and report it to the operator.
     GiveUp,
     /// Nothing: a probe of our own came back, the conflict is answered already, or the address is
     /// not ours.
@@ -120,7 +120,7 @@ struct Entry {
     defended: Option<Instant>,
 }
 
-/// See the file's head.
+/// Duplicate address detection for the addresses of one family.
 #[derive(Debug)]
 pub struct Dad {
     /// `None`: free.
@@ -134,9 +134,9 @@ pub struct Dad {
 }
 
 impl Dad {
-    /// A watch over up to `capacity` addresses. The first probe of an address waits for a random
-    /// time below `delay_max` (RFC 4862 section 5.4.2 and RFC 5227 want a second), so that hosts
-    /// that start together do not ask together.
+    /// A table for up to `capacity` addresses. The first probe of an address is delayed by a random
+    /// time below `delay_max` (RFC 4862 section 5.4.2 and RFC 5227 specify a second), so that hosts
+    /// that start together do not probe together.
     #[must_use]
     pub fn new(capacity: usize, delay_max: Duration, key: HashKey, now: Instant) -> Self {
         let mut free = IndexLists::new(capacity, 1);
@@ -194,14 +194,14 @@ impl Dad {
         Ok(())
     }
 
-    /// Forgets an address: it was taken from the interface.
+    /// Removes an address: it was taken from the interface.
     pub fn stop(&mut self, iface: IfIndex, addr: IpAddr) {
         if let Some(at) = self.find(iface, addr) {
             self.discard(at);
         }
     }
 
-    /// Another station wants or has the address, by what `arp.rs` or `ndp.rs` has checked; `nonce`
+    /// Another station probes for or uses the address, as `arp.rs` or `ndp.rs` has checked; `nonce`
     /// is the message's.
     pub fn conflict(
         &mut self,
@@ -296,7 +296,7 @@ impl Dad {
     }
 }
 
-/// An address's timer rang: what to say, and how long to wait for the next ring.
+/// An address's timer expired: what to send, and when the next timer expires.
 fn ring(entry: &mut Entry, random: &mut Randomness) -> (Option<DadEvent>, Option<Duration>) {
     let (iface, addr) = (entry.iface, entry.addr);
     match &mut entry.phase {

@@ -1,10 +1,10 @@
-//! Cutting a packet of ours that is larger than its link's MTU.
+//! Fragmenting a locally generated packet that is larger than its link's MTU.
 //!
-//! Called by `stack` for a packet whose IP header is complete, at the last moment before its link
+//! Called by `stack` for a packet with a complete IP header, at the last moment before its link
 //! header: what waits for a neighbour waits whole. Invariants: the payload is shared, never copied;
 //! all fragments are made or none; every one but the last carries a multiple of eight bytes; no two
 //! overlap. The caller gives the identification, from a secret source for each packet anew (RFC
-//! 6864, RFC 7739 section 5.2): nobody outside can guess the next one, and there is no state to
+//! 6864, RFC 7739 section 5.2): a remote peer cannot guess the next one, and there is no state to
 //! exhaust. Reading: RFC 791 section 3.2, RFC 8200 section 4.5. Not here: packets with options or
 //! extension headers, which we make short only; forwarding.
 

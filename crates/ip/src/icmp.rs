@@ -17,18 +17,18 @@ use floodwall_wire::{IpProtocol, ipv4, ipv6, ipv6_ext};
 use crate::action::IcmpError;
 use crate::input::Upper;
 
-/// The most bytes of an ICMPv4 error, IP header included (RFC 1812 section 4.3.2.3).
+/// Maximum bytes of an ICMPv4 error, IP header included (RFC 1812 section 4.3.2.3).
 const ERROR_MAX_V4: usize = 576;
-/// The most bytes of an ICMPv6 error, IP header included (RFC 4443 section 2.4(c)).
+/// Maximum bytes of an ICMPv6 error, IP header included (RFC 4443 section 2.4(c)).
 const ERROR_MAX_V6: usize = 1280;
 
-/// The most extension headers that are stepped over to see what a broken packet carries.
+/// Maximum number of extension headers that are stepped over to see what a broken packet carries.
 const STEPS_MAX: usize = 2 * limits::EXTENSION_HEADERS_MAX;
 
-/// Whether an error about a packet may be sent at all, as far as the packet itself tells
-/// (RFC 1122 section 3.2.2, RFC 4443 section 2.4(e)): not about errors, not about what went to a
-/// group, not about later fragments, not to a source that is no single host. `upper` is `None`
-/// where the walk did not get that far; what the packet carries is looked for again then.
+/// Whether an error about a packet may be sent at all, as far as the packet itself shows (RFC 1122
+/// section 3.2.2, RFC 4443 section 2.4(e)): not about errors, not about what went to a group, not
+/// about later fragments, not to a source that is no single host. `upper` is `None` where the walk
+/// did not get that far; what the packet carries is looked for again then.
 #[must_use]
 pub fn may_answer<A: Address>(
     packet: &PacketBuf,
@@ -39,8 +39,7 @@ pub fn may_answer<A: Address>(
     access: &mut AccessCounters,
 ) -> bool {
     let (src_addr, dst_addr) = addresses;
-    // A loopback address comes from nobody but ourselves: input refuses it on every other
-    // interface.
+    // A loopback source is always our own: input refuses it on every other interface.
     let source_is_host = match src_addr.to_ip() {
         IpAddr::V4(a) => a.is_loopback() || ipv4_source_is_plausible(a),
         IpAddr::V6(a) => a.is_loopback() || ipv6_source_is_plausible(a),
@@ -83,11 +82,11 @@ pub fn may_answer<A: Address>(
 
 /// What a refused IPv4 packet carries.
 enum Carried {
-    /// Nobody can tell from this packet, and no error may be sent about it.
+    /// This packet does not show it, and no error may be sent about it.
     LaterFragment,
     /// A protocol, and where it starts from the first byte of the IP header.
     Upper(IpProtocol, usize),
-    /// The header does not tell.
+    /// The header does not show it.
     Unknown,
 }
 
@@ -104,8 +103,8 @@ fn carried_v4(packet: &PacketBuf, l3: usize, access: &mut AccessCounters) -> Car
     }
 }
 
-/// What a refused IPv6 packet carries behind its extension headers, whatever they hold: their
-/// lengths alone are read. `None` where that does not lead to an upper layer.
+/// What a refused IPv6 packet carries behind its extension headers; of these only the lengths are
+/// read. `None` where that does not lead to an upper layer.
 #[cold]
 fn carried_v6(
     packet: &PacketBuf,
@@ -231,10 +230,11 @@ fn quote(pool: &Pool, packet: &PacketBuf, l3: usize, room: usize) -> Option<(Pac
     Some((quote, body))
 }
 
-/// Turns an echo request into its reply: `packet` starts with the ICMP header, whose checksum the
-/// caller has verified. The bytes stay where they are; type and checksum are patched (RFC 1624).
+/// Turns an echo request into its reply: `packet` starts with the ICMP header; the caller has
+/// verified its checksum. The bytes stay where they are; type and checksum are patched (RFC 1624).
 /// The addresses change places, so the sum of the pseudo header stays; where they do not, and the
-/// family sums them, `replaced` has the address that was summed and the one that comes instead.
+/// family's checksum covers them, `replaced` has the address that was summed and the one that
+/// replaces it.
 ///
 /// # Errors
 /// Gives the packet back where it is shared and the pool is empty.

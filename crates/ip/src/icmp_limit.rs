@@ -1,19 +1,19 @@
-//! How many ICMP answers may leave: per peer, and for errors in all.
+//! Rate limits of ICMP answers: token buckets per peer, and one for all errors together.
 //!
 //! Called by `stack` before it makes an error or an echo reply. Each share is a bucket of credit
-//! that refills with time (`floodwall_base::Bucket`). Invariants: the peer is asked first, and an
-//! answer that the peer's share withholds costs the others nothing; what an answer costs is random,
-//! so that counting answers does not tell how many were spent for somebody else. Read first: RFC
-//! 4443 section 2.4 (f), RFC 1812 section 4.3.2.8; Man and others, "DNS Cache Poisoning Attack
-//! Reloaded" (CCS 2020), for what a predictable global limit gives away.
+//! that refills with time (`floodwall_base::Bucket`). Invariants: the peer's bucket is checked
+//! first, and an answer that it withholds costs the others nothing; the tokens that an answer costs
+//! are random, so that counting answers does not reveal how many were spent on other peers. Read
+//! first: RFC 4443 section 2.4 (f), RFC 1812 section 4.3.2.8; Man and others, "DNS Cache Poisoning
+//! Attack Reloaded" (CCS 2020), for what a predictable global limit reveals.
 //!
 //! # Under flood
-//! Reachable by anyone, with any source address. Bound: [`IcmpLimitConfig::peers`] buckets of eight
-//! bytes for errors and as many for echoes, allocated at the start; peers share one by keyed hash,
-//! an IPv6 peer with its /64. Worst work per packet: one keyed hash, one random number. Nobody is
-//! evicted: a bucket forgets by filling up. Honest traffic loses errors while a flood of spoofed
-//! sources spends the share for all, and echo replies where its slot is shared with an attacker,
-//! one chance in [`IcmpLimitConfig::peers`] a source. Counters: `IcmpOutRateLimitHost`,
+//! Reachable by any sender, with any source address. Bound: [`IcmpLimitConfig::peers`] buckets of
+//! eight bytes for errors and as many for echoes, allocated at the start; peers share one by keyed
+//! hash, an IPv6 peer with its /64. Worst work per packet: one keyed hash, one random number.
+//! Nothing is evicted: a bucket resets by refilling. Honest traffic loses errors while a flood of
+//! spoofed sources empties the bucket of all, and echo replies where its slot is shared with an
+//! attacker, one chance in [`IcmpLimitConfig::peers`] a source. Counters: `IcmpOutRateLimitHost`,
 //! `IcmpOutRateLimitGlobal` and their IPv6 likes, by the caller.
 
 use core::net::{IpAddr, Ipv6Addr};
@@ -29,7 +29,7 @@ use floodwall_base::{Bucket, HashKey, Instant, Price, SecretRandom};
 pub struct IcmpRate {
     /// Answers a second.
     pub per_second: u32,
-    /// Answers at once, after a silence.
+    /// Burst of answers, after an idle time.
     pub burst: u32,
 }
 
@@ -66,11 +66,11 @@ pub enum Allow {
     Yes,
     /// The peer is over its share.
     PeerLimited,
-    /// All peers together are over theirs.
+    /// The limit for all peers together is exceeded.
     GlobalLimited,
 }
 
-/// See the file's head.
+/// Token buckets for ICMP errors and echo replies, per peer and total.
 #[derive(Clone, Debug)]
 pub struct IcmpLimit {
     key: HashKey,
@@ -83,7 +83,7 @@ pub struct IcmpLimit {
 }
 
 impl IcmpLimit {
-    /// Full shares for everybody.
+    /// Full buckets.
     #[must_use]
     pub fn new(config: &IcmpLimitConfig, key: HashKey) -> Self {
         let peers = config.peers.max(1).next_power_of_two();
@@ -130,7 +130,7 @@ impl IcmpLimit {
     }
 
     /// The bucket of a peer: of its /64 for IPv6, since a host has all of that to send from; but
-    /// not for link-local addresses, where everybody on the link is in one.
+    /// not for link-local addresses, where all stations of the link are in one.
     fn slot(&self, peer: IpAddr) -> usize {
         let peer = match peer {
             IpAddr::V6(addr) if !addr.is_unicast_link_local() => {

@@ -1,24 +1,24 @@
-//! What waits in a ping or raw socket: packets to be read, and errors to be told.
+//! The receive queue of a ping or raw socket: packets to be read, and errors to be reported.
 //!
 //! Used by `ping.rs` and `raw.rs`. Programs get bytes copied out, so what waits is all that a
 //! socket holds, and plain sums kept with the queue are exact: no account of the pool is needed.
 //! Invariants: what waits counts with all the memory that it keeps alive; an empty queue takes one
-//! packet whatever its size, or a low limit would make the socket deaf; what waits stays, the
-//! newcomer goes. Not here: who may be heard.
+//! packet of any size, or a low limit would block the socket; what waits stays, the new packet is
+//! dropped. Not here: which packets a socket accepts.
 //!
 //! # Under flood
-//! Reachable by anyone whose packets a socket hears. Bound: the socket's limit in true bytes,
+//! Reachable by any sender from which a socket receives. Bound: the socket's limit in true bytes,
 //! [`RAW_CHUNKS_MAX`] chunks where they are shared, [`ICMP_REPORTS_MAX`] errors; and as much as all
 //! sockets of its kind leave of their part of the pool (`ICMP_SOCKETS_PART`; a dynamic threshold:
 //! Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). Worst work per refused
-//! packet: a compare and a sum over the sockets. When full the newcomer is refused:
-//! `IcmpSocketFull` where it dies of it, and the socket's own count of drops.
+//! packet: a compare and a sum over the sockets. When full the new packet is refused:
+//! `IcmpSocketFull` where the packet is dropped for it, and the socket's own count of drops.
 
 use floodwall_base::limits::{ICMP_REPORTS_MAX, RAW_CHUNKS_MAX};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::icmp_report::IcmpReport;
 
-/// See the file's head.
+/// A bounded queue of packets and errors for one socket.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queue: PacketList,
@@ -44,7 +44,7 @@ impl Inbox {
         self.held
     }
 
-    /// Whether nothing more is taken: asked before anything is spent on a copy. Counts the refusal.
+    /// Whether the queue is full: checked before any copy is made. Counts the refusal.
     pub(crate) fn refuses(&mut self) -> bool {
         let full =
             !self.queue.is_empty() && (self.held >= self.limit || self.chunks >= RAW_CHUNKS_MAX);
@@ -74,7 +74,7 @@ impl Inbox {
         Some(packet)
     }
 
-    /// Keeps an error to be told, unless as many wait as may.
+    /// Queues an error, unless the maximum waits already.
     pub(crate) fn report(&mut self, report: IcmpReport) {
         if let Some(place) = self.reports.iter_mut().find(|r| r.is_none()) {
             *place = Some(report);

@@ -1,9 +1,9 @@
 //! Validates what arrived: the fixed header, the addresses, the options or extension headers.
 //!
 //! Called by `stack` once it has read the link header. What comes out is a plain value with
-//! offsets; from here on nobody checks these bytes again. Headers are read where they lie, however
-//! the packet is cut into chunks. Reading: RFC 791, RFC 1122 section 3.2.1, RFC 8200 section 4.
-//! Not here: whether an address is ours (`stack`), reassembly.
+//! offsets; these bytes are not checked again after this. Headers are read where they lie, however
+//! the packet is cut into chunks. Reading: RFC 791, RFC 1122 section 3.2.1, RFC 8200 section 4. Not
+//! here: whether an address is ours (`stack`), reassembly.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +22,7 @@ use crate::chain;
 /// The fixed header of a packet that arrived, checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 // In this order because a `Result` puts its error's byte over the first field. Were that an IPv6
-// address, compilers would cut it into 1 byte and 15, and copy the 15 as two overlapping words,
+// address, compilers would split it into 1 byte and 15, and copy the 15 as two overlapping stores,
 // for which a processor waits until its stores are done: twice the cost of the whole header.
 #[repr(C)]
 pub struct Heading<A> {
@@ -36,13 +36,13 @@ pub struct Heading<A> {
     pub protocol: IpProtocol,
     /// Whether it is an IPv4 fragment.
     pub is_fragment: bool,
-    /// Who sent it.
+    /// The source address.
     pub src_addr: A,
-    /// Whom it is for.
+    /// The destination address.
     pub dst_addr: A,
 }
 
-/// Where the upper layer lies.
+/// The offset of the upper layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Upper {
     /// Which protocol.
@@ -64,7 +64,7 @@ pub enum Layers {
     Fragment {
         /// Its header.
         place: FragmentPlace,
-        /// Where the upper layer lies: in a first fragment only.
+        /// The offset of the upper layer: in a first fragment only.
         upper: Option<Upper>,
     },
 }
@@ -72,7 +72,7 @@ pub enum Layers {
 /// Checks the IPv4 header at `l3`. Cost: about 4 ns, one borrow.
 ///
 /// # Errors
-/// Why it is dropped; nothing is owed for a broken header (RFC 1122 section 3.2.1).
+/// Why it is dropped; a broken header gets no ICMP error (RFC 1122 section 3.2.1).
 #[inline]
 pub fn ipv4(
     packet: &PacketBuf,
@@ -174,7 +174,7 @@ pub(crate) fn ipv4_options(
 /// Checks the IPv6 header at `l3`. Cost: about 4 ns, one borrow.
 ///
 /// # Errors
-/// Why it is dropped; nothing is owed.
+/// Why it is dropped; there is no ICMP error.
 #[inline]
 pub fn ipv6(
     packet: &PacketBuf,
@@ -220,11 +220,11 @@ const fn ipv6_reason(error: Ipv6Error) -> DropReason {
 ///
 /// # Errors
 /// `IpSourceInvalid` or `IpDestinationInvalid`. The unspecified source passes for IPv6 (address
-/// detection uses it, and nobody else gets anything for it) and is refused for IPv4.
+/// detection uses it, and no other use gets an answer) and is refused for IPv4.
 #[inline]
 pub fn ipv4_addresses(heading: &Heading<Ipv4Addr>) -> Result<(), DropReason> {
-    // Switches ask for groups without having an address, hosts without one answer (RFC 9776
-    // section 4.2.14, RFC 4541).
+    // Switches send group queries without having an address, hosts without one send reports (RFC
+    // 9776 section 4.2.14, RFC 4541).
     let nameless = heading.src_addr.is_unspecified()
         && heading.protocol == IpProtocol::IGMP
         && heading.dst_addr.is_multicast();
@@ -259,7 +259,7 @@ pub fn ipv6_addresses(heading: &Heading<Ipv6Addr>) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Where the upper layer of an IPv4 packet lies, once its options have been looked at.
+/// Where the upper layer of an IPv4 packet begins, once its options have been checked.
 ///
 /// # Errors
 /// Source routes, broken options (which are answered).
@@ -285,7 +285,7 @@ pub fn ipv4_upper(
 /// Walks an IPv6 packet's extension headers to the upper layer, or to where reassembly begins.
 ///
 /// # Errors
-/// A refusal, with what RFC 8200 and RFC 8883 say is owed for it.
+/// A refusal, with its ICMP error by RFC 8200 and RFC 8883.
 #[inline]
 pub fn ipv6_upper(
     packet: &PacketBuf,
@@ -303,7 +303,7 @@ pub fn ipv6_upper(
 }
 
 /// What a walk would find in a fragment other than the first that has no further header, as nearly
-/// all fragments are; `None` where a walk must say.
+/// all fragments are; `None` where a walk is needed.
 #[inline]
 fn later_fragment(
     packet: &PacketBuf,
@@ -317,8 +317,8 @@ fn later_fragment(
     FragmentPlace::of_later(header).filter(|_| whole && allowed)
 }
 
-/// Takes the first header and the packet's length by value: who has no headers keeps the heading in
-/// registers then.
+/// Takes the first header and the packet's length by value: callers without extension headers keep
+/// the heading in registers then.
 #[inline(never)]
 fn walk(
     packet: &PacketBuf,

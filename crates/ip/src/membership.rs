@@ -1,27 +1,27 @@
-//! A host's memberships on one interface: what routers and switches are told of the groups that are
-//! heard here. IGMP and MLD are one engine.
+//! A host's group memberships on one interface, as reported to routers and switches. IGMP and MLD
+//! share one engine.
 //!
-//! Called by `stack`, which tells it of every change and of every message that arrived, and sends
-//! what [`Membership::work`] writes. Invariants: 224.0.0.1, ff02::1 and groups that never leave the
-//! node are never told of; what changed is told as often as the robustness variable says; what was
-//! asked is answered once, after a random delay; the version spoken is the oldest that a router
-//! spoke lately. Read first: RFC 9776 sections 5 and 7.2 (IGMPv3), RFC 9777 sections 6 and 8
-//! (MLDv2), RFC 2236 section 3, RFC 2710 section 4. Not here: routers' and proxies' parts; who
-//! joined (`iface.rs`, sockets).
+//! Called by `stack`, which passes in every change and every message that arrived, and sends what
+//! [`Membership::work`] writes. Invariants: 224.0.0.1, ff02::1 and groups of node scope are never
+//! reported; a change is reported as often as the robustness variable states; a query is answered
+//! once, after a random delay; the protocol version is the oldest that a querier used recently.
+//! Read first: RFC 9776 sections 5 and 7.2 (IGMPv3), RFC 9777 sections 6 and 8 (MLDv2), RFC 2236
+//! section 3, RFC 2710 section 4. Not here: routers' and proxies' parts; which sockets joined
+//! (`iface.rs`, sockets).
 //!
 //! # Under flood
-//! Reachable by stations, for what comes from afar is refused: hop limit 1, router alert and, in
-//! MLD, a link-local source are asked for before anything (a report of the first MLD version too).
-//! Bounds: [`GROUPS_MAX`] groups an interface, allocated at the start, of `INTERFACE_GROUPS_MAX`
-//! joined ones and one for each of `ADDRESSES_MAX` addresses; `GROUP_SOURCES_MAX` sources a group.
-//! Strangers add none. Worst work per packet: one pass over the groups, and over one query's
-//! sources until they are too many to remember. A flood of queries makes at most one answer wait
-//! for each group, and one for all; no answer is earlier than [`RESPONSE_DELAY_MIN`], even where
-//! the query says at once, no two of our messages are closer than [`REPORT_GAP`]: what is due stays
-//! in place. Nobody is evicted. Honest routers lose nothing: a later question is answered by the
-//! pending answer. A station that speaks an old version silences the sources of our reports, and by
-//! reports of its own even those, which is why nothing here is to be relied on for more than
-//! delivery. Counters: `Icmp6InGroupMembQueries`, `FloodwallIgmpInQueries` and their like.
+//! Reachable by stations on the link: hop limit 1, router alert and, in MLD, a link-local source
+//! are required first (a report of the first MLD version too). Bounds: [`GROUPS_MAX`] groups an
+//! interface, allocated at the start, of `INTERFACE_GROUPS_MAX` joined ones and one for each of
+//! `ADDRESSES_MAX` addresses; `GROUP_SOURCES_MAX` sources a group. Remote peers add none. Worst
+//! work per packet: one pass over the groups, and over one query's sources until they are too many
+//! to remember. A flood of queries makes at most one answer wait for each group, and one for all;
+//! no answer is earlier than [`RESPONSE_DELAY_MIN`], even where the query requests an immediate
+//! one, no two of our messages are closer than [`REPORT_GAP`]: what is due stays in place. Nothing
+//! is evicted. Honest routers lose nothing: a later query is answered by the pending report. A
+//! station that uses an old version suppresses the sources of our reports, and by reports of its
+//! own even those, which is why nothing here is to be relied on for more than delivery. Counters:
+//! `Icmp6InGroupMembQueries`, `FloodwallIgmpInQueries` and their like.
 
 mod filter;
 mod group;
@@ -44,13 +44,13 @@ use querier::Querier;
 
 /// Groups that one interface may have: what programs join, and what its addresses need.
 pub const GROUPS_MAX: usize = INTERFACE_GROUPS_MAX + ADDRESSES_MAX;
-/// No answer comes earlier, whatever the query says.
+/// Minimum delay of an answer, regardless of the query.
 pub const RESPONSE_DELAY_MIN: Duration = Duration::from_millis(10);
 /// Between two messages of one interface and family.
 pub const REPORT_GAP: Duration = Duration::from_millis(10);
 /// Bytes that the largest single record needs, and more.
 pub const MESSAGE_MIN: usize = 512;
-/// What changed is told again within so long (RFC 9776 section 8.11, RFC 9777 section 9.11).
+/// Maximum interval between repeats of a change (RFC 9776 section 8.11, RFC 9777 section 9.11).
 const UNSOLICITED_INTERVAL: Duration = Duration::from_secs(1);
 /// The same in old versions (RFC 2236 section 8.10, RFC 2710 section 7.10).
 const UNSOLICITED_INTERVAL_OLD: Duration = Duration::from_secs(10);
@@ -60,12 +60,12 @@ const UNSOLICITED_INTERVAL_OLD: Duration = Duration::from_secs(10);
 #[error("an interface has {GROUPS_MAX} groups at most")]
 pub struct GroupsFull;
 
-/// What the network layer knows of a message that arrived.
+/// The network layer's description of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupHeading<A> {
-    /// Who sent it.
+    /// The source address.
     pub src_addr: A,
-    /// Whom it was for.
+    /// The destination address.
     pub dst_addr: A,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
@@ -105,7 +105,7 @@ impl GroupMessageKind {
 /// A message that has been written, to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Report<A> {
-    /// From whom to whom: its checksum is made for these.
+    /// Source and destination: the checksum covers them.
     pub ends: Ends<A>,
     /// How many bytes.
     pub len: usize,
@@ -113,20 +113,20 @@ pub struct Report<A> {
     pub kind: GroupMessageKind,
 }
 
-/// See the file's head.
+/// The membership state of one interface for one family.
 #[derive(Debug)]
 pub struct Membership<A> {
     groups: Vec<Group<A>>,
     querier: Querier,
     /// The version in which the pending things are meant.
     generation: Generation,
-    /// When changes are told next.
+    /// When changes are reported next.
     change_at: Option<Instant>,
     /// When a general query is to be answered.
     general_at: Option<Instant>,
     /// Nothing is sent before.
     quiet_until: Instant,
-    /// What [`Membership::deadline`] says.
+    /// Cached result of [`Membership::deadline`].
     next: Option<Instant>,
 }
 
@@ -151,7 +151,7 @@ impl<A: GroupProtocol> Membership<A> {
         }
     }
 
-    /// Whether others on the link are told of this group at all.
+    /// Whether this group is reported on the link at all.
     #[must_use]
     pub fn is_told(group: A) -> bool {
         let scope = (group.to_bits_aligned() >> 112) as u8 & 0x0f;
@@ -159,11 +159,11 @@ impl<A: GroupProtocol> Membership<A> {
         group.is_group() && group != A::ALL_SYSTEMS && !stays
     }
 
-    /// From now on `filter` says who is heard in `group`; what changes is told `wait` from now.
-    /// Constant time but for a pass over the groups.
+    /// From now on `filter` selects the accepted sources in `group`; changes are reported `wait`
+    /// from now. Constant time but for a pass over the groups.
     ///
     /// # Errors
-    /// There are [`GROUPS_MAX`] others. Groups that nobody is told of are no error, and ignored.
+    /// There are [`GROUPS_MAX`] others. Groups that are never reported are no error, and ignored.
     pub fn set(
         &mut self,
         group: A,
@@ -194,7 +194,7 @@ impl<A: GroupProtocol> Membership<A> {
         }
         if at.is_none() {
             if self.groups.len() == GROUPS_MAX {
-                // What was left and is still being told of gives way.
+                // A group that was left and is still being reported gives way.
                 let left = self.groups.iter().position(|g| !g.is_member()).ok_or(GroupsFull)?;
                 self.groups.swap_remove(left);
             }
@@ -204,7 +204,7 @@ impl<A: GroupProtocol> Membership<A> {
         Ok(at.and_then(|at| self.groups.get_mut(at)))
     }
 
-    /// Who is heard in a group, as others were told or are about to be.
+    /// The filter of a group, as it was or is about to be reported.
     #[must_use]
     pub fn filter(&self, group: A) -> Filter<A> {
         let found = self.groups.iter().find(|g| g.addr == group);
@@ -216,7 +216,7 @@ impl<A: GroupProtocol> Membership<A> {
         self.groups.iter().filter(|g| g.is_member()).map(|g| g.addr)
     }
 
-    /// Tells everything again, as a change: the link, or our address on it, is new.
+    /// Reports everything again, as a change: the link, or our address on it, is new.
     pub fn announce(&mut self, now: Instant, wait: Duration) {
         let times = self.querier.robustness();
         self.groups.retain(Group::is_member);
@@ -225,7 +225,7 @@ impl<A: GroupProtocol> Membership<A> {
         self.plan();
     }
 
-    /// Forgets everything: the link is down.
+    /// Clears all state: the link is down.
     pub fn clear(&mut self) {
         self.groups.clear();
         (self.querier, self.generation) = (Querier::new(), Generation::Third);
@@ -233,7 +233,7 @@ impl<A: GroupProtocol> Membership<A> {
         self.plan();
     }
 
-    /// Takes a message whose checksum is right.
+    /// Takes a message after its checksum was verified.
     ///
     /// # Errors
     /// Why it is of no use: it broke a rule, or is not for hosts. Nothing has happened then.
@@ -272,7 +272,7 @@ impl<A: GroupProtocol> Membership<A> {
             let asked = self.groups.iter_mut().find(|g| g.addr == query.group && g.is_member());
             let asked = asked.ok_or(DropReason::GroupMessageNotForUs)?;
             let at = delay(random);
-            // Rule 1: everything will be told before.
+            // Rule 1: everything will be reported before.
             if self.general_at.is_none_or(|general| general > at) {
                 asked.ask(query.sources, at);
             }
@@ -290,7 +290,8 @@ impl<A: GroupProtocol> Membership<A> {
         Ok(())
     }
 
-    /// Another host told of a group: in an old version we need not (RFC 2236 section 3).
+    /// Another host reported a group: in an old version our report is suppressed (RFC 2236 section
+    /// 3).
     fn report(
         &mut self,
         heading: &GroupHeading<A>,
@@ -370,7 +371,7 @@ impl<A: GroupProtocol> Membership<A> {
         for group in self.groups.iter_mut().filter(|g| come(g.answer_at)) {
             group.answer_now();
         }
-        // What will have to be told once more.
+        // What will have to be reported once more.
         let due = self.groups.iter().any(|g| g.change_due);
         if due && self.change_at.is_none() {
             let interval = match self.generation {
@@ -448,13 +449,13 @@ impl<A: GroupProtocol> Membership<A> {
     }
 }
 
-/// What RFC 9776 section 9.1, RFC 9777 section 6.2 and RFC 2236 section 9 ask of a query: it must
-/// come from this link, and go where queries go.
+/// The validity rules of RFC 9776 section 9.1, RFC 9777 section 6.2 and RFC 2236 section 9 for a
+/// query: it must come from this link, and be sent to an address for queries.
 fn check_query<A: GroupProtocol>(
     heading: &GroupHeading<A>,
     query: &Query<'_, A>,
 ) -> Result<(), DropReason> {
-    // The first version knows no router alert.
+    // The first version has no router alert.
     let first = query.generation == Generation::First;
     let near = if first { heading.hop_limit == 1 } else { is_near(heading) };
     let to = heading.dst_addr;

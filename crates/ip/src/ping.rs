@@ -1,17 +1,18 @@
-//! Ping sockets: echo requests sent, replies and errors sorted to whoever asked.
+//! Ping sockets: echo requests sent, replies and errors delivered to the socket that sent them.
 //!
 //! Called by `stack` for its applications, and with each echo reply and each error that quotes an
 //! echo request. A socket is one family and one identifier, as Linux's datagram sockets of
-//! `IPPROTO_ICMP` are: nobody needs a privilege for it, since it can neither forge nor overhear.
-//! Invariants: an identifier belongs to one socket of a family; a reply is heard only from where
-//! something was asked, as far as the last [`PING_PEERS_MAX`] tell. Reading: RFC 792, RFC 4443
-//! section 4. Not here: routes and IP headers (`stack`), raw sockets (`raw.rs`).
+//! `IPPROTO_ICMP` are: it needs no privilege, since it can neither forge packets nor receive those
+//! of others. Invariants: an identifier belongs to one socket of a family; a reply is accepted only
+//! from an address that a request was sent to, of which the last [`PING_PEERS_MAX`] are remembered.
+//! Reading: RFC 792, RFC 4443 section 4. Not here: routes and IP headers (`stack`), raw sockets
+//! (`raw.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone who sends echo replies. Bound: `sockets_max` sockets, which only
-//! applications take, and what each may hold (`inbox.rs`). Worst work per packet: a binary search
-//! among the identifiers in use, and a walk over eight addresses. A forger must guess the
-//! identifier, which is random where the program did not choose it. When full the newcomer goes:
+//! Reachable by any sender of echo replies. Bound: `sockets_max` sockets, which only applications
+//! take, and what each may hold (`inbox.rs`). Worst work per packet: a binary search among the
+//! identifiers in use, and a walk over eight addresses. A forger must guess the identifier, which
+//! is random where the program did not choose it. When full the new packet is dropped:
 //! `IcmpSocketFull`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,7 +29,7 @@ use crate::inbox::Inbox;
 
 /// Bytes of an echo header.
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
-/// The most bytes behind it: an IPv4 packet of 65,535.
+/// Maximum bytes after it: an IPv4 packet of 65,535.
 const PAYLOAD_MAX: usize = 65_535 - 20 - HEADER_LEN;
 
 /// One ping socket: a place and which of its owners.
@@ -41,9 +42,9 @@ pub struct PingId {
 /// What a ping socket is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PingSettings {
-    /// Which family it speaks.
+    /// Its family.
     pub family: Family,
-    /// The identifier in its messages; `None` for a random one that nobody uses.
+    /// The identifier in its messages; `None` for a random one that is unused.
     pub identifier: Option<u16>,
     /// The hop limit of its requests; `None` for the host's own, and 1 to groups.
     pub hop_limit: Option<u8>,
@@ -99,7 +100,7 @@ pub enum PingRecvError {
     /// The socket is closed.
     #[error(transparent)]
     Closed(#[from] PingClosed),
-    /// A request of ours came to nothing. Each such message is told once, before any reply.
+    /// An error about a request of ours. Each such message is reported once, before any reply.
     #[error("{} answered with ICMP type {}, code {}", .0.offender, .0.kind, .0.code)]
     Icmp(IcmpReport),
     /// Nothing waits.
@@ -112,7 +113,7 @@ pub enum PingRecvError {
 pub struct PingReply {
     /// Bytes copied of what was echoed.
     pub len: usize,
-    /// Who answered. A link-local one is to be understood on `iface`.
+    /// The source of the reply. A link-local one is to be understood on `iface`.
     pub from: IpAddr,
     /// Which of our addresses was answered to.
     pub to: IpAddr,
@@ -144,12 +145,12 @@ struct Socket {
     asked: Asked,
 }
 
-/// Whom a socket asked lately.
+/// The recent destinations of a socket.
 #[derive(Debug, Default)]
 struct Asked {
     peers: [Option<IpAddr>; PING_PEERS_MAX],
-    /// A group or a broadcast address was asked, or more peers than are remembered: anybody may
-    /// answer.
+    /// A request was sent to a group or a broadcast address, or to more peers than are remembered:
+    /// any source may answer.
     anybody: bool,
 }
 
@@ -169,7 +170,7 @@ impl Asked {
     }
 }
 
-/// All ping sockets of one stack. See the file's head.
+/// All ping sockets of one stack, found by family and identifier.
 #[derive(Debug)]
 pub struct PingSockets {
     places: Vec<(u32, Option<Socket>)>,
@@ -246,7 +247,7 @@ impl PingSockets {
         Ok(PingId { index: index as u32, generation: place.0 })
     }
 
-    /// Closes a socket; what waits in it dies. Nothing happens where it is closed already.
+    /// Closes a socket; what waits in it is dropped. Nothing happens where it is closed already.
     pub fn close(&mut self, id: PingId) {
         if self.socket(id).is_ok()
             && let Some((generation, socket)) = self.places.get_mut(id.index as usize)
@@ -333,18 +334,18 @@ impl PingSockets {
         Ok(packet)
     }
 
-    /// Anybody may answer from now on: a broadcast address was asked, which only who knows the
-    /// interfaces can tell.
+    /// Any source may answer from now on: a request was sent to a broadcast address, which only the
+    /// owner of the interfaces can recognise.
     pub fn expect_anybody(&mut self, id: PingId) {
         if let Ok(socket) = self.socket_mut(id) {
             socket.asked.anybody = true;
         }
     }
 
-    /// Takes an echo reply from `from`, whose checksum was right: its layers are set.
+    /// Takes an echo reply from `from`, after its checksum was verified: its layers are set.
     ///
     /// # Errors
-    /// Gives the packet back where nobody here asked, or where the socket is full.
+    /// Gives the packet back where no socket sent the request, or where the socket is full.
     pub fn reply(
         &mut self,
         from: IpAddr,
@@ -361,7 +362,7 @@ impl PingSockets {
         }
     }
 
-    /// Takes an error that quotes an echo request of ours; false where nobody here sent it.
+    /// Takes an error that quotes an echo request of ours; false where no socket sent it.
     pub fn error(&mut self, quote: &PingQuote, report: IcmpReport) -> bool {
         match self.by_key(quote.family, quote.identifier) {
             Some(socket) if socket.asked.knows(report.dst_addr) => {
@@ -372,8 +373,8 @@ impl PingSockets {
         }
     }
 
-    /// Whether somebody here asks under this identifier and remembers having asked `peer`. A socket
-    /// that asked more peers than it remembers does not.
+    /// Whether a socket uses this identifier and remembers a request to `peer`. A socket that sent
+    /// to more peers than it remembers does not.
     #[must_use]
     pub fn has_asked(&self, quote: &PingQuote, peer: IpAddr) -> bool {
         let place = self.find(quote.family, quote.identifier).and_then(|at| self.places.get(at));
@@ -428,7 +429,7 @@ impl PingSockets {
     }
 }
 
-/// What the IP header of a queued packet says.
+/// The IP header fields of a queued packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Front {
     pub(crate) from: IpAddr,

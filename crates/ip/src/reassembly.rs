@@ -1,21 +1,21 @@
 //! Fragments wait for one another, bounded: one store a family, one design for both.
 //!
-//! Called by `stack` with each fragment whose headers are checked ([`Piece`]), and for timed work.
-//! What comes back is a whole packet as its sender made it, or a death with its name. Invariants:
-//! every byte of a datagram is the first one that arrived for its place; any overlap ends an IPv6
-//! datagram, exact duplicates apart (RFC 5722, RFC 8200 section 4.5); an answer never depends on a
-//! timer having run; every fragment is held, part of a whole, or counted as dropped. Reading:
-//! RFC 791, RFC 815, RFC 8200 section 4.5, RFC 6946 (atomic fragments never come here). Not here:
-//! what a fragment says by itself (`piece.rs`), its bytes' place (`runs.rs`), the last header
-//! (`gather.rs`).
+//! Called by `stack` with each fragment after its headers were checked ([`Piece`]), and for timed
+//! work. What comes back is a whole packet as its sender made it, or a drop with its reason.
+//! Invariants: every byte of a datagram is the first one that arrived for its place; any overlap
+//! ends an IPv6 datagram, exact duplicates apart (RFC 5722, RFC 8200 section 4.5); an answer never
+//! depends on a timer having run; every fragment is held, part of a whole, or counted as dropped.
+//! Reading: RFC 791, RFC 815, RFC 8200 section 4.5, RFC 6946 (atomic fragments never come here).
+//! Not here: the fields of a single fragment (`piece.rs`), its bytes' place (`runs.rs`), the last
+//! header (`gather.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone. Bound: `REASSEMBLY_BYTES` of true size, an eighth of the pool's frames at
-//! most ([`Reassembly::fit`]), and `REASSEMBLY_DATAGRAMS` for each family; a source (IPv4 address,
-//! IPv6 /64) has `REASSEMBLY_SOURCE_BYTES` and `REASSEMBLY_SOURCE_DATAGRAMS` for certain, and more
-//! only while as much again is free; a datagram has `REASSEMBLY_FRAGMENTS_MAX` fragments in
-//! `REASSEMBLY_RUNS_MAX` runs. Worst work per fragment: one keyed lookup, a look at each run, a
-//! copy of at most a frame, `REASSEMBLY_EVICTIONS_MAX` datagrams sent home; in order, one look.
+//! Reachable by any sender. Bound: `REASSEMBLY_BYTES` of true size, an eighth of the pool's frames
+//! at most ([`Reassembly::fit`]), and `REASSEMBLY_DATAGRAMS` for each family; a source (IPv4
+//! address, IPv6 /64) has `REASSEMBLY_SOURCE_BYTES` and `REASSEMBLY_SOURCE_DATAGRAMS` for certain,
+//! and more only while as much again is free; a datagram has `REASSEMBLY_FRAGMENTS_MAX` fragments
+//! in `REASSEMBLY_RUNS_MAX` runs. Worst work per fragment: one keyed lookup, a look at each run, a
+//! copy of at most a frame, `REASSEMBLY_EVICTIONS_MAX` datagrams evicted; in order, one look.
 //! Evicted: within a share that is full its least recently extended datagram
 //! (`FragmentSourceFull`), else the store's (`FragmentStoreFull`). Honest traffic from elsewhere
 //! loses a datagram only if as many others as the store holds were extended between two of its
@@ -60,7 +60,7 @@ pub enum Fragment<A> {
     Held,
     /// It was what was missing.
     Whole(Whole<A>),
-    /// It, and perhaps others, died; all are counted.
+    /// It, and perhaps others, were dropped; all are counted.
     Dropped,
 }
 
@@ -78,13 +78,13 @@ pub struct Whole<A> {
 /// A datagram given up because its time was over.
 #[derive(Debug)]
 pub struct Expired<A> {
-    /// Its first fragment, where that had arrived, as it arrived: an error about it is owed.
+    /// Its first fragment, where that had arrived, as it arrived: for the ICMP error about it.
     pub first: Option<(PacketBuf, Piece<A>)>,
 }
 
-/// Where fates, counts and headers are counted.
+/// Where outcomes, counts and headers are counted.
 pub struct Tally<'a> {
-    /// Deaths of what arrived.
+    /// Drops of received packets.
     pub drops: &'a mut DropCounts,
     /// nstat's counters.
     pub counters: &'a mut Counters,
@@ -103,14 +103,14 @@ pub struct ReassemblyWork {
     pub evicted: u64,
 }
 
-/// See the file's head.
+/// The reassembly store of one family.
 pub struct Reassembly<A> {
     store: Store<A>,
     timeout: Duration,
     work: ReassemblyWork,
 }
 
-/// Why a newcomer goes no further, before anything was stored.
+/// Why a new fragment is dropped before anything was stored.
 type Refused = (PacketBuf, DropReason);
 
 impl<A: Address> Reassembly<A> {
@@ -125,8 +125,8 @@ impl<A: Address> Reassembly<A> {
     }
 
     /// Holds no more of the frames of `pool` than the part that is for fragments of one family,
-    /// whatever it was made for; but what one source may hold in any case. To be called before
-    /// there are any.
+    /// regardless of its configured size, but never less than one source's share. To be called
+    /// before it holds any.
     pub fn fit(&mut self, pool: &Pool) {
         let part = pool.frames_true_bytes() / limits::REASSEMBLY_PART;
         self.store.limit_bytes(part.max(limits::REASSEMBLY_SOURCE_BYTES as u64));
@@ -144,7 +144,7 @@ impl<A: Address> Reassembly<A> {
         self.store.all.bytes
     }
 
-    /// Datagrams that are incomplete now, those included whose fragments are refused.
+    /// Datagrams that are incomplete now, including those that refuse further fragments.
     #[must_use]
     pub fn datagrams(&self) -> usize {
         self.store.all.datagrams
@@ -162,8 +162,8 @@ impl<A: Address> Reassembly<A> {
         self.store.wheel.deadline()
     }
 
-    /// Takes one fragment, which `piece` describes. Cost: see the file's head. Beside the
-    /// fragment's fate, what the datagram of the same name was that had expired unnoticed.
+    /// Takes one fragment, which `piece` describes. Cost: see "Under flood" of this module.
+    /// Returns, beside the fragment's outcome, an expired datagram with the same key.
     pub fn input(
         &mut self,
         piece: &Piece<A>,
@@ -246,7 +246,7 @@ impl<A: Address> Reassembly<A> {
         Ok(at)
     }
 
-    /// Stores the fragment; says in which datagram.
+    /// Stores the fragment; returns its datagram.
     #[expect(clippy::too_many_arguments, reason = "one step of `input`, split for its length")]
     fn admit(
         &mut self,
@@ -388,7 +388,7 @@ impl<A: Address> Reassembly<A> {
         Ok(())
     }
 
-    /// Makes a packet of a datagram all of whose bytes are there.
+    /// Builds the packet of a datagram that is complete.
     fn complete(&mut self, at: u32, pool: &Pool, tally: &mut Tally<'_>) -> Fragment<A> {
         let Some(datagram) = self.store.at(at) else { return Fragment::Held };
         let total = datagram.received;
@@ -421,8 +421,8 @@ impl<A: Address> Reassembly<A> {
         }
     }
 
-    /// Drops all that is there of a datagram. What still arrives of it goes the same way, until
-    /// its time is over or its place is needed (RFC 5722 section 4).
+    /// Drops all that is there of a datagram. What still arrives of it is dropped too, until its
+    /// time is over or its place is needed (RFC 5722 section 4).
     fn kill(&mut self, at: u32, reason: DropReason, tally: &mut Tally<'_>) {
         let packets = self.store.empty(at);
         if let Some(datagram) = self.store.at(at) {
@@ -431,7 +431,7 @@ impl<A: Address> Reassembly<A> {
         self.bury(packets, reason, tally);
     }
 
-    /// Counts fragments that die: `fragments` of them, in perhaps fewer packets.
+    /// Counts dropped fragments: `fragments` of them, in perhaps fewer packets.
     fn bury(&mut self, (packets, fragments): Emptied, reason: DropReason, tally: &mut Tally<'_>) {
         drop(packets);
         if fragments > 0 {
@@ -440,7 +440,7 @@ impl<A: Address> Reassembly<A> {
         }
     }
 
-    /// Gives up a datagram whose time is over; `None` where it had been given up before.
+    /// Drops a datagram that has timed out; `None` where it had been dropped before.
     fn give_up(&mut self, at: u32, tally: &mut Tally<'_>) -> Option<Expired<A>> {
         let (dead, head) = self.store.at(at).map(|d| (d.dead.is_some(), d.head))?;
         let (mut packets, fragments) = self.store.remove(at);
@@ -457,8 +457,8 @@ impl<A: Address> Reassembly<A> {
         Some(Expired { first })
     }
 
-    /// Gives up to `budget` units of work to datagrams whose time is over; each costs one, and one
-    /// more for every sixteen fragments. Returns what was spent.
+    /// Spends up to `budget` units of work on datagrams that have timed out; each costs one, and
+    /// one more for every sixteen fragments. Returns what was spent.
     pub fn expire(
         &mut self,
         now: Instant,
@@ -478,11 +478,11 @@ impl<A: Address> Reassembly<A> {
     }
 }
 
-/// What a newcomer does not agree with.
+/// A conflict between a new fragment and its datagram.
 enum Verdict {
-    /// It goes alone.
+    /// The fragment alone is dropped.
     Newcomer(DropReason),
-    /// Its whole datagram goes with it.
+    /// Its whole datagram is dropped with it.
     All(DropReason),
 }
 

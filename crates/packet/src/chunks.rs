@@ -21,7 +21,7 @@ impl<'a> Iterator for Chunks<'a> {
 }
 
 impl PacketBuf {
-    /// The chunks' bytes from `off` on, `len` bytes in all at most.
+    /// The chunks' bytes from `off` on, `len` bytes total at most.
     pub fn chunks_in(&self, off: usize, len: usize) -> impl Iterator<Item = &[u8]> {
         let (mut skip, mut left) = (off, len);
         self.chunks().filter_map(move |bytes| {

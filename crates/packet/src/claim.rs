@@ -1,4 +1,4 @@
-//! `Claim`: whose a home is: a thread's, a lane's that no thread uses just now, or nobody's.
+//! `Claim`: the owner of a home: a thread, a lane that no thread uses just now, or none.
 //!
 //! Called by `home.rs`, which touches its stacks only while the calling thread holds the claim.
 //! Programs' threads hand a lane's home on to each other by it, many times a second.
@@ -21,16 +21,16 @@ pub(crate) const NOBODY: u64 = 0;
 /// Kept for a [`Lane`](crate::Lane) that no thread uses just now. Never a thread's number.
 pub(crate) const LANE: u64 = u64::MAX;
 
-/// See the file's head.
+/// The owner's number in one word, passed on by compare-and-exchange.
 pub(crate) struct Claim(AtomicU64);
 
 impl Claim {
-    /// Nobody's.
+    /// A claim without an owner.
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(NOBODY))
     }
 
-    /// Passes the claim from one holder to another; false where it is somebody else's.
+    /// Passes the claim from one holder to another; false where it has a different holder.
     pub(crate) fn pass(&self, from: u64, to: u64) -> bool {
         self.0.compare_exchange(from, to, edge(Acquire), Relaxed).is_ok()
     }
@@ -40,7 +40,7 @@ impl Claim {
         self.0.store(to, edge(Release));
     }
 
-    /// Whether it is the calling thread's, whose number is `me`.
+    /// Whether it belongs to the calling thread, with the number `me`.
     #[inline]
     pub(crate) fn is(&self, me: u64) -> bool {
         me != NOBODY && self.0.load(Relaxed) == me
@@ -79,7 +79,8 @@ mod model {
         pub(super) static WEAKENED: Cell<Option<Ordering>> = const { Cell::new(None) };
     }
 
-    /// A home: its claim, its stack (how many descriptors it holds), and what died elsewhere.
+    /// A home: its claim, its stack (how many descriptors it holds), and what was dropped
+    /// elsewhere.
     struct Home {
         claim: Claim,
         stack: UnsafeCell<u32>,

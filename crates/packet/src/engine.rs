@@ -1,7 +1,7 @@
 //! The one trait of everything that turns packets into packets (decision C10).
 //!
 //! An engine never looks outside: packets, time and randomness come in, packets and a deadline
-//! come out. So `dispatch` runs it on real devices, `world` in virtual time, and it cannot know
+//! come out. So `dispatch` runs it on real devices, `world` in virtual time, and it cannot tell
 //! which. Every call returns the units of work that it spent, by which a caller shares a core.
 
 use floodwall_base::limits::BURST_MAX;
@@ -62,7 +62,7 @@ impl Peers<'_> {
     }
 }
 
-/// What the triage step says of one packet, before any work is put into it.
+/// The result of the triage step for one packet, before any work is put into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Triage {
     /// It belongs to something that we take part in: a known flow, an answered peer.
@@ -73,9 +73,9 @@ pub enum Triage {
     Refusable,
 }
 
-/// See the file's head.
+/// A packet engine: it takes bursts in rounds, with time, randomness and memory as arguments.
 pub trait Engine {
-    /// Takes the arrived burst, whatever its size, and appends what is to be sent.
+    /// Takes the arrived burst, of any size, and appends what is to be sent.
     fn round(&mut self, round: &mut Round<'_>) -> Units;
 
     /// Does up to `round.budget` units of timed work: retransmissions, ageing, applications.
@@ -90,9 +90,10 @@ pub trait Engine {
     }
 
     /// How many packets it is willing to take now: fewer than a burst where a consumer behind it
-    /// is full, so that the excess waits, and dies, in the device's ring before any work is put
-    /// into it (queue-state feedback). Where somebody tells friends from strangers, it is so many
-    /// packets of strangers: friends' consumers are others.
+    /// is full, so that the excess waits, and is dropped, in the device's ring before any work is
+    /// put into it (queue-state feedback: backpressure). Where the triage separates packets of
+    /// established peers from those of unverified sources, it is the number of the latter:
+    /// established peers have other consumers.
     fn appetite(&self, now: Instant) -> usize {
         let _ = now;
         BURST_MAX
@@ -104,8 +105,8 @@ pub trait Engine {
     fn departed(&mut self) {}
 
     /// The caller is about to sleep: whether it may. `false` where another thread wants something
-    /// of the engine already; after `true`, whoever wants something wakes the caller by the means
-    /// that the engine was given for it.
+    /// of the engine already; after `true`, a thread that wants something wakes the caller by the
+    /// means that the engine was given for it.
     fn rests(&mut self) -> bool {
         true
     }
@@ -114,18 +115,18 @@ pub trait Engine {
     /// moment in the past means at once.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Says of each packet of a burst whose it is, without changing anything, at the price of one
-    /// table probe. `classes` is filled up to the burst's length.
+    /// Classifies each packet of a burst, without changing anything, at the price of one table
+    /// probe. `classes` is filled up to the burst's length.
     fn classify(&self, burst: &Burst, classes: &mut [Triage]);
 
-    /// Says what is wanted of what arrives at an interface, for devices that can lose the rest
+    /// Reports what is wanted of what arrives at an interface, for devices that can lose the rest
     /// before it costs anything: nothing that is not wanted would get anywhere.
     fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
         let _ = iface;
         wanted.everything();
     }
 
-    /// Another number whenever [`Engine::wants`] may have something else to say. Asked at least
+    /// Another number whenever the result of [`Engine::wants`] may have changed. Called at least
     /// once a turn, before what the engine has appended is sent; must cost a few loads.
     fn wants_changed(&self) -> u64 {
         0

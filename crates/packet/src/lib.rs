@@ -1,9 +1,9 @@
 //! Packet buffers, and what moves them.
 //!
 //! A [`PacketBuf`] is one owning handle of 8 bytes to memory that a [`Pool`] took at the start. It
-//! is one chunk or a chain; headers are read where they lie ([`PacketBuf::header`]), and pulled
-//! down only for a writer ([`PacketBuf::pulldown`]). Packets travel in a [`Burst`], wait in a
-//! [`PacketList`], are paid for by an [`Account`], and are handled by an [`Engine`].
+//! is one chunk or a chain; headers are read in place ([`PacketBuf::header`]), and pulled down only
+//! for a writer ([`PacketBuf::pulldown`]). Packets travel in a [`Burst`], wait in a [`PacketList`],
+//! are paid for by an [`Account`], and are handled by an [`Engine`].
 //!
 //! Invariants: no allocation after the region is made; bytes with more than one owner are never
 //! written; what is charged is released exactly once. Start reading at `buf.rs`.

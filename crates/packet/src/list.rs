@@ -156,7 +156,7 @@ impl PacketList {
     /// The inverse, for what a mailbox holds: in the order of arrival. One pass.
     ///
     /// # Safety
-    /// The chain's nodes are heads of packets, and owned by nobody else.
+    /// The chain's nodes are heads of packets, and have no other owner.
     pub(crate) unsafe fn from_newest_first(chain: Chain<Descriptor>) -> Self {
         let mut list = Self::new();
         let mut at = chain.into_first();
@@ -206,8 +206,8 @@ impl<'a> Iterator for Iter<'a> {
     fn next(&mut self) -> Option<&'a PacketBuf> {
         self.left = self.left.checked_sub(1)?;
         // SAFETY: `at` points to `first`, `last` or a descriptor's `next`, all one pointer, and
-        // `left` says that it is not null. `PacketBuf` is a transparent non-null pointer, so the
-        // place reads as one; the list is borrowed, so nobody moves it.
+        // `left` means that it is not null. `PacketBuf` is a transparent non-null pointer, so the
+        // place reads as one; the list is borrowed, so it is not moved.
         unsafe {
             let packet = &*self.at.cast::<PacketBuf>();
             self.at = (&raw const packet.descriptor().next).cast();

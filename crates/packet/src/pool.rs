@@ -5,7 +5,7 @@
 //! A [`Pool`] is one worker's attachment to one home of the region; it stays on its thread.
 //!
 //! # Under flood
-//! Reachable by anyone. Bound: the configured counts, allocated at the start. Worst work per
+//! Reachable by any sender. Bound: the configured counts, allocated at the start. Worst work per
 //! packet: one pop; when the stack is dry, bringing home what other threads gave back. When empty
 //! the newcomer is dropped as `NoBuffer`; nothing else suffers.
 
@@ -41,15 +41,15 @@ const PAGE: usize = 4096;
 pub struct PoolConfig {
     /// Workers that will attach; each gets an equal part of everything below.
     pub workers: usize,
-    /// Small frames of 256 bytes, in all.
+    /// Small frames of 256 bytes, total.
     pub small: usize,
-    /// Frames, in all.
+    /// Frames, total.
     pub frames: usize,
     /// Bytes of a frame, headroom included: 2048 or 4096.
     pub frame_bytes: usize,
-    /// Super-frames, in all.
+    /// Super-frames, total.
     pub supers: usize,
-    /// Descriptors without memory, for references, in all.
+    /// Descriptors without memory, for references, total.
     pub references: usize,
     /// Accounts of each worker.
     pub accounts: usize,
@@ -104,7 +104,7 @@ pub struct Region {
     frames: usize,
     frame_bytes: usize,
     homes: Vec<(u16, ptr::NonNull<Home>)>,
-    /// What lies where, in the order of the memory.
+    /// The classes' parts, in the order of the memory.
     parts: [Part; 4],
     /// Descriptors have been written and stocked.
     carved: bool,
@@ -112,7 +112,7 @@ pub struct Region {
     pub(crate) refused: AtomicU64,
 }
 
-/// The pieces of one class: descriptors and frames lie in the same order.
+/// The pieces of one class: descriptors and frames are in the same order.
 #[derive(Clone, Copy)]
 struct Part {
     class: Class,
@@ -151,7 +151,7 @@ impl Region {
         let (memory, memory_layout) = zeroed::<u8>(bytes, PAGE)?;
         let (descriptors, descriptor_layout) =
             zeroed::<Descriptor>(descriptor_bytes, align_of::<Descriptor>()).inspect_err(|_| {
-                // SAFETY: allocated above with this very layout, and nobody has seen it.
+                // SAFETY: allocated above with this very layout, and not shared yet.
                 unsafe { dealloc(memory.as_ptr(), memory_layout) };
             })?;
         let mut region = Self {
@@ -186,7 +186,7 @@ impl Region {
                 drop(unsafe { Box::from_raw(home.as_ptr()) });
                 return Err(PoolError::TooManyPools);
             };
-            // SAFETY: leaked from a box just above, and nobody else has seen it.
+            // SAFETY: leaked from a box just above, and not shared yet.
             unsafe { &mut *home.as_ptr() }.accounts.settle(slot);
             self.homes.push((slot, home));
         }
@@ -281,7 +281,7 @@ impl Region {
 }
 
 /// How many descriptors there are, and the bytes of all descriptors and of all frames; `None` where
-/// a number cannot say.
+/// a number overflows.
 fn sizes(parts: &[Part]) -> Option<(usize, usize, usize)> {
     let (mut count, mut bytes) = (0_usize, 0_usize);
     for part in parts {
@@ -294,7 +294,7 @@ fn sizes(parts: &[Part]) -> Option<(usize, usize, usize)> {
 /// Zeroed memory: touched once, so that no page fault waits behind the first packet.
 fn zeroed<T>(bytes: usize, align: usize) -> Result<(ptr::NonNull<T>, Layout), PoolError> {
     let (memory, layout) = allocate(bytes, align).ok_or(PoolError::NoMemory(bytes))?;
-    // SAFETY: it is ours, and as long as its layout says.
+    // SAFETY: it is ours, and as long as its layout.
     unsafe { memory.write_bytes(0, layout.size()) };
     Ok((memory.cast(), layout))
 }
@@ -383,12 +383,12 @@ impl Pool {
         }
     }
 
-    /// A descriptor of any class, as an empty packet. Whoever takes a reference names its frame and
+    /// A descriptor of any class, as an empty packet. The taker of a reference names its frame and
     /// its owner at once.
     #[inline]
     pub(crate) fn take(&self, class: Class) -> Option<PacketBuf> {
         let found = self.home().take(class)?;
-        // SAFETY: what `take` returns is a live descriptor that nobody else has.
+        // SAFETY: what `take` returns is a live descriptor without another owner.
         let buf = unsafe { PacketBuf::from_descriptor(found) };
         let headroom = match class {
             Class::Small => HEADROOM_SMALL,
@@ -455,7 +455,7 @@ impl Pool {
         self.packet_from_chunks(bytes.chunks(self.region.frame_bytes - HEADROOM))
     }
 
-    /// A packet whose chunks hold copies of `chunks`, one each, empty ones included.
+    /// A packet with chunks that hold copies of `chunks`, one each, empty ones included.
     #[must_use]
     pub fn packet_from_chunks<'a>(
         &self,
@@ -505,8 +505,8 @@ impl Pool {
         Available { small, frames, supers, references }
     }
 
-    /// Whether more than a quarter of a class is free: who keeps packets for long does without
-    /// where it is not, so that some are left to whoever needs them for a moment. Costs a look.
+    /// Whether more than a quarter of a class is free: a queue that keeps packets for long refuses
+    /// them where it is not, so that some are left for short use. Costs a look.
     #[must_use]
     #[inline]
     pub fn has_spare(&self, class: Class) -> bool {

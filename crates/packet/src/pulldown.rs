@@ -1,7 +1,7 @@
 //! Pulldown: make `[off, off + len)` contiguous and writable, leave what is before untouched.
 //!
-//! The last resort of header access: only who must write needs it. Safe on shared memory (shared
-//! bytes are copied, never changed), and a failure changes nothing. Reading: Hagino, FREENIX 2000,
+//! The last resort of header access: only a writer needs it. Safe on shared memory (shared bytes
+//! are copied, never changed), and a failure changes nothing. Reading: Hagino, FREENIX 2000,
 //! section 4; unlike the original it never frees the packet, tests the chunk that it writes to for
 //! sharing, and accepts an exact fit.
 
@@ -112,7 +112,7 @@ impl PacketBuf {
     }
 }
 
-/// Where gathered bytes lie.
+/// The destination of gathered bytes.
 struct Place<'a> {
     chunk: &'a Descriptor,
     within: usize,

@@ -1,12 +1,13 @@
-//! What still fits into accounts, two bits each, for whoever must ask of a million of them.
+//! What still fits into accounts, two bits each, for look-ups among a million of them.
 //!
-//! Triage asks of every packet whether its socket is full. The account of one socket among a
-//! million lies in no cache; these bits do (256 KiB a million). Written by `account.rs` where an
-//! account passes a size, by its home's worker and by whoever releases; read by anyone, as a hint.
+//! Triage checks for every packet whether its socket is full. The account of one socket among a
+//! million is in no cache; these bits are (256 KiB a million). Written by `account.rs` where an
+//! account passes a size, by its home's worker and by releasing threads; read by any thread, as a
+//! hint.
 //!
-//! Invariant, proved by the model in `account.rs`: what is said to be full stays said so only while
-//! it is full; a release takes the word back before it is over. The other way round a hint may be
-//! late: then a charge decides, and says so again.
+//! Invariant, proved by the model in `account.rs`: an account is shown as full only while it is
+//! full; a release takes the word back before it is over. The other way round a hint may be late:
+//! then a charge decides, and updates it.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub enum Room {
     Frame = 0,
     /// A small one, and no more.
     Small = 1,
-    /// A reference to somebody else's memory.
+    /// A reference to memory of another handle.
     Reference = 2,
     /// Nothing at all.
     Nothing = 3,
@@ -54,8 +55,8 @@ impl Room {
         }
     }
 
-    /// Whether a packet whose first chunk is of this class may be charged. Of longer packets it
-    /// says yes where it should say no, never the other way round.
+    /// Whether a packet with a first chunk of this class may be charged. Of longer packets it
+    /// returns true where it should be false, never the other way round.
     #[must_use]
     #[inline(always)]
     pub const fn admits(self, class: Class) -> bool {
@@ -68,18 +69,18 @@ impl Room {
     }
 }
 
-/// See the file's head.
+/// Two bits per account: what still fits into it.
 pub struct Rooms(Box<[AtomicU64]>);
 
 impl Rooms {
-    /// Of `count` accounts, which whoever opens them numbers. Takes two bits each, once.
+    /// For `count` accounts, numbered by their opener. Takes two bits each, once.
     #[must_use]
     pub fn new(count: usize) -> Arc<Self> {
         Arc::new(Self((0..count.div_ceil(A_WORD)).map(|_| AtomicU64::new(0)).collect()))
     }
 
-    /// What fits into account `index`: a hint, exact for the worker while nobody else releases.
-    /// [`Room::Frame`] for a number that is nobody's. One load.
+    /// What fits into account `index`: a hint, exact for the worker while there are no other
+    /// releases. [`Room::Frame`] for a number without an account. One load.
     #[must_use]
     #[inline(always)]
     pub fn of(&self, index: u32) -> Room {
@@ -87,7 +88,7 @@ impl Rooms {
         Room::from_bits(word.map_or(0, |word| word.load(Ordering::Acquire) >> shift(index)))
     }
 
-    /// Says what fits. Writes only where that is something else.
+    /// Stores what fits. Writes only on a change.
     pub(crate) fn set(&self, index: u32, room: Room) {
         let Some(word) = self.0.get(index as usize / A_WORD) else { return };
         let (mask, bits) = (3 << shift(index), (room as u64) << shift(index));
@@ -102,7 +103,7 @@ impl Rooms {
     }
 }
 
-/// Where the bits of an account lie in its word.
+/// The place of an account's bits in its word.
 #[inline(always)]
 const fn shift(index: u32) -> u32 {
     index % A_WORD as u32 * 2

@@ -1,26 +1,26 @@
 //! `Wanted`: what an engine wants of what arrives at one interface, apart from link headers.
 //!
-//! Filled by an engine ([`Engine::wants`](crate::Engine::wants)), told to devices that can refuse a
-//! packet before it costs anything, or leave it to somebody else. Invariant: what is not wanted by
-//! this the engine would drop, however it is asked; of what is wanted it may drop most.
+//! Filled by an engine ([`Engine::wants`](crate::Engine::wants)), passed to devices that can refuse
+//! a packet before it costs anything, or leave it to other programs. Invariant: what is not wanted
+//! by this the engine would drop on any path; of what is wanted it may drop most.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::limits::{ACCESS_RULES_MAX, ADDRESSES_MAX};
 use floodwall_base::{IpCidr, PortSet};
 
-/// Addresses of one family: each of the interface's, and as many of which everybody behind it is
-/// meant.
+/// Addresses of one family: each of the interface's, and as many again for prefixes that stand for
+/// all hosts behind it.
 const EACH_MAX: usize = 2 * ADDRESSES_MAX;
 
-/// See the file's head.
+/// The addresses, ports and protocols that an engine wants from one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// Whether IPv4 packets are wanted whatever address they are for: of a router, for one.
+    /// Whether IPv4 packets to any address are wanted: of a router, for one.
     pub any_v4: bool,
     /// The same of IPv6.
     pub any_v6: bool,
-    /// Somebody asks for an IPv4 address: the answer may be for one that is not here yet.
+    /// A query for an IPv4 address is pending: the answer may be for one that is not here yet.
     pub asks_v4: bool,
     /// Whether datagrams to one host are wanted at every port.
     pub any_udp: bool,
@@ -30,7 +30,7 @@ pub struct Wanted {
     pub udp: PortSet,
     /// Ports at which segments are wanted.
     pub tcp: PortSet,
-    /// Addresses that are wanted, and whether the ports say what is wanted at them.
+    /// Addresses that are wanted, and whether the ports restrict what is wanted at them.
     v4: Vec<(Ipv4Addr, bool)>,
     v6: Vec<(Ipv6Addr, bool)>,
     /// Prefixes from which nothing is wanted.
@@ -74,8 +74,8 @@ impl Wanted {
         self.denied.clear();
     }
 
-    /// What is for this IPv4 address is wanted: at the ports that are said, if it `has_ports`, else
-    /// whatever it is. Where there is no room, every address is wanted.
+    /// Packets to this IPv4 address are wanted: only to the added ports if it `has_ports`, else all
+    /// of them. Where there is no room, every address is wanted.
     pub fn add_v4(&mut self, addr: Ipv4Addr, has_ports: bool) {
         if self.v4.len() < EACH_MAX {
             self.v4.push((addr, has_ports));
@@ -93,8 +93,8 @@ impl Wanted {
         }
     }
 
-    /// Nothing from there is wanted, whatever it is and wherever it goes, as long as nothing stands
-    /// between the link header and its own. Where there is no room, that is not told.
+    /// No packet from there is wanted, to any destination, as long as nothing stands between the
+    /// link header and its own. Where there is no room, the entry is left out.
     pub fn deny(&mut self, from: IpCidr) {
         if self.denied.len() < ACCESS_RULES_MAX {
             self.denied.push(from);
@@ -108,7 +108,7 @@ impl Wanted {
     }
 
     /// The addresses, IPv4 ones as IPv6 has them (RFC 4291 section 2.5.5.2), and whether the ports
-    /// say what is wanted there.
+    /// restrict what is wanted there.
     pub fn addresses(&self) -> impl Iterator<Item = (Ipv6Addr, bool)> + '_ {
         let v4 = self.v4.iter().map(|(addr, has_ports)| (addr.to_ipv6_mapped(), *has_ports));
         v4.chain(self.v6.iter().copied())

@@ -1,4 +1,4 @@
-//! `Blast`: fills bursts on schedule, whatever comes back.
+//! `Blast`: fills bursts on schedule, regardless of what comes back.
 //!
 //! Driven by `world` or `dispatch` through [`Engine`]: `deadline` is when the next packet is meant
 //! to leave, `work` sends what is due. The loop is open: no answer, and no lack of one, changes
@@ -41,9 +41,9 @@ pub struct BlastStats {
     pub bytes: u64,
     /// Frames that could not be made because the packet pool was empty.
     pub no_buffer: u64,
-    /// Packets of the plan whose time passed before the peer's link address was known.
+    /// Packets of the plan that became due before the peer's link address was known.
     pub no_peer: u64,
-    /// The most that a packet left behind its intended time.
+    /// The maximum delay of a packet after its intended time.
     pub late_max: Duration,
 }
 
@@ -61,7 +61,7 @@ struct Running {
     repeats: u32,
 }
 
-/// See the file's head.
+/// A packet generator for one plan, as an engine.
 pub struct Blast {
     station: Station,
     streams: Vec<Running>,
@@ -117,8 +117,8 @@ impl Blast {
         self.returned
     }
 
-    /// How long stamped datagrams took to come back, from the time at which each was meant to
-    /// leave; `None` where no stream stamps. Whoever echoes a stamp is believed.
+    /// Round-trip times of stamped datagrams, from the intended send time of each; `None` where no
+    /// stream stamps. Stamps are accepted from any source.
     #[must_use]
     pub const fn latency(&self) -> Option<&Latency> {
         self.latency.as_ref()
@@ -159,7 +159,7 @@ impl Blast {
         }
     }
 
-    /// The stream whose packet is due first; the earlier one of the plan among equals.
+    /// The stream with the packet that is due first; the earlier one of the plan among equals.
     fn due_first(&self) -> Option<(Instant, usize)> {
         let due = self.streams.iter().enumerate().filter_map(|(at, r)| Some((r.due?, at)));
         due.min()

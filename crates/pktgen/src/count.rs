@@ -9,7 +9,7 @@ use floodwall_wire::{
 
 use crate::seen::{Seen, SeenIp};
 
-/// See the file's head.
+/// Received packets, counted by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Returned {
     /// ARP packets, and neighbour discovery messages.

@@ -1,11 +1,11 @@
-//! Messages of the link that nobody asked for: neighbours, routers, redirects, group queries.
+//! Unsolicited messages of the link: neighbours, routers, redirects, group queries.
 //!
 //! Called by `blast.rs` for each packet of a stream that sends them. Invariants: every message is
-//! right in its checksums, lengths and hop limit, so that it is believed as far as a stranger on
-//! the link can be; a frame takes [`FRAME_MAX`] bytes at most; the same randomness gives the same
-//! bytes. IPv4 and IPv6 are equals: ARP stands beside neighbour discovery, IGMP beside MLD, and the
-//! router advertisements of RFC 1256 beside those of RFC 4861. Reading: RFC 826, 1256, 3376, 3810,
-//! 4191, 4861, 8106. Not here: who believes them.
+//! right in its checksums, lengths and hop limit, so that it is accepted as far as an unverified
+//! station on the link can be; a frame takes [`FRAME_MAX`] bytes at most; the same randomness gives
+//! the same bytes. IPv4 and IPv6 are treated alike: ARP and neighbour discovery, IGMP and MLD, the
+//! router advertisements of RFC 1256 and of RFC 4861. Reading: RFC 826, 1256, 3376, 3810, 4191,
+//! 4861, 8106. Not here: which receivers accept them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -37,24 +37,24 @@ const ROUTER_ALERT_V6: [u8; 4] = [5, 2, 0, 0];
 /// Every host of the link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// What a forged message says. Sources and destinations are the stream's.
+/// The kind of a forged message. Sources and destinations are the stream's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forgery {
-    /// Whose is the destination address? ARP requests, neighbour solicitations.
+    /// Requests for the destination address: ARP requests, neighbour solicitations.
     NeighborRequests,
     /// The source address is mine: ARP replies to one or to all, neighbour advertisements with any
     /// flags, each time with another link address.
     NeighborClaims,
-    /// The source is a router, with random prefixes, routes, name servers and figures; a few say
-    /// that it is none any more.
+    /// The source is a router, with random prefixes, routes, name servers and parameters; a few
+    /// have a lifetime of zero.
     RouterAdvertisements,
-    /// There is a better way to somewhere: redirects, the source being who says so.
+    /// Redirects from the source.
     Redirects,
-    /// Who is in which group? Queries of every version of IGMP and MLD, for all groups or one.
+    /// Group queries: every version of IGMP and MLD, for all groups or one.
     GroupQueries,
 }
 
-/// Who sends to whom.
+/// Source and destination of the message.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) medium: Medium,
@@ -86,7 +86,7 @@ pub(crate) fn write(forgery: Forgery, ends: Ends, random: &mut PublicRandom, out
     }
 }
 
-/// A station address that nobody has given.
+/// A station address that is not assigned.
 fn random_mac(random: &mut PublicRandom) -> MacAddr {
     let [a, b, c, d, e, ..] = random.next_u64().to_le_bytes();
     MacAddr([2, a, b, c, d, e])
@@ -101,8 +101,8 @@ fn random_v6(random: &mut PublicRandom) -> Ipv6Addr {
     Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low))
 }
 
-/// A unique local address (RFC 4193): a prefix out of these takes nobody's traffic away but that of
-/// who uses them. More specific routes than the default are any neighbour's to give (RFC 4191).
+/// A unique local address (RFC 4193): a prefix of these diverts only the traffic of its users. More
+/// specific routes than the default may be advertised by any neighbour (RFC 4191).
 fn random_local(random: &mut PublicRandom) -> Ipv6Addr {
     Ipv6Addr::from_bits(0xfd << 120 | random_v6(random).to_bits() >> 8)
 }
@@ -129,7 +129,7 @@ fn arp(
     out: &mut Vec<u8>,
 ) {
     let request = operation == ArpOperation::REQUEST;
-    // Who announces itself names itself twice, to all.
+    // An announcement has the sender's address as sender and target, and is broadcast.
     let announces = !request && one_in(2, random);
     let all = request || announces;
     let packet = ArpPacket {
@@ -302,7 +302,8 @@ fn icmp_v4(ends: Ends, (from, to): V4Ends, message: Icmpv4Message, body: &[u8], 
     }
 }
 
-/// RFC 1256: the number of addresses, two words for each, a lifetime; then address and preference.
+/// RFC 1256: the number of addresses, two 32-bit words for each, a lifetime; then address and
+/// preference.
 fn router_v4(ends: Ends, addrs: V4Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
     let [high, low] = (random.next_u64() as u16).to_be_bytes();
     let kind = Icmpv4Type(9);

@@ -11,11 +11,11 @@ use crate::plan::{Fragments, Withheld};
 /// Bytes of an IPv6 fragment header.
 const FRAGMENT_HEADER: usize = 8;
 
-/// The most bytes that a fragment's headers take.
+/// Maximum bytes of a fragment's headers.
 pub(crate) const HEADERS_MAX: usize = 14 + ipv6::HEADER_LEN + FRAGMENT_HEADER;
 
-/// Cuts `frame`, whose IP header is at `network`, and gives each fragment to
-/// `send`. `scratch` is where they are made. Returns how many were sent.
+/// Fragments `frame`, with its IP header at `network`, and gives each fragment to `send`. `scratch`
+/// is where they are made. Returns how many were sent.
 pub(crate) fn cut(
     frame: &[u8],
     network: usize,

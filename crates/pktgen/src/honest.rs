@@ -1,17 +1,17 @@
-//! `Honest`: a client that asks a UDP service questions on a schedule and judges the answers.
+//! `Honest`: a client that sends a UDP service requests on a schedule and checks the answers.
 //!
-//! Driven by `world` or `dispatch` through [`Engine`]. Each question carries a
-//! [`Stamp`](crate::Stamp) that the service sends back. Latency counts from the moment at which
-//! the question was *meant* to leave, so a slow client or a slow resolution cannot hide a slow
-//! answer (Tene's "coordinated omission"). Invariant: every question that the schedule meant is
-//! answered once, lost, or still waited for: `intended == answered + lost + waiting`. Questions may
-//! leave in fragments, and answers may come in fragments (`joined.rs`).
+//! Driven by `world` or `dispatch` through [`Engine`]. Each request carries a
+//! [`Stamp`](crate::Stamp) that the service sends back. Latency counts from the *intended* send
+//! time of the request, so a slow client or a slow resolution cannot hide a slow answer (Tene's
+//! "coordinated omission"). Invariant: every request of the schedule is answered once, lost, or
+//! still waited for: `intended == answered + lost + waiting`. Requests may leave in fragments, and
+//! answers may come in fragments (`joined.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone who can send to the client. Bound: the table of open questions, sized at
+//! Reachable by any host that can send to the client. Bound: the table of open requests, sized at
 //! construction by pace and timeout, [`OPEN_MAX`] at most, and answers under way in fragments, a
-//! fixed few. Worst work per packet: one look, one slot, one sum. What matches no open question is
-//! counted and forgotten.
+//! fixed few. Worst work per packet: one look, one slot, one sum. What matches no open request is
+//! counted and discarded.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -33,40 +33,40 @@ use crate::stamp::{STAMP_BYTES, Stamp};
 use crate::station::{Station, StationConfig};
 use crate::template::Template;
 
-/// Questions that may be open at a time, at most: 25 MB of memory.
+/// Maximum number of open requests: 25 MB of memory.
 pub(crate) const OPEN_MAX: u64 = 1 << 20;
 
-/// The identification of the first question that a client sends in fragments. Clients of numbers
-/// that follow each other begin a golden section apart, in 32 bits and in the lower 16, which are
-/// all that IPv4 has: where one follows another at the same address, a host that still waits for
-/// the rest of a question of the first takes none of the second's for it.
+/// The identification of the first request that a client sends in fragments. Clients with
+/// consecutive numbers start a golden section apart, in 32 bits and in the lower 16, which are all
+/// that IPv4 has: where one client replaces another at the same address, a host with an incomplete
+/// request of the first does not mix in fragments of the second.
 const fn first_id(client: u32) -> u32 {
     client.wrapping_mul(0x9e37_9e37)
 }
 
-/// What a client asks, whom, and how often. The default asks nobody.
+/// What a client sends, to which servers, and how often. The default has no server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HonestConfig {
-    /// Who asks. Its addresses take turns as sources.
+    /// The sender. Its addresses take turns as sources.
     pub station: StationConfig,
-    /// Told apart in stamps, where several clients share addresses.
+    /// The id in stamps, where several clients share addresses.
     pub id: u32,
-    /// Who is asked, in turn.
+    /// The servers, in turn.
     pub servers: Vec<SocketAddr>,
     /// From which ports, in turn.
     pub src_ports: PortRange,
-    /// Bytes of a question's payload: at least [`STAMP_BYTES`].
+    /// Bytes of a request's payload: at least [`STAMP_BYTES`].
     pub payload: usize,
-    /// Bytes of IP payload in each fragment of a question: a multiple of 8. `None` where questions
+    /// Bytes of IP payload in each fragment of a request: a multiple of 8. `None` where requests
     /// leave whole.
     pub fragment_bytes: Option<usize>,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
     /// How often.
     pub pace: Pace,
-    /// How many questions in all; `None` for no end.
+    /// Total number of requests; `None` for no end.
     pub count: Option<u64>,
-    /// When the first question is meant to leave, from the engine's first call.
+    /// The intended send time of the first request, from the engine's first call.
     pub start_after: Duration,
     /// From when on none is meant to leave, from the engine's first call.
     pub stop_after: Option<Duration>,
@@ -126,10 +126,10 @@ impl HonestConfig {
     }
 }
 
-/// What became of the questions.
+/// Outcome counts of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HonestStats {
-    /// Questions whose time has come.
+    /// Requests that became due.
     pub intended: u64,
     /// Of these, how many left.
     pub sent: u64,
@@ -139,17 +139,17 @@ pub struct HonestStats {
     pub lost: u64,
     /// Still waited for.
     pub waiting: u64,
-    /// Further answers to a question that was answered.
+    /// Further answers to a request that was answered.
     pub duplicates: u64,
     /// Answers that came after the timeout.
     pub late: u64,
-    /// Datagrams that answer no question of ours, or come from somebody who was not asked.
+    /// Datagrams that answer no request of ours, or come from a source that is not a server.
     pub wrong: u64,
     /// Datagrams with a wrong length or checksum.
     pub damaged: u64,
 }
 
-/// What is known of a question.
+/// The state of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Answered,
@@ -157,7 +157,7 @@ enum Fate {
     Waiting,
 }
 
-/// One question.
+/// One request.
 #[derive(Clone, Copy)]
 struct Slot {
     seq: u64,
@@ -165,7 +165,7 @@ struct Slot {
     fate: Fate,
 }
 
-/// The two ends of one question.
+/// The two ends of one request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ends {
     server: SocketAddr,
@@ -173,20 +173,20 @@ struct Ends {
     port: u16,
 }
 
-/// See the file's head.
+/// A well-behaved request/response client, as an engine.
 pub struct Honest {
     config: HonestConfig,
     station: Station,
     /// One for each server.
     templates: Vec<Template>,
-    /// For each server, which of our addresses may ask it.
+    /// For each server, which of our addresses may send to it.
     sources: Vec<Vec<IpAddr>>,
-    /// Question `seq` is in slot `seq % len`.
+    /// Request `seq` is in slot `seq % len`.
     slots: Vec<Slot>,
     started: Option<Instant>,
-    /// The next question.
+    /// The next request.
     next: u64,
-    /// The oldest question that may still be waiting.
+    /// The oldest request that may still be waiting.
     oldest: u64,
     stats: HonestStats,
     latency: Latency,
@@ -197,7 +197,7 @@ pub struct Honest {
 }
 
 impl Honest {
-    /// A client that asks as `config` says.
+    /// A client with the configuration `config`.
     ///
     /// # Errors
     /// The configuration's first mistake.
@@ -216,7 +216,7 @@ impl Honest {
             templates.push(template);
             sources.push(ours);
         }
-        // One more than can be open, so that a slot's question is over before the next needs it.
+        // One more than can be open, so that a slot's request is over before the next needs it.
         let slots = config.pace.most_within(config.timeout).saturating_add(1) as usize;
         let scratch = config.fragment_bytes.map_or(0, |bytes| fragment::HEADERS_MAX + bytes);
         let scratch = Vec::with_capacity(scratch);
@@ -238,7 +238,7 @@ impl Honest {
         })
     }
 
-    /// What became of the questions so far.
+    /// The outcome counts so far.
     #[must_use]
     pub const fn stats(&self) -> HonestStats {
         self.stats
@@ -250,7 +250,7 @@ impl Honest {
         &self.latency
     }
 
-    /// Forgets the latencies, so that a new phase is measured for itself.
+    /// Clears the latencies, so that a new phase is measured by itself.
     pub fn clear_latency(&mut self) {
         self.latency.clear();
     }
@@ -261,7 +261,7 @@ impl Honest {
         self.returned
     }
 
-    /// Whether the last question was asked and none is waited for.
+    /// Whether the last request was sent and no answer is pending.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.started.is_some() && self.next_at().is_none() && self.stats.waiting == 0
@@ -276,7 +276,7 @@ impl Honest {
         self.slots.get_mut(at as usize)
     }
 
-    /// Who asks whom in question `seq`.
+    /// Source and destination of request `seq`.
     fn ends(&self, seq: u64) -> Option<Ends> {
         let servers = self.config.servers.len() as u64;
         let which = seq.checked_rem(servers)? as usize;
@@ -288,7 +288,7 @@ impl Honest {
         Some(Ends { server: *self.config.servers.get(which)?, addr, port })
     }
 
-    /// Gives up questions whose time is over, oldest first; returns how many it looked at.
+    /// Gives up requests that timed out, oldest first; returns how many it looked at.
     fn expire(&mut self, now: Instant, most: u32) -> u32 {
         let mut looked = 0;
         while self.oldest < self.next && looked < most {
@@ -308,7 +308,7 @@ impl Honest {
         looked
     }
 
-    /// Asks the next question, or counts it as lost where its time is over already.
+    /// Sends the next request, or counts it as lost where its time is over already.
     fn ask(&mut self, intended: Instant, round: &mut Round<'_>) {
         let seq = self.next;
         self.next += 1;
@@ -349,7 +349,7 @@ impl Honest {
         all
     }
 
-    /// Judges a datagram that came whole.
+    /// Checks a datagram that came whole.
     fn input_udp(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>, now: Instant) {
         let udp = UdpHeader::parse(ip.head, ip.body_len());
         let Some(udp) = udp.ok().filter(|_| ip.verifies(packet)) else {
@@ -361,7 +361,7 @@ impl Honest {
         self.judge(ends, ip.udp_payload(), now);
     }
 
-    /// Takes a fragment, and judges the datagram that it completes.
+    /// Takes a fragment, and checks the datagram that it completes.
     fn input_fragment(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>, now: Instant) {
         let Some(joined) = self.joining.input(packet, ip) else { return };
         if !joined.verified {
@@ -373,7 +373,7 @@ impl Honest {
         self.judge(ends, &joined.payload, now);
     }
 
-    /// Judges an answer that is undamaged.
+    /// Checks an answer that is undamaged.
     fn judge(&mut self, ends: Ends, payload: &[u8], now: Instant) {
         let mine = |stamp: &Stamp| stamp.stream == self.config.id && stamp.seq < self.next;
         let Some(stamp) = Stamp::read(payload).filter(mine) else {
@@ -392,7 +392,7 @@ impl Honest {
         } else if known && slot.fate == Fate::Answered {
             self.stats.duplicates += 1;
         } else if !known || slot.fate == Fate::Lost || slot.intended + timeout <= now {
-            // Where its slot has gone to a later question, it is late for certain.
+            // Where its slot was reused by a later request, it is certainly late.
             self.stats.late += 1;
         } else {
             slot.fate = Fate::Answered;
@@ -434,7 +434,7 @@ impl Engine for Honest {
         let mut spent = 1_u32.saturating_add(self.expire(round.now, round.budget.0));
         while spent < round.budget.0.max(2) {
             let Some(at) = self.next_at().filter(|at| *at <= round.now) else { break };
-            // A question waits for the peer's link address as long as its answer would be.
+            // A request waits for the peer's link address as long as its answer would be.
             if self.station.peer().is_none() && at + self.config.timeout > round.now {
                 break;
             }

@@ -1,14 +1,14 @@
-//! Answers that come in fragments, judged without being put together.
+//! Answers that come in fragments, checked without reassembly.
 //!
 //! Used by `honest.rs`. A fragment's bytes go into a sum and a count, and the first one's head is
 //! kept: that is all that a checksum, a length and a stamp need. Invariants: [`OPEN`] answers are
-//! under way at most, the oldest goes first; an answer with a hole or an overlap is never judged
-//! whole, since its bytes do not add up. Reading: RFC 791 section 3.2, RFC 8200 section 4.5. Not
-//! here: a host's reassembly, which has enemies (`ip`).
+//! under way at most, the oldest goes first; an answer with a hole or an overlap is never taken as
+//! complete, since its byte count differs. Reading: RFC 791 section 3.2, RFC 8200 section 4.5. Not
+//! here: a host's reassembly, which must withstand attackers (`ip`).
 //!
 //! # Under flood
-//! Reachable by anyone who can send to the client. Bound: [`OPEN`] entries of a fixed size. Worst
-//! work per packet: a look at each entry, a sum over the packet.
+//! Reachable by any host that can send to the client. Bound: [`OPEN`] entries of a fixed size.
+//! Worst work per packet: a look at each entry, a sum over the packet.
 
 use core::net::IpAddr;
 
@@ -52,7 +52,7 @@ pub(crate) struct Joined {
     pub(crate) verified: bool,
 }
 
-/// See the file's head.
+/// Fragmented answers that are being checked.
 pub(crate) struct Joining {
     open: [Option<Open>; OPEN],
     /// The place that is taken next.

@@ -4,10 +4,10 @@
 //! remarks, `NAME="words"`, `pgset "$NAME"`, `echo`, and the shell functions that such scripts
 //! carry along, which are passed over (`script/shell.rs`). [`Classic::stream`] makes a stream of
 //! `pktgen` of it. Invariant: a word that is not understood is an error with its line, never
-//! ignored; a script that was read makes a stream that [`Stream`]'s own check accepts, or says what
-//! is missing. Beyond the classic words there are `proto`, `headers`, `fragments` and `hop_limit`.
-//! Reading: Linux, Documentation/networking/pktgen.rst. Not here: several devices and processors of
-//! one script; what `frags`, `vlan` and `mpls` do.
+//! ignored; a script that was read makes a stream that [`Stream`]'s own check accepts, or returns
+//! an error that states what is missing. Beyond the classic parameters there are `proto`,
+//! `headers`, `fragments` and `hop_limit`. Reading: Linux, Documentation/networking/pktgen.rst. Not
+//! here: several devices and processors of one script; what `frags`, `vlan` and `mpls` do.
 
 mod shell;
 
@@ -31,9 +31,9 @@ use crate::stamp::STAMP_BYTES;
 pub struct ScriptError {
     /// Which line, from 1; 0 for the script as a whole.
     pub line: usize,
-    /// Which word.
+    /// The token at fault.
     pub word: String,
-    /// What is wrong with it, and what to say instead.
+    /// What is wrong with it, and what to write instead.
     pub what: String,
 }
 
@@ -60,8 +60,8 @@ struct Flags {
 /// The first and the last address, as far as they are given.
 type Ends = (Option<IpAddr>, Option<IpAddr>);
 
-/// The classic parameters; see the file's head. The default is what the classic generator does
-/// without any: packets of 60 bytes to one address, as fast as can be, a thousand of them.
+/// The parameters of the classic generator. The default is what the classic generator does without
+/// any: packets of 60 bytes to one address, as fast as can be, a thousand of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Classic {
     /// How often each packet is sent.
@@ -81,13 +81,13 @@ pub struct Classic {
     headers: Option<Headers>,
     fragments: Option<Fragments>,
     hop_limit: u8,
-    /// To which station, where the script says so.
+    /// The destination link address, where the script sets it.
     pub dst_mac: Option<MacAddr>,
-    /// From which, where it says so.
+    /// The source link address, where the script sets it.
     pub src_mac: Option<MacAddr>,
     /// The device that it names, if it does.
     pub device: Option<String>,
-    /// What it says to who runs it.
+    /// The output of its `echo` lines.
     pub told: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ impl Default for Classic {
     }
 }
 
-/// A word, and what is wrong with it.
+/// A token, and what is wrong with it.
 type Fault = (String, String);
 
 fn fault(word: &str, what: impl Into<String>) -> Fault {
@@ -138,10 +138,10 @@ fn station(word: &str) -> Result<MacAddr, Fault> {
 
 impl Classic {
     /// These parameters, and what a script changes of them. `given` are variables that it may use
-    /// besides its own, as `PGDEV`; one that nobody has given is empty, as in a shell.
+    /// besides its own, as `PGDEV`; one that is not set is empty, as in a shell.
     ///
     /// # Errors
-    /// The first line that is not understood, with its word.
+    /// The first line that is not understood, with its token.
     pub fn read(mut self, text: &str, given: &[(&str, &str)]) -> Result<Self, ScriptError> {
         let mut shell = shell::Shell::new(given);
         for (at, line) in text.lines().enumerate() {
@@ -163,7 +163,7 @@ impl Classic {
     /// One parameter with its value, as `clone_skb 1`.
     ///
     /// # Errors
-    /// The word that is not understood (its line is 0).
+    /// The token that is not understood (its line is 0).
     pub fn parameter(&mut self, words: &str) -> Result<(), ScriptError> {
         self.set(words).map_err(|(word, what)| ScriptError { line: 0, word, what })
     }
@@ -174,7 +174,7 @@ impl Classic {
             return Err(fault(words, "a parameter is missing, as in pgset \"count 1000\""));
         };
         match (*name, values) {
-            // An address whose value is lost leaves what is given elsewhere.
+            // An address without a value leaves what is given elsewhere.
             ("dst" | "dst_min" | "dst_max" | "dst6" | "dst6_min" | "dst6_max", []) => Ok(()),
             ("src" | "src_min" | "src_max" | "src6" | "src6_min" | "src6_max", []) => Ok(()),
             // What only concerned the kernel's threads, and the moment of the start.
@@ -264,7 +264,7 @@ impl Classic {
         self.to.0.is_some_and(|addr| addr.is_ipv6())
     }
 
-    /// The addresses that are asked for, from the first to the last.
+    /// The requested addresses, from the first to the last.
     fn range((first, last): Ends, name: &str) -> Result<Option<AddrRange>, ScriptError> {
         let wrong = |what: &str| ScriptError { line: 0, word: name.to_owned(), what: what.into() };
         let Some(first) = first else {
@@ -369,7 +369,7 @@ fn headers(word: &str) -> Result<Option<Headers>, Fault> {
         "mixed" => Headers::Mixed,
         _ => {
             let known = "none, chain, options, unknown, padding, routing or mixed";
-            return Err(fault(word, format!("are no headers; say {known}")));
+            return Err(fault(word, format!("are no headers; use {known}")));
         }
     }))
 }

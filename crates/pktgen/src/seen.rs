@@ -1,8 +1,8 @@
 //! What a generator sees of a packet that arrived: enough to count it, answer it, match it.
 //!
-//! Called by `station.rs`, `count.rs` and `honest.rs`. Invariant: offsets and lengths lie inside
-//! the packet, as the views of `wire` have checked. Extension headers are not walked: what has
-//! any is counted as other.
+//! Called by `station.rs`, `count.rs` and `honest.rs`. Invariant: offsets and lengths are within
+//! the packet, as the views of `wire` have checked. Extension headers are not walked: what has any
+//! is counted as other.
 
 use core::net::IpAddr;
 
@@ -21,7 +21,7 @@ pub(crate) const LOOK_BYTES: usize = 192;
 
 /// An IP packet.
 pub(crate) struct SeenIp<'a> {
-    /// Who sent the frame; zero where the medium has no link addresses.
+    /// The source of the frame; zero where the medium has no link addresses.
     pub(crate) link_src: MacAddr,
     pub(crate) src_addr: IpAddr,
     pub(crate) dst_addr: IpAddr,

@@ -16,7 +16,7 @@ pub const FLOWS_MAX: u32 = 65_536;
 /// How each part of a packet is drawn from its range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spreads {
-    /// Where it says it comes from.
+    /// The source address.
     pub src_addr: Spread,
     /// Where it goes.
     pub dst_addr: Spread,

@@ -1,9 +1,9 @@
 //! A packet with holes: built once, then patched for each copy, its checksums with it.
 //!
 //! Called by `blast.rs` and `honest.rs`. Invariant: after every call the frame is a valid packet
-//! whose checksums are right. A hole costs a few additions, not a sum over the packet: a field's
-//! change is put into the checksums that cover it (RFC 1624). The payload is zeros but for what
-//! is written into it. Not here: fragments (`fragment.rs`), damage (`replay.rs`).
+//! with right checksums. A hole costs a few additions, not a sum over the packet: a field's change
+//! is put into the checksums that cover it (RFC 1624). The payload is zeros but for what is written
+//! into it. Not here: fragments (`fragment.rs`), damage (`replay.rs`).
 
 use core::net::IpAddr;
 
@@ -49,7 +49,7 @@ struct Covered {
     transport: bool,
 }
 
-/// See the file's head.
+/// A packet with variable fields, patched in place for each copy.
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
@@ -326,7 +326,7 @@ impl Template {
     }
 }
 
-/// A SYN says what it can take.
+/// The options of a SYN.
 fn tcp_options(flags: TcpFlags, v4: bool) -> TcpOptionSet {
     let opens = flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::ACK);
     TcpOptionSet { mss: opens.then_some(mss(v4)), ..TcpOptionSet::default() }

@@ -1,31 +1,33 @@
-//! The peers that programs here have lately talked with, for triage: friends beside those of
-//! connected sockets. ICMP messages about what was sent to them are believed (`exceptions.rs`).
+//! Established peers of unconnected UDP sockets: those that this host has lately sent to more than
+//! once, for triage beside the peers of connected sockets. ICMP messages about datagrams sent to
+//! them are accepted (`exceptions.rs`).
 //!
-//! Written where a socket that is not connected sends along a path that it looks up (a socket that
-//! sends to one friend again and again does that every 100 ms, to anybody else [`AGAIN`] after the
-//! last time), read by triage, and by sockets that
-//! fill up: their last eighth is for such peers (`udp/fair.rs`). Where the flow is another shard's,
-//! that one is told of a friend (`shards/notes.rs`). A peer is an address
-//! and port with our port, and for link-local addresses the link. It is a friend once we have sent
-//! to it *again*, later than the first time: so it came back after our first answer, or we wanted
-//! it on our own account twice.
+//! Written where an unconnected socket sends along a path that it looks up (for an established peer
+//! every 100 ms, for any other [`AGAIN`] after the last time). Read by triage, and by sockets that
+//! fill up: their last eighth is reserved for such peers (`udp/fair.rs`). Where RSS steers the flow
+//! to another shard, that shard is notified of the established peer (`shards/notes.rs`). A peer is
+//! an address and port with our port, and for link-local addresses the link. It is established once
+//! we have sent to it *again*, later than the first time: either it came back after our first
+//! answer, or we initiated twice.
 //!
 //! # Under flood
-//! Only our own answers fill the table, and nothing learns of it. Bound: `ANSWERED_PEERS` entries,
-//! allocated at the start; an IPv4 /24 or IPv6 /64 has at most `ANSWERED_PREFIX_MAX` of them. Worst
-//! work: one set of eight, in two cache lines. A newcomer displaces who has been silent for
-//! [`PEER_SILENCE`], else, one newcomer in [`NEWCOMERS`], the oldest that was answered once only;
-//! where all are friends the one that has been silent for longest, if for [`CROWDED_SILENCE`]. Whom
-//! none gave way to may be remembered beside them, one for each set, as rarely; answered again, it
-//! takes the place of the longest silent of those that do not hold theirs, as friends in the first
-//! [`HELD`] of a set do: else those who came first would shut out everybody behind their prefix who
-//! comes soon after. That most newcomers displace nobody, by a toss that nobody foresees, is what
-//! lets more of them than there are places come back in turn. What a flood from forged sources can
-//! do: each source that it uses at least twice becomes a friend, as nothing in UDP proves that it
-//! exists. Therefore friends of this kind get at most [`QUOTA`] places of a burst as soon as there
-//! are connected sockets, whose peers they thus cannot crowd out; and half of a set's friends keep
-//! their entries as long as they go on talking. Honest peers behind the same prefix, or in a full
-//! set, lose the preference and nothing else. No packet dies of it, so there is no counter.
+//! Only our own answers fill the table; inbound packets alone never add an entry. Bound:
+//! `ANSWERED_PEERS` entries, allocated at the start; an IPv4 /24 or IPv6 /64 has at most
+//! `ANSWERED_PREFIX_MAX` of them. Worst work: one set of eight, in two cache lines. Replacement: a
+//! newcomer evicts an entry that has been idle for [`PEER_SILENCE`], else, one newcomer in
+//! [`NEWCOMERS`], the oldest entry that was answered once only; where all entries of the set are
+//! established, the least recently used, if idle for [`CROWDED_SILENCE`]. A newcomer that evicted
+//! nothing may be remembered beside the set, one for each set, with the same probability; answered
+//! again, it replaces the least recently used entry of the unprotected half. Established peers in
+//! the first [`HELD`] ways of a set are protected: without the unprotected half, the first arrivals
+//! would lock out later peers of the same prefix. Most newcomers evict nothing, by an unpredictable
+//! toss: this is what lets more peers than there are places come back in turn. What a flood from
+//! forged sources can do: each source that it uses at least twice becomes established, as nothing
+//! in UDP proves that it exists. Therefore peers of this kind get at most [`QUOTA`] places of a
+//! burst as soon as there are connected sockets, so they cannot crowd out those sockets' peers; and
+//! half of a set's established peers keep their entries as long as they remain active. Honest peers
+//! behind the same prefix, or in a full set, lose the preference and nothing else. No packet is
+//! dropped for it, so there is no counter.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -41,32 +43,33 @@ use crate::tables::Tables;
 use crate::triage::peer_of;
 use crate::tx::Path;
 
-/// How long a peer may be silent, or we, before it is a stranger again.
+/// Idle time after which a peer is unverified again.
 const PEER_SILENCE: Duration = Duration::from_secs(30);
-/// The same where a newcomer finds a set full of friends: whoever once sent twice and went, as all
-/// sources of a flood do in the end, shall not keep others out for longer.
+/// The same where a newcomer finds a set full of established peers: short, so that sources that
+/// sent twice and stopped, as those of a flood do, do not lock others out.
 const CROWDED_SILENCE: Duration = Duration::from_secs(8);
-/// Places in a burst that friends of this kind have at most where there are connected sockets.
+/// Maximum places in a burst for peers of this kind where there are connected sockets.
 pub(crate) const QUOTA: usize = BURST_MAX / 4;
 /// Entries of one set.
 const WAYS: usize = 8;
-/// Entries of a set whose friends keep them until they are silent.
+/// Entries of a set that are protected while their established peers are active.
 const HELD: usize = WAYS / 2;
-/// One in so many newcomers makes another one forgotten that has not come back yet: if all did,
-/// clients that come in turn would never find themselves remembered. A power of two.
+/// One in so many newcomers evicts an entry that was answered once only: if all did, clients that
+/// return in turn would never find their entries. A power of two.
 const NEWCOMERS: u64 = 4;
 /// Sets that one prefix may use.
 const SETS_OF_A_PREFIX: u32 = (ANSWERED_PREFIX_MAX / WAYS) as u32;
-/// Time is kept in steps of 2^16 ns, 66 us, which wrap after three days.
+/// Time is kept in ticks of 2^16 ns, 66 us, which wrap after three days.
 const TICK_BITS: u32 = 16;
-/// After so long what is sent to a peer is sent to it again.
+/// A send this long after the previous one to the same peer counts as sent again.
 pub(crate) const AGAIN: Duration = Duration::from_nanos(1 << TICK_BITS);
-/// Other shards are told of a friend once in 2^16 of these, 4.3 s: often within its silence.
+/// Other shards are notified of an established peer once in 2^16 ticks, 4.3 s: several times within
+/// [`PEER_SILENCE`].
 const TELL_BITS: u32 = 16;
-/// No other shard was told of it.
+/// No other shard was notified.
 const UNTOLD: u16 = 0;
 
-/// Who a datagram was from or goes to.
+/// The remote end of a datagram, with the local port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Peer {
     /// Its address, IPv4 mapped.
@@ -77,7 +80,7 @@ pub(crate) struct Peer {
     pub(crate) zone: u16,
 }
 
-/// Where a peer's entry is, if it has one.
+/// The position of a peer's entry, if it has one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     set: u32,
@@ -85,33 +88,33 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Nobody's: for arrays.
+    /// Matches no peer: for initializing arrays.
     pub(crate) const NOBODYS: Self = Self { set: 0, print: 0 };
 }
 
-/// What is known of a peer that we send to.
+/// Result of recording a send to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Noted {
-    /// It is a friend by now.
+    /// The peer is established by now.
     pub(crate) is_friend: bool,
-    /// It is one of whom the owner of its flow was not told lately.
+    /// The peer is established, and the owner shard of its flow was not notified lately.
     pub(crate) is_untold: bool,
 }
 
-/// The finger prints lie in the first cache line: a stranger costs one.
+/// One cache-associative set. Fingerprints are in the first cache line: a miss costs one line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Set {
-    /// 0 is a free place.
+    /// Fingerprints; 0 marks a free entry.
     prints: [u64; WAYS],
-    /// Who was answered once when no place was to be had; 0 is nobody.
+    /// Fingerprint of a newcomer that was answered once and found no free entry; 0: none.
     newcomer: u64,
     sent_at: [u32; WAYS],
-    /// When that one was.
+    /// Tick at which the newcomer was answered.
     newcomer_at: u32,
-    /// When the shard of the flow was told of it, where that is another.
+    /// When the owner shard of the flow was notified, where that is another.
     told: [u16; WAYS],
-    /// Bits of those that were answered again.
+    /// Bitmap of established entries: those that were sent to again.
     friends: u8,
 }
 
@@ -125,12 +128,12 @@ const EMPTY: Set = Set {
 };
 const _: () = assert!(size_of::<Set>() == 128, "two cache lines");
 
-/// See the file's head.
+/// Set-associative table, with LRU replacement, of the peers that unconnected sockets sent to.
 pub(crate) struct Answered {
     sets: Box<[Set]>,
-    /// Of a multilinear hash as in the socket tables: nobody outside sees a value of it.
+    /// Key of a multilinear hash as in the socket tables; its values are never exposed to a peer.
     key: [u64; 16],
-    /// The time of the last round.
+    /// The tick of the last round.
     now: u32,
 }
 
@@ -145,13 +148,13 @@ impl Answered {
         }
     }
 
-    /// A round begins.
+    /// Starts a round: sets the current time.
     #[inline]
     pub(crate) const fn begin(&mut self, now: Instant) {
         self.now = ticks(now);
     }
 
-    /// Where this peer's entry would be. No load from the table.
+    /// Position of this peer's entry. No load from the table.
     #[inline(always)]
     pub(crate) fn place(&self, peer: &Peer) -> Place {
         let [p0, p1, p2, a0, a1, a2, a3, a4, a5, a6, b0, b1, b2, b3, b4, b5] = self.key;
@@ -175,7 +178,7 @@ impl Answered {
         Place { set: ((prefix >> 32) as u32).wrapping_add(within), print: print.max(1) }
     }
 
-    /// Asks for a peer's entry, which will be looked at.
+    /// Prefetches a peer's entry.
     #[inline(always)]
     pub(crate) fn expect(&self, place: Place) {
         if let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) {
@@ -183,7 +186,7 @@ impl Answered {
         }
     }
 
-    /// Whether we have answered this peer again, lately.
+    /// Whether this peer is established: sent to again, and lately.
     #[inline(always)]
     pub(crate) fn is_friend(&self, place: Place) -> bool {
         let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) else {
@@ -196,17 +199,17 @@ impl Answered {
         })
     }
 
-    /// The same, asked of one peer.
+    /// The same for a single lookup.
     pub(crate) fn knows(&self, peer: &Peer) -> bool {
         self.is_friend(self.place(peer))
     }
 
-    /// We send to this peer.
+    /// Records a send to this peer.
     pub(crate) fn note(&mut self, peer: &Peer, now: Instant) -> Noted {
         self.enter(peer, now, false)
     }
 
-    /// Another shard sends to this peer, again.
+    /// Records another shard's notification that this peer is established.
     pub(crate) fn hear(&mut self, peer: &Peer, now: Instant) {
         self.enter(peer, now, true);
     }
@@ -220,7 +223,7 @@ impl Answered {
         let known = set.prints.iter().position(|print| *print == place.print);
         let (way, is_friend) = match known.or_else(|| set.room(place.print, now, is_friend)) {
             Some(way) => (way, is_friend),
-            // Only who was answered again is given one.
+            // Only a peer that was answered again gets an entry this way.
             None => match set.give_way(place.print, now, is_friend) {
                 Some(way) => (way, true),
                 None => return Noted::default(),
@@ -245,7 +248,7 @@ impl Answered {
         noted
     }
 
-    /// The owner of this peer's flow has been told of it.
+    /// Marks the owner shard of this peer's flow as notified.
     pub(crate) fn told(&mut self, peer: &Peer, now: Instant) {
         let place = self.place(peer);
         let mask = self.sets.len() - 1;
@@ -256,7 +259,7 @@ impl Answered {
         }
     }
 
-    /// Whether we sent to this peer lately, be it once.
+    /// Whether we sent to this peer lately, at least once.
     pub(crate) fn has_sent(&self, peer: &Peer, now: Instant) -> bool {
         let (place, now) = (self.place(peer), ticks(now));
         let mask = self.sets.len() - 1;
@@ -265,7 +268,7 @@ impl Answered {
         way.and_then(|way| set.sent_at.get(way)).is_some_and(|sent| is_fresh(*sent, now))
     }
 
-    /// Entries in use, and friends among them: for tests.
+    /// Entries in use, and established ones among them: for tests.
     #[cfg(test)]
     fn count(&self) -> (usize, usize) {
         let used = self.sets.iter().flat_map(|set| set.prints).filter(|print| *print != 0).count();
@@ -282,8 +285,9 @@ impl Set {
         self.sent_at.get(way).is_some_and(|sent| !is_fresh(*sent, now))
     }
 
-    /// A place for a newcomer: a free one or one of somebody long silent, else perhaps that of the
-    /// oldest who is no friend, else that of a friend whom the others have outlasted.
+    /// Finds an entry for a newcomer: a free or idle one, else with some probability the oldest one
+    /// that is not established, else the least recently used established one, if idle for
+    /// [`CROWDED_SILENCE`].
     fn room(&self, print: u64, now: u32, is_friend: bool) -> Option<usize> {
         let is_free = |way: &usize| self.prints.get(*way) == Some(&0) || self.is_silent(*way, now);
         if let Some(free) = (0..WAYS).find(is_free) {
@@ -302,8 +306,8 @@ impl Set {
         }
     }
 
-    /// A place for a newcomer that found no room, that of the longest silent of those who do not
-    /// hold theirs, if it was answered again; else it may be remembered.
+    /// Finds an entry for a newcomer that found no room and was answered again: the least recently
+    /// used of the unprotected ones. A first-time newcomer may be remembered instead.
     fn give_way(&mut self, print: u64, now: u32, is_friend: bool) -> Option<usize> {
         let remembers = self.newcomer != 0 && is_fresh(self.newcomer_at, now);
         let is_known = remembers && self.newcomer == print;
@@ -319,7 +323,7 @@ impl Set {
         None
     }
 
-    /// A friend that does not hold its place changes it for one that no friend holds.
+    /// Moves an established entry from the unprotected half to a protected way that is not in use.
     fn settle(&mut self, way: usize, now: u32) {
         if way < HELD || self.friends >> way & 1 == 0 {
             return;
@@ -335,27 +339,27 @@ impl Set {
     }
 }
 
-/// Sums of neighbouring prefixes are steps of one size, which under an unlucky key meet in few
-/// sets: what is scattered here does not (the finish of SplitMix64, Steele and others 2014).
+/// Hash sums of neighbouring prefixes differ by one constant, which under an unlucky key maps them
+/// to few sets: this finalizer removes that (the finish of SplitMix64, Steele and others 2014).
 #[inline(always)]
 pub(crate) const fn scattered(sum: u64) -> u64 {
     let sum = (sum ^ sum >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     sum ^ sum >> 29
 }
 
-/// Whether this newcomer is the one in [`NEWCOMERS`]: its print and the moment toss, of which
-/// nobody outside knows the one.
+/// Whether this newcomer is the one in [`NEWCOMERS`] that evicts: decided by its fingerprint and
+/// the tick. The fingerprint is keyed, so a peer cannot predict it.
 const fn displaces(print: u64, now: u32) -> bool {
     scattered(print ^ (now as u64) << 32).is_multiple_of(NEWCOMERS)
 }
 
-/// Two words' share of a sum.
+/// Two words' contribution to a multilinear hash sum.
 #[inline(always)]
 pub(crate) const fn pair(key_a: u64, a: u32, key_b: u64, b: u32) -> u64 {
     key_a.wrapping_add(a as u64).wrapping_mul(key_b.wrapping_add(b as u64))
 }
 
-/// The step of telling that a tick lies in; never [`UNTOLD`].
+/// The notification period that contains a tick; never [`UNTOLD`].
 const fn telling(tick: u32) -> u16 {
     (tick >> TELL_BITS) as u16 | 1 << 15
 }
@@ -371,16 +375,16 @@ const fn is_fresh(sent_at: u32, now: u32) -> bool {
 
 #[inline(always)]
 const fn is_within(silence: Duration, sent_at: u32, now: u32) -> bool {
-    // What was sent by a slice of timed work may be later than the last round.
+    // A send from a slice of timed work may be later than the last round.
     const AHEAD: u32 = 1 << 16;
     let age = now.wrapping_sub(sent_at);
     age <= (silence.as_nanos() as u64 >> TICK_BITS) as u32 || age > u32::MAX - AHEAD
 }
 
 impl Stack {
-    /// A socket sends to `to` from an address of ours on a path that was looked up just now. Peers
-    /// of connected sockets are friends without this. Whether it is somebody of whom nothing is to
-    /// be noted for a while.
+    /// Records that a socket sends to `to` from a local address along a path that was just looked
+    /// up. Peers of connected sockets are established without this. Returns whether the next sends
+    /// to this peer need not be recorded for a while.
     pub(crate) fn note_answered<A: Tables>(
         &mut self,
         id: SocketId,
@@ -392,7 +396,7 @@ impl Stack {
         if !matches!(self.udp.peer_addr(id), Ok(None)) {
             return true;
         }
-        // As their next datagram will be seen.
+        // Keyed as the peer's next datagram will be.
         let whose = Whose::new((to.ip(), to.port()), (from.ip(), from.port()), iface);
         let peer = peer_of(&whose, iface);
         let noted = self.answered.note(&peer, now);
@@ -446,7 +450,7 @@ mod tests {
             let mut table = table();
             assert!(!is_friend(&mut table, &peer, at(0)));
             table.note(&peer, at(0));
-            assert!(!is_friend(&mut table, &peer, at(1)), "anyone can be answered once");
+            assert!(!is_friend(&mut table, &peer, at(1)), "a single answer establishes nothing");
             table.note(&peer, at(0));
             assert!(!is_friend(&mut table, &peer, at(1)), "twice in one round is once");
             table.note(&peer, at(2));
@@ -502,7 +506,7 @@ mod tests {
             for now in [at(0), at(1)] {
                 (0..20_000).for_each(|n| _ = table.note(&of_one_prefix(n), now));
             }
-            // Each was answered twice, but most had to go before the second time came.
+            // Each was answered twice, but most were evicted before the second time.
             let (used, friendly) = table.count();
             assert!(used <= ANSWERED_PREFIX_MAX && friendly <= used, "{used} {friendly}");
             for n in 0..100 {
@@ -525,7 +529,7 @@ mod tests {
             let mut table = table();
             let stays = of_one_prefix(0);
             for n in 0..2000 {
-                // Back to back: nobody comes between.
+                // Back to back: no other newcomer in between.
                 table.note(&of_one_prefix(n), at(u64::from(2 * n)));
                 table.note(&of_one_prefix(n), at(u64::from(2 * n) + 1));
             }
@@ -563,9 +567,9 @@ mod tests {
     fn of_a_friend_and_nobody_else_its_owner_is_told_once_in_a_while_as_long_as_it_is_answered() {
         for peer in [v4(0x0a00_0001, 99), v6(0x2001_0db8 << 32, 7, 99)] {
             let mut table = table();
-            assert!(!table.note(&peer, at(0)).is_untold, "anyone can be answered once");
+            assert!(!table.note(&peer, at(0)).is_untold, "a single answer establishes nothing");
             assert!(table.note(&peer, at(1)).is_untold);
-            assert!(table.note(&peer, at(2)).is_untold, "there was no room to tell");
+            assert!(table.note(&peer, at(2)).is_untold, "not notified yet: there was no room");
             table.told(&peer, at(2));
             let told: Vec<u64> = (3..20_000)
                 .filter(|ms| {
@@ -577,7 +581,7 @@ mod tests {
                 })
                 .collect();
             assert!((3..=6).contains(&told.len()), "in 20 s, of 20,000 answers: {told:?}");
-            assert!(!table.note(&peer, at(60_000)).is_untold, "it was silent: a stranger again");
+            assert!(!table.note(&peer, at(60_000)).is_untold, "it was silent: unverified again");
             assert!(table.note(&peer, at(60_001)).is_untold);
         }
     }
@@ -588,7 +592,7 @@ mod tests {
             let mut table = table();
             table.hear(&peer, at(0));
             assert!(is_friend(&mut table, &peer, at(1)));
-            assert!(!is_friend(&mut table, &peer, at(31_000)), "what is heard grows old too");
+            assert!(!is_friend(&mut table, &peer, at(31_000)), "a notified peer expires too");
         }
         let mut table = table();
         let crowd = |n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16);
@@ -602,13 +606,13 @@ mod tests {
         assert!(kept * 2 >= first.len(), "{kept} of {}", first.len());
     }
 
-    /// A peer of one prefix each.
+    /// Makes a peer of a distinct prefix for each number.
     const OF_ONE_PREFIX: [fn(u32) -> Peer; 2] = [
         |n| v4(0x0a01_0200 + n % 256, (1000 + n / 256) as u16),
         |n| v6(0x2001_0db8_0000_0001, n as u64 * 7919, 9),
     ];
 
-    /// A table whose places for one prefix are all friends', and these; ends at 1000 ms.
+    /// A table with only established entries for one prefix, and these peers; ends at 1000 ms.
     fn full_of_friends(peer_of: fn(u32) -> Peer) -> (Answered, Vec<Peer>) {
         let mut table = table();
         for n in 0..200 {
@@ -638,8 +642,9 @@ mod tests {
         }
     }
 
-    /// Whatever the number of friends that were there before: three clients in one set with six
-    /// silent friends once took the two places left from each other, for good.
+    /// Regression test: independent of the number of established peers in a set, three new clients
+    /// that return in turn all get entries. With six idle ones they used to evict each other from
+    /// the two places left, for good.
     #[test]
     fn clients_that_come_in_turn_all_become_friends_whoever_was_there_before() {
         for peer_of in OF_ONE_PREFIX {
@@ -649,7 +654,7 @@ mod tests {
                     table.note(&peer_of(n), at(u64::from(n) * 4));
                     table.note(&peer_of(n), at(u64::from(n) * 4 + 1));
                 }
-                // Of one set, more than it has places that are not held, less one.
+                // Of one set, one fewer than it has unprotected places.
                 let set = table.place(&peer_of(1000)).set;
                 let same = |peer: &Peer| table.place(peer).set == set;
                 let late: Vec<Peer> = (1000..).map(peer_of).filter(same).take(3).collect();
@@ -680,7 +685,7 @@ mod tests {
                 }
                 before.iter().filter(|p| is_friend(&mut table, p, at(ms + 2001))).count()
             };
-            assert_eq!(kept_after(3000), ANSWERED_PREFIX_MAX / 2, "those who hold their places");
+            assert_eq!(kept_after(3000), ANSWERED_PREFIX_MAX / 2, "the protected entries stay");
             assert_eq!(kept_after(9000), 0, "not after eight seconds of silence");
         }
     }

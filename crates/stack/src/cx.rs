@@ -1,4 +1,4 @@
-//! What one round lends to the stack's parts.
+//! `Cx`: the round's arguments that the stack's parts borrow.
 
 use floodwall_base::{Instant, Randomness};
 use floodwall_packet::{PacketList, Peers, Pool, Round};
@@ -13,14 +13,14 @@ pub(crate) struct Cx<'a> {
 }
 
 impl<'a> Cx<'a> {
-    /// What a round lends.
+    /// Borrows the context from a round.
     pub(crate) fn of(round: &'a mut Round<'_>) -> Self {
         let Round { now, pool, random, departing, peers, .. } = round;
         let peers = peers.as_mut().map(Peers::again);
         Cx { now: *now, pool, random, departing, peers }
     }
 
-    /// The same for another call.
+    /// Reborrows the context for another call.
     pub(crate) fn again(&mut self) -> Cx<'_> {
         Cx {
             now: self.now,

@@ -1,8 +1,9 @@
-//! The one match on protocol number, and the ICMP of both families.
+//! Dispatch by IP protocol number, and ICMP of both families.
 //!
-//! Called by `rx.rs` with a packet whose headers have been read. UDP goes to its sockets, ICMP is
-//! answered or told to the socket that it is about, neighbour discovery goes to `neighbors.rs`,
-//! the rest is refused. Reading: RFC 1122 sections 3.2.2 and 4.1.3, RFC 4443 sections 2.4, 4.
+//! Called by `rx.rs` with a packet with validated headers. UDP goes to its sockets; ICMP requests
+//! are answered, ICMP errors reported to the socket that they are about; neighbour discovery goes
+//! to `neighbors.rs`; the rest is refused. Reading: RFC 1122 sections 3.2.2 and 4.1.3, RFC 4443
+//! sections 2.4, 4.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -65,8 +66,8 @@ impl Stack {
         ascent: Ascent<Ipv6Addr>,
         upper: Upper,
     ) {
-        // What a group hears from one of our own addresses is a forgery, or our own echo; address
-        // detection alone wants to know of it (RFC 4862 section 5.4).
+        // A packet to a group with one of our own source addresses is forged, or our own looped
+        // back; only duplicate address detection needs to see it (RFC 4862 section 5.4).
         if ascent.to_group && upper.protocol != IpProtocol::ICMPV6 && self.is_forged(ascent) {
             return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
         }
@@ -90,13 +91,13 @@ impl Stack {
         }
     }
 
-    /// Whether a packet from elsewhere has one of our addresses as its source.
+    /// Whether a packet received from the link has one of our addresses as its source.
     #[cold]
     pub(crate) fn is_forged(&self, ascent: Ascent<Ipv6Addr>) -> bool {
         ascent.iface != IfIndex::LOOPBACK && self.owns(ascent.heading.src_addr)
     }
 
-    /// A packet that raw sockets alone have heard.
+    /// Accounts for a packet that only raw sockets received.
     #[cold]
     fn overheard(&mut self, packet: PacketBuf, counter: Counter) {
         self.stats.counters.count(counter);
@@ -152,7 +153,8 @@ impl Stack {
         }
     }
 
-    /// Sends what a stranger is answered instead of being taken. That makes no friend of it.
+    /// Sends a challenge to an unverified source in place of accepting its packet. The source does
+    /// not become an established peer by it.
     #[cold]
     fn challenged<A: Tables>(
         &mut self,
@@ -269,7 +271,7 @@ impl Stack {
                 self.stats.counters.count(Counter::Icmp6InEchoReplies);
                 self.echo_replied(packet, ascent, l4, id);
             }
-            // Unknown ones too: they are for the upper layer (RFC 4443 section 2.4 (a)).
+            // Unknown errors too: they are for the upper layer (RFC 4443 section 2.4 (a)).
             message if kind.is_error() => self.error_v6(cx, packet, ascent, l4, message),
             _ if self.is_follower()
                 && (kind.is_group_membership() || kind.is_neighbor_discovery()) =>

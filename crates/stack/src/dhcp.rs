@@ -1,15 +1,15 @@
-//! The stack's side of DHCPv4: a client for each interface that has one, its messages become
-//! packets, its leases addresses and routes.
+//! The stack's side of DHCPv4: one client per configured interface; its messages become packets,
+//! its leases addresses and routes.
 //!
-//! Called by `rx.rs` and `deliver.rs` for what arrived, by `addresses.rs` and `link.rs` when
-//! something the client waits for has happened, and for timed work. Invariants: what a lease
-//! brought goes when it ends: its address, its routes and its MTU; what the operator gave is never
+//! Called by `rx.rs` and `deliver.rs` for received messages, by `addresses.rs` and `link.rs` for
+//! events that a client waits for, and for timed work. Invariants: what a lease configured is
+//! removed when it ends: its address, its routes and its MTU; the operator's configuration is never
 //! touched. Reading: RFC 2131 section 4.1 (broadcasts without an address), RFC 5227. Not here:
-//! what to believe of a server (`floodwall_dhcp`), name resolution.
+//! validation of servers' messages (`floodwall_dhcp`), name resolution.
 //!
 //! # Under flood
-//! See `floodwall_dhcp`. A datagram costs one look at its ports, and only while a client waits for
-//! an answer; one for an address that is not ours is looked at so on that interface alone.
+//! See `floodwall_dhcp`. A datagram costs one check of its ports, and only while a client waits for
+//! an answer; one for an address that is not ours is checked on that interface alone.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -31,7 +31,7 @@ use crate::shard::Stack;
 use crate::tables::Ends;
 use crate::tx::{BEST_EFFORT, HOP_LIMIT, Outgoing};
 
-/// The metric of a server's routes; those of the operator come before them.
+/// Metric of routes from a lease; the operator's routes take precedence.
 const METRIC: u32 = 1024;
 
 /// One interface's client.
@@ -40,7 +40,7 @@ struct Served {
     client: DhcpClient,
     /// The MTU without a lease.
     mtu: u32,
-    /// Whether it is wanted: it starts when the link comes up.
+    /// Whether the client is enabled: it starts when the link comes up.
     on: bool,
 }
 
@@ -48,12 +48,12 @@ struct Served {
 #[derive(Debug)]
 pub(crate) struct Dhcp {
     served: Box<[Option<Served>]>,
-    /// Some client waits for an answer.
+    /// At least one client waits for an answer.
     asks: bool,
 }
 
 impl Dhcp {
-    /// Room for a client on each of so many interfaces.
+    /// Allocates room for a client on each of so many interfaces.
     pub(crate) fn new(interfaces: usize) -> Self {
         Self { served: (0..interfaces).map(|_| None).collect(), asks: false }
     }
@@ -70,7 +70,7 @@ impl Dhcp {
         self.served.get(usize::from(iface.0))?.as_ref().map(|served| served.mtu)
     }
 
-    /// Whether some client waits for an answer: else no packet is looked at.
+    /// Whether any client waits for an answer: otherwise no packet is checked.
     #[inline]
     pub(crate) const fn asks(&self) -> bool {
         self.asks
@@ -84,7 +84,7 @@ impl Dhcp {
         self.asks = self.served.iter().flatten().any(|served| served.client.awaits());
     }
 
-    /// The next event, of whichever client.
+    /// The next event of any client.
     fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<(IfIndex, Event)> {
         let event = self.served.iter_mut().enumerate().find_map(|(index, served)| {
             let event = served.as_mut()?.client.poll(now, random)?;
@@ -96,8 +96,8 @@ impl Dhcp {
 }
 
 impl Stack {
-    /// Asks DHCP servers of an interface's link for an address from now on (RFC 2131), or gives
-    /// back what they gave and asks no more. Nothing happens where the interface is no Ethernet.
+    /// Enables or disables the DHCP client of an interface (RFC 2131). Disabling releases the
+    /// lease. No effect where the interface is not Ethernet.
     pub fn set_dhcp(&mut self, iface: IfIndex, on: bool, now: Instant, random: &mut Randomness) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let LinkMedium::Ethernet(mac) = interface.medium else { return };
@@ -115,13 +115,13 @@ impl Stack {
         self.dhcp.look();
     }
 
-    /// The DHCP client of an interface, where it has one: its state, its lease, what it refused.
+    /// The DHCP client of an interface, where it has one: its state, its lease, its refusals.
     #[must_use]
     pub fn dhcp(&self, iface: IfIndex) -> Option<&DhcpClient> {
         self.dhcp.client(iface)
     }
 
-    /// Gives all leases back, for an orderly end; what must be said goes out with the next timed
+    /// Releases all leases, for an orderly shutdown; the release messages leave with the next timed
     /// work.
     pub fn release_leases(&mut self, now: Instant) {
         for served in self.dhcp.served.iter_mut().flatten() {
@@ -145,7 +145,7 @@ impl Stack {
         self.dhcp.look();
     }
 
-    /// Something about an address is another: a client may wait for just that.
+    /// Notifies the client of an address change that it may wait for.
     pub(crate) fn dhcp_address(
         &mut self,
         iface: IfIndex,
@@ -169,14 +169,14 @@ impl Stack {
         self.dhcp.look();
     }
 
-    /// Whether a server gave this address: at the first sign that somebody has it, it is declined.
+    /// Whether the address is from a lease: on the first sign of a conflict it is declined.
     pub(crate) fn is_leased(&self, iface: IfIndex, addr: IpAddr) -> bool {
         let interface = self.interfaces.get(usize::from(iface.0));
         let address = interface.and_then(|i| i.address(addr));
         address.is_some_and(|a| a.origin == AddressOrigin::Dhcp)
     }
 
-    /// Whether a UDP datagram is an answer to a client of ours, by its ports.
+    /// Whether a UDP datagram is a reply to a local client, by its ports.
     pub(crate) fn is_for_dhcp(
         &mut self,
         packet: &PacketBuf,
@@ -195,8 +195,8 @@ impl Stack {
             })
     }
 
-    /// A datagram to no address of ours: an answer to a client that has none yet, sent to the
-    /// address that it is about (RFC 2131 section 4.1), or nobody's.
+    /// Handles a datagram to an address that is not ours: a reply to a client that has no address
+    /// yet, sent to the offered address (RFC 2131 section 4.1), or one to drop.
     #[cold]
     pub(crate) fn dhcp_stray(
         &mut self,
@@ -223,7 +223,7 @@ impl Stack {
         self.die_ip::<Ipv4Addr>(packet, DropReason::IpNotForUs);
     }
 
-    /// A message for a client of ours.
+    /// Handles a message for a local client.
     #[cold]
     pub(crate) fn dhcp_input(
         &mut self,
@@ -248,7 +248,7 @@ impl Stack {
             return self.refuse_dhcp(packet);
         };
         let Self { dhcp, interfaces, .. } = self;
-        // The address that the client has itself is what it asks for more time of.
+        // The client's own address is no conflict: it renews that lease.
         let is_others = |addr: Ipv4Addr| {
             let of = |i: &floodwall_ip::Interface| Some((i.index, i.address(addr.into())?.origin));
             let found = interfaces.iter().find_map(of);
@@ -270,7 +270,7 @@ impl Stack {
         self.die(packet, DropReason::DhcpRefused);
     }
 
-    /// What clients have to do, up to `budget` events.
+    /// Processes due client events, up to `budget` of them.
     pub(crate) fn dhcp_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
         let mut left = budget;
         while !left.is_zero() && self.dhcp.deadline().is_some_and(|at| at <= cx.now) {
@@ -301,10 +301,10 @@ impl Stack {
         );
     }
 
-    /// Finds out whether a lease's address is ours alone.
+    /// Starts duplicate address detection for a lease's address.
     fn verify_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, lease: &Lease) {
         let new = leased(lease, Detection::Probe);
-        // What is over is taken away by its own time; a new one may come before.
+        // An expired address is removed by its own lifetime; a new lease may come before.
         let _ = self.remove_address(iface, new.addr, cx.now, cx.random);
         if self.add_address(iface, new, cx.now, cx.random).is_err()
             && let Some(client) = self.dhcp.client_mut(iface)
@@ -313,7 +313,7 @@ impl Stack {
         }
     }
 
-    /// A lease is in force, for the first time or for longer.
+    /// Applies a lease that has been granted or renewed.
     fn apply_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, lease: &Lease) {
         self.stats.counters.count(Counter::FloodwallDhcpLeases);
         self.stats.counters.count(Counter::FloodwallChanges);
@@ -321,12 +321,12 @@ impl Stack {
         let interface = self.interfaces.get(usize::from(iface.0));
         let now_has = interface.and_then(|i| i.address(addr));
         if now_has.is_some_and(|a| a.prefix_len != lease.prefix_len) {
-            // Another prefix: another route.
+            // A different prefix needs a different route.
             let _ = self.remove_address(iface, addr, cx.now, cx.random);
         }
         if self.refresh_address(iface, addr, until, until, cx.now).is_err() {
             let again = leased(lease, Detection::Announce);
-            // What is missing then is seen by `address show`; the next renewal tries again.
+            // A failure is visible in `address show`; the next renewal retries.
             let _ = self.add_address(iface, again, cx.now, cx.random);
         }
         self.forget_lease_routes(iface, cx.now);
@@ -355,7 +355,7 @@ impl Stack {
     fn end_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: Ipv4Addr) {
         self.stats.counters.count(Counter::FloodwallChanges);
         if self.is_leased(iface, addr.into()) {
-            // Just seen there.
+            // It was found there above.
             let _ = self.remove_address(iface, addr.into(), cx.now, cx.random);
         }
         self.forget_lease_routes(iface, cx.now);
@@ -376,7 +376,7 @@ impl Stack {
     }
 }
 
-/// The address of a lease.
+/// The interface address of a lease.
 fn leased(lease: &Lease, detection: Detection) -> AddAddress {
     AddAddress {
         addr: lease.addr.into(),
@@ -389,7 +389,7 @@ fn leased(lease: &Lease, detection: Detection) -> AddAddress {
     }
 }
 
-/// The payload of a datagram that is intact.
+/// The UDP payload of a datagram, if length and checksum are correct.
 fn datagram<'a>(bytes: &'a [u8], heading: &Heading<Ipv4Addr>, summed: bool) -> Option<&'a [u8]> {
     let header = UdpHeader::parse(bytes, bytes.len()).ok()?;
     let payload = bytes.get(udp::HEADER_LEN..header.len())?;
@@ -397,7 +397,7 @@ fn datagram<'a>(bytes: &'a [u8], heading: &Heading<Ipv4Addr>, summed: bool) -> O
     (summed || header.verifies(pseudo, sum(payload))).then_some(payload)
 }
 
-/// A message with its UDP header.
+/// A DHCP message with its UDP header.
 fn as_datagram(cx: &Cx<'_>, message: &Transmission) -> Option<PacketBuf> {
     let payload = message.bytes();
     let len = udp::HEADER_LEN + payload.len();

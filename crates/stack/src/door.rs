@@ -1,13 +1,13 @@
-//! A listener and the order in which its connections are served, for services on the stack's own
+//! `Door`: a listener and the service order of its connections, for services on the stack's own
 //! core: the web server and the classic services over TCP.
 //!
-//! Invariant: what is new goes before what has something again.
+//! Invariant: new connections are served before those that have further events.
 //!
 //! # Under flood
-//! Anyone may connect and say nothing, or hardly anything, for ever. Where no more than an eighth
-//! of the places for connections is left, each newcomer ends the one of [`LOOKS`] connections of
-//! this service that was silent for longest, by reset. Worst work for a newcomer: a look at each of
-//! these. Honest traffic loses connections that are idle meanwhile. Counter: `TcpEstabResets`.
+//! A peer may connect and send nothing, or hardly anything, without end. Where no more than an
+//! eighth of the places for connections is left, each newcomer resets the one of [`LOOKS`]
+//! connections of this service that was idle for longest. Worst work for a newcomer: a look at each
+//! of these. Honest traffic loses idle connections meanwhile. Counter: `TcpEstabResets`.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -16,17 +16,17 @@ use floodwall_tcp::{ConnectionId, ListenerId, Settings};
 
 use crate::sockets::{Sockets, StartError};
 
-/// A listening service's connections, new ones and those with events.
+/// A listening service's connections: new ones and those with events.
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     open: Option<(ListenerId, u32)>,
-    /// The last one asked for was there, and so may be more.
+    /// The last poll returned a connection, so there may be more.
     more: bool,
-    /// Where the next look for a silent connection begins.
+    /// Position at which the next search for an idle connection begins.
     hand: u32,
 }
 
-/// Connections that are looked at to find one that is silent.
+/// Connections examined to find an idle one.
 const LOOKS: usize = 32;
 
 impl Door {
@@ -47,7 +47,7 @@ impl Door {
         Ok(())
     }
 
-    /// The next connection that can be served, `None` where there is none.
+    /// The next connection that can be served; `None` where there is none.
     pub(crate) fn next(&mut self, sockets: &mut Sockets<'_>) -> Option<ConnectionId> {
         let (listener, owner) = self.open?;
         let next = match sockets.tcp_accept(listener) {
@@ -61,7 +61,7 @@ impl Door {
         next
     }
 
-    /// Ends a silent connection where hardly any place is left.
+    /// Resets an idle connection where few places are left.
     #[inline]
     fn make_room(&mut self, sockets: &mut Sockets<'_>, owner: u32) {
         if let Some(silent) = sockets.tcp_dispensable(owner, self.hand, LOOKS) {
@@ -70,7 +70,7 @@ impl Door {
         }
     }
 
-    /// At once, where a slice ended with its budget.
+    /// Immediately, where the last slice used up its budget.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.more.then_some(Instant::ORIGIN)
     }

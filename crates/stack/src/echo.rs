@@ -1,10 +1,10 @@
-//! Echo requests and what is answered to them.
+//! Echo requests and the replies to them.
 //!
-//! Called by `deliver.rs` with a message whose checksum is right. A request to one of our addresses
-//! is answered within the asker's share of echo replies. One to a group makes every member answer
-//! whoever its source says, so each such answer counts as an error does: against the small share of
-//! that peer and against the share of all (`ip/icmp_limit.rs`). Reading: RFC 1122 section 3.2.2.6,
-//! RFC 4443 section 4.2. Not here: requests that we send (`ping.rs`).
+//! Called by `deliver.rs` with a message with a correct checksum. A request to one of our addresses
+//! is answered within the peer's share of echo replies (a token bucket). One to a group makes every
+//! member answer the claimed source, so each such answer counts as an error does: against the
+//! peer's small share and against the global share (`ip/icmp_limit.rs`). Reading: RFC 1122 section
+//! 3.2.2.6, RFC 4443 section 4.2. Not here: requests that we send (`ping.rs`).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +22,7 @@ use crate::shard::Stack;
 use crate::tables::{Ends, Tables};
 use crate::tx::{BEST_EFFORT, Outgoing, traffic_class};
 
-/// Which echo requests to many are left without answer, in Linux's words.
+/// Which group and broadcast echo requests are ignored, named after Linux's sysctls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EchoRefusals {
     /// `net.ipv4.icmp_echo_ignore_broadcasts`: broadcast addresses and IPv4 groups.
@@ -59,7 +59,8 @@ impl Stack {
         l4: usize,
     ) {
         self.stats.counters.count(Counter::Icmp6InEchos);
-        // A group also hears what pretends to come from ourselves: address detection wants it.
+        // A group also receives packets forged with our own source address: address detection needs
+        // it.
         let forged = ascent.to_group && self.is_forged(ascent);
         if forged || ascent.heading.src_addr.is_unspecified() {
             return self.die(packet, DropReason::IpSourceInvalid);
@@ -75,8 +76,8 @@ impl Stack {
         self.reply(cx, packet, ascent, (from, class));
     }
 
-    /// Makes a reply of an echo request, if the asker is within its share, and says from which of
-    /// our addresses it goes.
+    /// Makes a reply of an echo request, if the peer is within its share, with the local address
+    /// that it is sent from.
     fn echo<A: Tables>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -104,7 +105,7 @@ impl Stack {
             self.die(packet, DropReason::IcmpRateLimited);
             return None;
         }
-        // The sum of the pseudo header stays where the addresses change places.
+        // The pseudo header's sum is unchanged where source and destination are swapped.
         let asked = ascent.heading.dst_addr;
         let checked = (from != asked && A::BITS == 128).then_some((asked, from));
         packet.trim_front(l4);
@@ -123,8 +124,8 @@ impl Stack {
         }
     }
 
-    /// The address that was asked, or where many were asked or any one of several routers, ours
-    /// towards the asker (RFC 4443 section 4.2).
+    /// The source address of a reply: the request's destination, or for a group or anycast request,
+    /// ours towards the peer (RFC 4443 section 4.2).
     fn echo_source<A: Tables>(&self, cx: &Cx<'_>, ascent: Ascent<A>) -> Option<A> {
         if !ascent.to_group && !self.is_anycast(ascent.heading.dst_addr) {
             return Some(ascent.heading.dst_addr);
@@ -132,8 +133,8 @@ impl Stack {
         self.source_for(cx, ascent.heading.src_addr, Some(ascent.iface))
     }
 
-    /// The traffic class of a request, which is its reply's too (RFC 1812 section 4.3.2.5, RFC 1349
-    /// section 4.1); not its ECN bits, for a reply knows of no congestion.
+    /// The traffic class of a request, which its reply copies (RFC 1812 section 4.3.2.5, RFC 1349
+    /// section 4.1); not the ECN bits, for a reply has seen no congestion.
     fn class_asked<A: Tables>(&mut self, packet: &PacketBuf, l3: usize) -> u8 {
         let mut scratch = [0; 2];
         let first = packet.header_array(l3, &mut scratch, &mut self.stats.access);
@@ -153,7 +154,7 @@ impl Stack {
         let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
         let hop_limit = self.hop_limit_of::<A>(ascent.iface);
         let (protocol, zone) = (A::ICMP, Some(ascent.iface));
-        // Nobody is believed that a path carries less than the floor.
+        // No message makes a path MTU fall below the floor, so a short reply needs no look-up.
         let is_long = packet.len() + A::HEADER_LEN > path_mtu_floor(A::FAMILY) as usize;
         let told = is_long.then(|| self.echo_paths.mtu(ends.dst_addr.to_ip(), cx.now));
         let path_mtu = told.flatten();
@@ -162,8 +163,8 @@ impl Stack {
     }
 }
 
-/// Whether a request went to many and those are not answered, or is for one but came in a frame
-/// for many (RFC 1122 section 3.3.6).
+/// Whether a request is ignored: one to a group or broadcast address where these are ignored, or
+/// one to a unicast address in a broadcast or multicast frame (RFC 1122 section 3.3.6).
 fn is_refused<A>(packet: &PacketBuf, ascent: Ascent<A>, ignored: bool) -> bool {
     if ascent.to_group { ignored } else { packet.is_link_group() }
 }

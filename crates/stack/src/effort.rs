@@ -1,25 +1,27 @@
-//! How much work a call was, in units, from what the ledgers say of it.
+//! How much work a call was, in units, computed from the counters that it moved.
 //!
-//! Called by `shard.rs` and `host.rs` before and after they handle packets. A unit is what the
-//! cheapest packet costs, one that dies at its headers; whatever goes further costs more of them.
-//! `floodwall cost` compares a turn's units with the time that it took, for every flood of the
-//! drill, so that no flood is cheap in virtual time only (decision C13). Invariant: nothing is
-//! counted on the way of a packet for this: a handful of counters is read once a burst.
+//! Called by `shard.rs` and `host.rs` before and after they handle packets. A unit is the cost of
+//! the cheapest packet, one that is dropped at its headers; a packet that goes further costs more
+//! of them. `floodwall cost` compares a turn's units with the time that it took, for every flood of
+//! the drill, so that no flood is cheap in virtual time only (decision C13). Invariant: nothing is
+//! counted on a packet's path for this: a handful of counters is read once a burst.
 
 use floodwall_base::{Counter, Units};
 
 use crate::shard::Stack;
 
-/// Beside the packet itself, units for: being handed to its protocol; being made and routed; being
-/// a fragment, which is sorted in beside others; being a neighbour's word, which may be learnt.
+/// Units beside the packet itself, for: being delivered to its protocol; being originated and
+/// routed; being a fragment, which is inserted among others (reassembly); being a neighbour
+/// discovery message, which may update the cache.
 const DELIVERED: u64 = 1;
 const ORIGINATED: u64 = 2;
 const FRAGMENT: u64 = 5;
 const TOLD: u64 = 1;
-/// Headers that any packet has: link, network, transport. For so many more it is a unit each.
+/// Headers that any packet has: link, network, transport. Further headers cost a unit per
+/// [`HEADERS_A_UNIT`].
 const PLAIN_HEADERS: u64 = 3;
 const HEADERS_A_UNIT: u64 = 5;
-/// What neighbours say of themselves and ask.
+/// Neighbour discovery messages of both families.
 const WORDS: [Counter; 4] = [
     Counter::FloodwallArpInRequests,
     Counter::FloodwallArpInReplies,
@@ -27,7 +29,7 @@ const WORDS: [Counter; 4] = [
     Counter::Icmp6InNeighborAdvertisements,
 ];
 
-/// What the ledgers said at a moment.
+/// The counters that effort is computed from, at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Marks {
     received: u64,
@@ -39,7 +41,7 @@ pub(crate) struct Marks {
 }
 
 impl Stack {
-    /// What the ledgers say now.
+    /// Reads the counters.
     pub(crate) fn marks(&self) -> Marks {
         let (fates, counters) = (&self.stats.fates, &self.stats.counters);
         let of = |v4: Counter, v6: Counter| counters.of(v4) + counters.of(v6);
@@ -53,14 +55,14 @@ impl Stack {
         }
     }
 
-    /// What was done since `before`.
+    /// The units of work since `before`.
     pub(crate) fn effort_since(&self, before: &Marks) -> Units {
         Units(u32::try_from(self.marks().beyond(before)).unwrap_or(u32::MAX))
     }
 }
 
 impl Marks {
-    /// Units from `before` to here.
+    /// The units of work from `before` to `self`.
     fn beyond(&self, before: &Self) -> u64 {
         let received = self.received - before.received;
         let headers = self.headers - before.headers;

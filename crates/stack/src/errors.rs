@@ -1,7 +1,7 @@
-//! ICMP errors that arrived: what they mean to a socket, and which flow they quote.
+//! ICMP errors that arrived: their meaning to a socket, and the flow that they quote.
 //!
-//! The quoted bytes are a stranger's: they are parsed again from the start, and believed only
-//! where a socket of ours matches (RFC 8085 section 5.2).
+//! The quoted bytes come from an unverified source: they are parsed again from the start, and
+//! accepted only where they match a socket of ours (RFC 8085 section 5.2).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -22,7 +22,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 use crate::tables::Tables;
 
-/// What an ICMPv4 error tells a socket (RFC 1122 section 4.2.3.9 has the hard and soft ones).
+/// What an ICMPv4 error means to a socket (RFC 1122 section 4.2.3.9 lists the hard and soft ones).
 pub(crate) fn of_icmpv4(message: Icmpv4Message) -> IcmpError {
     use icmpv4::UnreachableCode as Code;
     match message {
@@ -48,7 +48,7 @@ pub(crate) fn of_icmpv4(message: Icmpv4Message) -> IcmpError {
     }
 }
 
-/// What an ICMPv6 error tells a socket.
+/// What an ICMPv6 error means to a socket.
 pub(crate) fn of_icmpv6(message: Icmpv6Message) -> IcmpError {
     use icmpv6::UnreachableCode as Code;
     match message {
@@ -118,8 +118,8 @@ impl Stack {
         self.quoted::<Ipv6Addr>(cx, packet, l4, of_icmpv6(message), report);
     }
 
-    /// An error about a packet of ours: told to the sockets that can have sent it, by the headers
-    /// that it quotes, and remembered where it is about the path.
+    /// Handles an error about a packet of ours: reports it to the sockets that can have sent that,
+    /// by the quoted headers, and records it where it is about the path (path MTU).
     fn quoted<A: States>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -128,7 +128,7 @@ impl Stack {
         error: IcmpError,
         report: IcmpReport,
     ) {
-        // Both families' headers are as long.
+        // Both families' ICMP headers have the same length.
         let at = l4 + icmpv6::HEADER_LEN;
         let quote = Quoted::<A>::of(&packet, at, &mut self.stats.access);
         let told = quote.is_some_and(|quote| {
@@ -144,8 +144,8 @@ impl Stack {
         }
     }
 
-    /// Tells the sockets whose packet waited for a neighbour in vain (RFC 4861 section 7.2.2), as
-    /// if the address that it was to leave from had answered.
+    /// Reports a failed neighbour resolution to the sockets that sent the waiting packet (RFC 4861
+    /// section 7.2.2), as if the packet's source address had sent the ICMP error.
     pub(crate) fn tell_unreachable<A: Tables>(&mut self, now: Instant, packet: &PacketBuf) {
         let Some(quote) = Quoted::<A>::of(packet, 0, &mut self.stats.access) else { return };
         let (kind, code) = match A::FAMILY {
@@ -156,11 +156,11 @@ impl Stack {
         };
         let (offender, dst_addr) = (quote.src_addr.to_ip(), quote.dst_addr.to_ip());
         let report = IcmpReport { offender, iface: packet.iface(), dst_addr, kind, code, info: 0 };
-        // Whether a socket wants to know is its own setting.
+        // Whether the error is reported to the program is the socket's own setting.
         let _ = self.tell(now, packet, &quote, IcmpError::HostUnreachable, report);
     }
 
-    /// Whether somebody here was told.
+    /// Reports an error to the socket of the quoted flow; whether there was one.
     fn tell<A: Tables>(
         &mut self,
         now: Instant,
@@ -206,15 +206,15 @@ pub(crate) struct Quoted<A> {
     pub(crate) protocol: IpProtocol,
     /// Where the upper layer starts in the packet that quotes.
     pub(crate) l4: usize,
-    /// Bytes of the whole packet, as its header says.
+    /// Length of the whole packet in bytes, from its header.
     pub(crate) len: u32,
 }
 
 impl<A: Tables> Quoted<A> {
-    /// What is quoted at `at`. `None` where it is no packet of this family, is a later fragment, or
-    /// ends before its upper layer. What RFC 4884 appends to a quote lies behind its 128th byte,
-    /// beyond all that is looked at but the longest chains; those are read no further than the
-    /// limit of headers.
+    /// Parses the quote at `at`. `None` where it is no packet of this family, is a later fragment,
+    /// or ends before its upper layer. The extensions that RFC 4884 appends to a quote start behind
+    /// its 128th byte, beyond all that is parsed but the longest chains; those are read no further
+    /// than the limit of headers.
     pub(crate) fn of(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
         if A::BITS == 32 {
             Self::of_v4(packet, at, access)
@@ -237,8 +237,8 @@ impl<A: Tables> Quoted<A> {
         Some(Self { src_addr, dst_addr, protocol, l4: at + len, len: total })
     }
 
-    /// Extension headers are stepped over by their lengths: of ours, a fragment header may be
-    /// among them.
+    /// Skips extension headers by their lengths: a packet of ours may have a fragment header among
+    /// them.
     fn of_v6(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
         let mut scratch = [0; ipv6::HEADER_LEN];
         let fixed: &[u8; ipv6::HEADER_LEN] = packet.header_array(at, &mut scratch, access)?;

@@ -1,30 +1,30 @@
-//! Path MTUs and redirects that arrive: which are believed, and who remembers them.
+//! Path MTUs and redirects that arrive: their validation, and where they are stored.
 //!
 //! Called by `errors.rs` (packet too big), by `redirect.rs`, and by `shards/handover.rs` for other
-//! shards. One way for both families and both messages:
+//! shards. Both families and both messages take the same steps:
 //!
 //! ```text
 //!   arrives ──► the shard of the quoted flow ──► fib::exceptions::Judge ──► the control shard
-//!               quotes it a live flow of ours?   floor, lower, rate          writes, publishes
+//!               does it quote a live flow?       floor, lower, rate          writes, publishes
 //! ```
 //!
-//! The shard at which a message arrives is that of its flow, except for redirects, which come to
-//! the control shard, and for sockets of programs, which one shard sends for: those are asked
-//! (`HandoffKind::Quoting`). What is believed goes to the control shard (`HandoffKind::Believed`),
-//! the one writer (decision D15); followers read their copy. Handed over is the ICMP message alone,
-//! parsed again from the start at each end. Invariant: nothing is learnt of a flow that nobody here
-//! has connected or lately sent to, but what our echo replies alone keep to (`echo_paths.rs`); each
-//! refusal has its counter, and its drop reason where no socket was told either. Nothing is
-//! answered, whatever comes of it. Reading: RFC 1191, RFC 8201, RFC 5927 section 7, RFC 8085
-//! section 5.2.
+//! The shard at which a message arrives is that of its flow, with two exceptions: redirects arrive
+//! at the control shard, and a program's socket is sent for by one shard. The responsible shard is
+//! then queried (`HandoffKind::Quoting`). An accepted message goes to the control shard
+//! (`HandoffKind::Believed`), the one writer (decision D15); followers read their copy. Only the
+//! ICMP message is handed over, and parsed again from the start at each end. Invariant: nothing is
+//! learnt from a message about a flow that no local socket has connected or lately sent to, except
+//! the path MTU of echo replies (`echo_paths.rs`); each refusal has its counter, and its drop
+//! reason where it was not reported to a socket either. No message is ever answered. Reading: RFC
+//! 1191, RFC 8201, RFC 5927 section 7, RFC 8085 section 5.2.
 //!
 //! # Under flood
-//! Reachable by anyone. A message that quotes no live flow costs the parse of its quote and one
-//! look-up of a socket, as any ICMP error; it changes nothing. A socket that is not connected is
-//! live for whom `answered.rs` remembers: bounded there, and a peer that has been forgotten is
-//! known again with the next datagram to it. What quotes a live flow is bounded by `Judge`, then by
-//! [`floodwall_fib::exceptions`]. Of a host with several workers each believes its part of the
-//! rate, so that who floods one worker's flow takes nothing from the others.
+//! Reachable by any source. A message that quotes no live flow costs the parse of its quote and one
+//! look-up of a socket, as any ICMP error; it changes nothing. For an unconnected socket, the flows
+//! to the peers in `answered.rs` are live: bounded there, and an evicted peer is added again with
+//! the next datagram to it. Messages that quote a live flow are rate-limited by `Judge`, then
+//! bounded by [`floodwall_fib::exceptions`]. Of a host with several workers each has its own part
+//! of the rate, so that a flood of one worker's flow takes nothing from the others.
 
 mod echo_paths;
 mod raw_sent;
@@ -47,17 +47,17 @@ use crate::tables::Tables;
 use crate::triage::peer_of;
 use crate::tx::Path;
 
-/// Whose flow a message quotes.
+/// Which shard has the flow that a message quotes.
 pub(crate) enum Standing {
     /// This shard sends it.
     Live,
-    /// That shard can tell.
+    /// That shard must be queried.
     AskAt(WorkerId),
-    /// Nobody's.
+    /// No local flow matches.
     Unknown,
 }
 
-/// Why nothing is learnt.
+/// Why a message was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
     NoFlow,
@@ -66,20 +66,20 @@ enum Why {
 }
 
 impl Stack {
-    /// What is known of single IPv4 destinations.
+    /// Path exceptions (path MTUs, redirects) of single IPv4 destinations.
     #[must_use]
     pub const fn exceptions_v4(&self) -> &Exceptions<Ipv4Addr> {
         &self.exceptions_v4
     }
 
-    /// What is known of single IPv6 destinations.
+    /// Path exceptions (path MTUs, redirects) of single IPv6 destinations.
     #[must_use]
     pub const fn exceptions_v6(&self) -> &Exceptions<Ipv6Addr> {
         &self.exceptions_v6
     }
 
-    /// "Packet too big", or a redirect that routes and links let pass; its ICMP header is at `l4`.
-    /// `told` where a socket has heard of it.
+    /// Handles "packet too big", or a redirect that passed the route and link checks; its ICMP
+    /// header is at `l4`. `told`: it was reported to a socket.
     pub(crate) fn exception_message<A: States>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -90,7 +90,7 @@ impl Stack {
         self.heard::<A>(cx, packet, l4, told, false);
     }
 
-    /// Another shard asks whether a message quotes a live flow of this one.
+    /// Handles another shard's query whether a message quotes a live flow of this one.
     #[cold]
     pub(crate) fn adopt_quoting(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
         match statement::is_v4(&packet) {
@@ -99,7 +99,7 @@ impl Stack {
         }
     }
 
-    /// The flow's shard believes a message: this one writes it down.
+    /// Stores a message that the flow's shard has accepted.
     #[cold]
     pub(crate) fn adopt_believed(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
         match statement::is_v4(&packet) {
@@ -109,7 +109,7 @@ impl Stack {
     }
 
     fn write_down<A: States>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
-        // What may have changed on the way: another shard may have been faster, or the route gone.
+        // State may have changed since: another shard may have been faster, or the route is gone.
         let said = A::statement(&packet, 0, &mut self.stats.access);
         let Some(said) = said else { return self.die(packet, DropReason::IcmpMalformed) };
         let news = match said.lesson {
@@ -165,7 +165,7 @@ impl Stack {
         self.learn_exception(cx, &said, packet);
     }
 
-    /// Whether a quoted flow is one that somebody here has connected, or lately sent to.
+    /// Whether a quoted flow is one that a local socket has connected, or lately sent to.
     pub(crate) fn standing<A: Tables>(
         &mut self,
         flow: &QuotedFlow<A>,
@@ -212,7 +212,7 @@ impl Stack {
         if connected || self.answered.has_sent(&peer, cx.now) {
             return Standing::Live;
         }
-        // A socket of programs: one shard sends for it, whosever the flow is.
+        // A program's socket: one shard sends for it, whichever shard the flow belongs to.
         let home = self.remote.as_ref().and_then(|remote| remote.home_of(id));
         match home.map(|home| WorkerId(home as u16)).filter(|home| *home != self.worker) {
             Some(home) => Standing::AskAt(home),
@@ -233,8 +233,8 @@ impl Stack {
         verdict.map_err(Why::Judged)
     }
 
-    /// A path that is too narrow for an echo reply of ours: it counts for replies only, as whoever
-    /// forged the request can quote its reply.
+    /// Learns a path MTU from a message about an echo reply of ours: it applies to replies only,
+    /// since a forged request's sender can quote the reply.
     fn learn_of_reply<A: Tables>(&mut self, said: &Statement<A>, cx: &Cx<'_>) -> Result<(), Why> {
         let flow = &said.flow;
         let Lesson::PathMtu(mtu) = said.lesson else { return Err(Why::NoFlow) };
@@ -261,8 +261,8 @@ impl Stack {
         }
     }
 
-    /// Writes down what is believed. Of a redirect, the better hop's link address too, where it is
-    /// told (RFC 4861 section 8.3); a target that is not the destination is a router.
+    /// Stores an accepted exception. Of a redirect, the better hop's link address too, where given
+    /// (RFC 4861 section 8.3); a target that is not the destination is a router.
     fn learn_exception<A: States>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -291,7 +291,7 @@ impl Stack {
         self.learnt::<A>(cx, released, known.unwrap_or(link_addr));
     }
 
-    /// Counts why a message teaches nothing. It has a fate already where a socket was told.
+    /// Counts why a message was refused. It is accounted for already where a socket was notified.
     #[cold]
     fn unbelieved<A: Tables>(
         &mut self,

@@ -1,7 +1,8 @@
-//! Where packets die, and what their senders are told.
+//! Packet drops and their accounting, and the ICMP errors sent in response.
 //!
-//! Called from everywhere in the stack; a death is counted here and nowhere else. Answers leave
-//! only where addresses and rates allow. Reading: RFC 1122 section 3.2.2, RFC 4443 section 2.4.
+//! Called from everywhere in the stack; each drop is counted here and nowhere else. Errors are sent
+//! only where addresses and rate limits allow. Reading: RFC 1122 section 3.2.2, RFC 4443 section
+//! 2.4.
 
 use floodwall_base::{Address, Counter, DropReason, Family};
 use floodwall_ip::{IcmpError, Refusal, Upper, icmp};
@@ -15,7 +16,7 @@ use crate::tx::Outgoing;
 use floodwall_ip::Allow;
 
 impl Stack {
-    /// Refuses a packet: counts it, and answers if something is owed and may be sent.
+    /// Refuses a packet: counts the drop, and sends an error if one is owed and allowed.
     #[cold]
     pub(crate) fn refuse<A: Tables>(
         &mut self,
@@ -31,7 +32,7 @@ impl Stack {
         self.die_ip::<A>(packet, refusal.reason);
     }
 
-    /// Answers a packet with an error, if the packet, its addresses and the limits allow.
+    /// Answers a packet with an ICMP error, if the packet, its addresses and the limits allow.
     pub(crate) fn answer_error<A: Tables>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -43,7 +44,7 @@ impl Stack {
         let (l3, heading, zone) = (ascent.l3, &ascent.heading, Some(ascent.iface));
         let addresses = (heading.src_addr, heading.dst_addr);
         let access = &mut self.stats.access;
-        // A broadcast address of the interface looks like a host's to who does not know its mask.
+        // A broadcast address looks like a unicast address where the subnet mask is unknown.
         let excepted = A::FAMILY == Family::V6 && error.is_owed_to_groups();
         if ascent.to_group && !excepted {
             return;
@@ -57,7 +58,7 @@ impl Stack {
             Allow::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
             Allow::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
         }
-        // Of what was passed through, none of our addresses is the destination.
+        // A forwarded packet's destination is none of our addresses.
         let asked = !ascent.to_group && self.speaks_as(heading.dst_addr);
         let ours = asked.then_some(heading.dst_addr);
         let from = ours.or_else(|| self.source_for(cx, heading.src_addr, zone));
@@ -74,7 +75,7 @@ impl Stack {
         );
     }
 
-    /// Something that we made dies.
+    /// Drops a packet that this host originated.
     #[cold]
     pub(crate) fn die_out<A: Tables>(&mut self, packet: PacketBuf, reason: DropReason) {
         self.stats.drops_out.count(reason);
@@ -85,14 +86,14 @@ impl Stack {
         drop(packet);
     }
 
-    /// Something that arrived dies before it was known to be an IP packet.
+    /// Drops a received packet that was not yet validated as an IP packet.
     #[cold]
     pub(crate) fn die(&mut self, packet: PacketBuf, reason: DropReason) {
         self.stats.drops_in.count(reason);
         drop(packet);
     }
 
-    /// An IP packet that arrived dies.
+    /// Drops a received IP packet.
     #[cold]
     pub(crate) fn die_ip<A: Address>(&mut self, packet: PacketBuf, reason: DropReason) {
         let v4 = A::FAMILY == Family::V4;

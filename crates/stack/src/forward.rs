@@ -1,27 +1,27 @@
-//! Packets for others: a burst of them is gathered, looked up together, and passed on.
+//! Forwarding: packets to other hosts are gathered for a burst, looked up together, and passed on.
 //!
 //! Called by `rx.rs` for a packet that is not for this host on an interface that forwards, and by
-//! `shard.rs` and `shards/handover.rs` at the end of what arrived together. What a header alone
-//! decides stands in `floodwall_ip::forward`. Invariants: no state for a destination, a source or
-//! a flow decides where a packet goes; a packet passed on counts as `forwarded` in the ledger of
-//! what arrived and as `originated` in that of what leaves, so both balance; what is known of
-//! paths and redirects (`exceptions.rs`) is never used for others' packets; packets of one flow
-//! stay in order. A follower passes on what its own queue brought; a packet whose neighbour it
-//! does not know goes to the control shard as it arrived. Reading: RFC 1812 chapter 5, RFC 8200
-//! sections 3 to 5, RFC 2992 (choice among several next hops). Not here: answers to senders
-//! (`fate.rs`), redirects (`forward/redirect.rs`), who goes first (`forward/dialogues.rs`).
+//! `shard.rs` and `shards/handover.rs` at the end of a burst. What depends on the header alone is
+//! in `floodwall_ip::forward`. Invariants: no state for a destination, a source or a flow decides
+//! where a packet goes; a forwarded packet counts as `forwarded` in the inbound ledger and as
+//! `originated` in the outbound one, so both balance; path MTUs and redirects (`exceptions.rs`)
+//! never apply to forwarded packets; packets of one flow stay in order. A follower forwards what
+//! its own queue received; a packet to an unresolved neighbour goes to the control shard as it
+//! arrived. Reading: RFC 1812 chapter 5, RFC 8200 sections 3 to 5, RFC 2992 (choice among several
+//! next hops, ECMP). Not here: ICMP errors to senders (`fate.rs`), redirects
+//! (`forward/redirect.rs`), priority under pressure (`forward/dialogues.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone, with any addresses. Bound: one burst of packets
-//! ([`BURST_MAX`](floodwall_base::limits::BURST_MAX)); what outlives it is the table of pairs that
-//! talk, of one size from the start (`forward/dialogues.rs`); neighbours that do not answer are
+//! Reachable from any source, with any addresses. Bound: one burst of packets
+//! ([`BURST_MAX`](floodwall_base::limits::BURST_MAX)); the only state kept longer is the table of
+//! active pairs, of a fixed size (`forward/dialogues.rs`); neighbours that do not answer are
 //! bounded by `floodwall_ip::neighbor`, and what a follower hands over for them by
 //! [`FORWARD_HANDED_MAX`](floodwall_base::limits::FORWARD_HANDED_MAX) a round. Worst work per
-//! packet: two look-ups, one neighbour, one answer within the limits of `ip/icmp_limit.rs`. While
-//! more comes than can be passed on, pairs that talk go first (`triage.rs`). Honest traffic to
-//! resolved neighbours loses nothing; first contact with a new one may be refused
-//! (`NeighborTableFull`, `NeighborPendingFull`). Counters: `IpForwDatagrams`,
-//! `Ip6OutForwDatagrams`, and the drops named here.
+//! packet: two look-ups, one neighbour, one answer within the limits of `ip/icmp_limit.rs`. Under
+//! overload, packets of active pairs are forwarded first (`triage.rs`). Honest traffic to resolved
+//! neighbours loses nothing; first contact with a new one may be refused (`NeighborTableFull`,
+//! `NeighborPendingFull`). Counters: `IpForwDatagrams`, `Ip6OutForwDatagrams`, and the drops named
+//! here.
 
 pub(crate) mod dialogues;
 mod redirect;
@@ -49,7 +49,7 @@ use crate::shard::Stack;
 use crate::shards::Role;
 use crate::tables::Tables;
 
-/// What one interface lets pass.
+/// Forwarding settings of one interface.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Port {
     v4: bool,
@@ -58,9 +58,9 @@ pub(crate) struct Port {
     redirects: bool,
 }
 
-/// Packets that wait for the end of their burst. What is known of each is written once and read
-/// where it lies: it is twice a cache line, and three copies of it cost as much as the rest of a
-/// packet's way.
+/// Packets that wait for the end of their burst. Each entry is written once and read in place: it
+/// is twice a cache line, and copying it three times costs as much as the rest of forwarding a
+/// packet.
 pub(crate) struct Batch<A> {
     packets: Vec<PacketBuf>,
     ascents: Vec<Ascent<A>>,
@@ -72,17 +72,17 @@ impl<A> Batch<A> {
     }
 }
 
-/// Without memory: what stands in its place while a batch is worked on.
+/// An empty batch without memory: the placeholder while a batch is processed.
 impl<A> Default for Batch<A> {
     fn default() -> Self {
         Self { packets: Vec::new(), ascents: Vec::new() }
     }
 }
 
-/// Whose dialogues are noted of a burst: the place of each packet that was chosen.
+/// The sampled packets of a burst that update the table of active pairs, with their places.
 struct Noted {
     places: [Place; BURST_MAX],
-    /// Bits of the packets that were.
+    /// Bitmap of the sampled packets.
     chosen: u64,
     at: usize,
 }
@@ -90,7 +90,7 @@ struct Noted {
 const _: () = assert!(BURST_MAX <= u64::BITS as usize, "a bit for each packet of a burst");
 
 impl Noted {
-    /// Where the next packet's dialogue is noted, if it is.
+    /// The place to update for the next packet, if it is sampled.
     #[inline]
     fn next(&mut self) -> Option<Place> {
         let at = self.at;
@@ -99,30 +99,30 @@ impl Noted {
     }
 }
 
-/// What a stack has that forwards; see the file's head.
+/// Forwarding state of a stack: port settings, ECMP key, table of active pairs, batches.
 pub(crate) struct Forwarding {
     ports: Box<[Port]>,
     martians: Martians,
-    /// Whether any interface looks at the way back.
+    /// Whether any interface has reverse path filtering.
     looks_back: bool,
-    /// Which of several ways a flow takes.
+    /// Key of the flow hash that selects a next hop (ECMP).
     key: HashKey,
-    /// Who talks with whom, for triage.
+    /// The table of active pairs of hosts, for triage.
     pub(crate) dialogues: Dialogues,
     v4: Batch<Ipv4Addr>,
     v6: Batch<Ipv6Addr>,
-    /// Packets of this round whose neighbour another shard is to find.
+    /// Packets of this round handed to the control shard for neighbour resolution.
     handed: usize,
 }
 
 impl Forwarding {
-    /// `None` where nothing is forwarded.
+    /// Allocates the forwarding state; `None` where forwarding is disabled.
     pub(crate) fn new(config: &StackConfig, random: &mut SecretRandom) -> Option<Box<Self>> {
         let (v4, v6) = (config.ipv4_forwarding, config.ipv6_forwarding);
         if !v4 && !v6 {
             return None;
         }
-        // The loopback's comes first: nothing is forwarded from there.
+        // The loopback's comes first: nothing is forwarded from it.
         let configured = config.interfaces.iter().map(|interface| Port {
             v4: v4 && interface.forwarding,
             v6: v6 && interface.forwarding,
@@ -147,15 +147,15 @@ impl Forwarding {
     }
 }
 
-/// What differs between the families when a packet is passed on.
+/// The family-specific parts of forwarding.
 pub(crate) trait Crosses: Tables {
     const FORWARDED: Counter;
 
     fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self>;
     fn is_open(port: Port) -> bool;
-    /// The packet is for ourselves after all: up it goes.
+    /// Delivers a packet that turned out to be for this host.
     fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>);
-    /// The header of a packet that begins with it.
+    /// Parses the header of a packet that begins with it.
     fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>>;
 }
 
@@ -196,14 +196,14 @@ impl Crosses for Ipv6Addr {
 }
 
 impl Stack {
-    /// Whether packets for others that arrive there are passed on.
+    /// Whether packets to other hosts that arrive on `iface` are forwarded.
     #[inline]
     pub(crate) fn forwards<A: Crosses>(&self, iface: IfIndex) -> bool {
         self.forwarding.as_ref().is_some_and(|forwarding| A::is_open(forwarding.port(iface)))
     }
 
-    /// A packet that is not for this host on the interface that it came by: it waits for the end
-    /// of its burst, or dies, or is for us after all.
+    /// Handles a packet that is not for this host on its input interface: it waits for the end of
+    /// its burst, is dropped, or is delivered locally after all.
     #[inline]
     pub(crate) fn transit<A: Crosses>(
         &mut self,
@@ -245,7 +245,7 @@ impl Stack {
         }
     }
 
-    /// Whether no interface can have this address, found in a few instructions each.
+    /// Fast negative check, a few instructions for each interface: none can have this address.
     #[inline]
     fn is_surely_elsewhere<A: Address>(&self, addr: A) -> bool {
         match addr.to_ip() {
@@ -254,8 +254,8 @@ impl Stack {
         }
     }
 
-    /// Whether an address is somebody else's: a router takes what is for any of its addresses
-    /// (RFC 1812 section 4.2.2.11), but those of another link.
+    /// Whether an address is not ours: a router accepts packets for any of its addresses (RFC 1812
+    /// section 4.2.2.11), except link-local ones of another link.
     #[cold]
     fn is_elsewhere<A: Address>(&self, addr: A) -> Result<bool, DropReason> {
         if let IpAddr::V4(addr) = addr.to_ip()
@@ -266,7 +266,7 @@ impl Stack {
         Ok(addr.is_link_scope() || !(self.owns(addr) || self.is_anycast(addr)))
     }
 
-    /// The end of what arrived together: everything that waits goes on.
+    /// Forwards all packets that wait: called at the end of a burst.
     #[inline]
     pub(crate) fn forward_all(&mut self, cx: &mut Cx<'_>) {
         let Some(forwarding) = &mut self.forwarding else { return };
@@ -280,7 +280,7 @@ impl Stack {
         }
     }
 
-    /// Looks all up together, then acts on each in order.
+    /// Looks up all packets of the batch together, then forwards each in order.
     fn forward_burst<A: Crosses>(&mut self, cx: &mut Cx<'_>) {
         let Some(forwarding) = &mut self.forwarding else { return };
         let looks_back = forwarding.looks_back;
@@ -310,14 +310,14 @@ impl Stack {
                 forwarding.dialogues.note(place);
             }
         }
-        // The memory of the batch is used again.
+        // The batch's memory is reused.
         ascents.clear();
         if let Some(forwarding) = &mut self.forwarding {
             *A::batch(forwarding) = batch;
         }
     }
 
-    /// Whose dialogues are noted of this burst, where they leave.
+    /// Selects the packets of this burst that update the table of active pairs on departure.
     fn choose_noted<A: Crosses>(&mut self, ascents: &[Ascent<A>], now: Instant) -> Noted {
         let mut noted = Noted { places: [Place::NOBODYS; BURST_MAX], chosen: 0, at: 0 };
         let Some(Forwarding { dialogues, .. }) = self.forwarding.as_deref_mut() else {
@@ -336,7 +336,7 @@ impl Stack {
         noted
     }
 
-    /// Bits of the packets of a burst that do not come by the way that leads back.
+    /// Reverse path filtering: bitmap of the packets that fail it (RFC 3704).
     #[inline(never)]
     fn astray<A: Crosses>(&self, cx: &Cx<'_>, ascents: &[Ascent<A>]) -> u64 {
         let (mut addrs, mut back) = ([A::UNSPECIFIED; BURST_MAX], [None; BURST_MAX]);
@@ -359,7 +359,7 @@ impl Stack {
         forward::comes_by_its_way(port.reverse_path, back, same)
     }
 
-    /// Where each of `addrs` leads from here.
+    /// Looks up the routes to `addrs`.
     #[inline]
     fn routes_to<A: Tables>(&self, cx: &Cx<'_>, addrs: &[A], found: &mut [Option<Found<A>>]) {
         match (&self.role, &cx.peers) {
@@ -372,7 +372,7 @@ impl Stack {
         }
     }
 
-    /// Where one packet leads, whose destination has several ways: its flow decides.
+    /// Route of a packet to a destination with several next hops (ECMP): the flow hash decides.
     #[cold]
     fn route_of_flow<A: Crosses>(
         &mut self,
@@ -391,8 +391,8 @@ impl Stack {
         }
     }
 
-    /// A keyed hash of a packet's flow: addresses and protocol, and the ports of what is no
-    /// fragment; of IPv6 behind extension headers the flow label (RFC 6438).
+    /// Keyed hash of a packet's flow: addresses and protocol, and the ports unless it is a
+    /// fragment; for IPv6 behind extension headers the flow label (RFC 6438).
     fn flow_of<A: Crosses>(&mut self, packet: &PacketBuf, ascent: &Ascent<A>) -> u64 {
         let (heading, mut bytes) = (&ascent.heading, [0; 40]);
         let (ends, rest) = bytes.split_at_mut(32);
@@ -417,8 +417,8 @@ impl Stack {
         self.forwarding.as_ref().map_or(0, |forwarding| forwarding.key.bytes(&bytes))
     }
 
-    /// One packet whose route has been looked up. Whether it has left, to a neighbour that is
-    /// known.
+    /// Forwards one packet along the route that was looked up. Whether it has left to a resolved
+    /// neighbour.
     #[inline]
     fn forward<A: Crosses>(
         &mut self,
@@ -477,7 +477,7 @@ impl Stack {
         true
     }
 
-    /// What is owed for a packet whose route leads nowhere, or to ourselves.
+    /// The error owed for a packet without a usable route, or with a local one.
     #[cold]
     fn leads_nowhere<A: Crosses>(
         &mut self,
@@ -496,9 +496,10 @@ impl Stack {
         self.refuse(cx, packet, ascent, None, refusal);
     }
 
-    /// What is not plain: too big for its link, or on its way back to where it came from. There
-    /// its sender is told of a better way, but over a link without stations it does not go
-    /// (RFC 4443 section 3.1): it would come back until its hops are used up.
+    /// Handles the special cases: a packet that exceeds its link's MTU, or leaves by the interface
+    /// that it arrived on. In the latter case its sender is sent a redirect, but on a link without
+    /// stations (point-to-point) the packet is refused (RFC 4443 section 3.1): it would loop until
+    /// its hop limit is used up.
     #[cold]
     fn may_leave<A: Crosses>(
         &mut self,
@@ -527,13 +528,13 @@ impl Stack {
         Ok(())
     }
 
-    /// Whether a destination lies in a network of the link that packets to it leave by.
+    /// Whether a destination is on a prefix of its outgoing link.
     fn is_on_link<A: Crosses>(&self, way: &Way<A>, dst_addr: A) -> bool {
         let interface = self.interfaces.get(usize::from(way.iface.0));
         interface.is_some_and(|interface| interface.is_on_link(dst_addr.to_ip()))
     }
 
-    /// Counts a packet that goes on, in both ledgers.
+    /// Counts a forwarded packet, in both ledgers.
     #[inline]
     fn count_forwarded<A: Crosses>(&mut self) {
         self.stats.counters.count(A::FORWARDED);
@@ -541,8 +542,8 @@ impl Stack {
         self.stats.fates.originated += 1;
     }
 
-    /// Takes a hop from a packet where it lies. Gives it back counted as dead where it cannot be
-    /// written.
+    /// Decrements a packet's hop limit in place. Where it cannot be written, the packet is counted
+    /// as dropped and `false` returned.
     #[inline]
     fn lower<A: Crosses>(&mut self, cx: &Cx<'_>, packet: &mut PacketBuf, l3: usize) -> bool {
         let lowered = packet.first_mut().and_then(|bytes| {
@@ -553,7 +554,7 @@ impl Stack {
         lowered.is_some() || self.lower_in_pieces::<A>(cx, packet, l3)
     }
 
-    /// A header that is shared, or straddles chunks.
+    /// The slow case: the header is shared, or straddles chunks.
     #[cold]
     fn lower_in_pieces<A: Crosses>(
         &mut self,
@@ -569,8 +570,8 @@ impl Stack {
         true
     }
 
-    /// The usual case: the neighbour is known and the packet fits. The link header is written where
-    /// the old one was.
+    /// The fast path: the neighbour is resolved and the packet fits. The new link header replaces
+    /// the old one in place.
     #[inline]
     fn forward_at_once<A: Crosses>(
         &mut self,
@@ -595,7 +596,7 @@ impl Stack {
         self.leave_by::<A>(cx, packet, way.stations);
     }
 
-    /// An IP packet without link header leaves to a neighbour that is known.
+    /// Transmits an IP packet without link header to a resolved neighbour.
     fn leave_by<A: Crosses>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, stations: Stations) {
         match stations {
             Stations::Known(stations) => match way::frame::<A>(cx.pool, packet, stations) {
@@ -606,7 +607,7 @@ impl Stack {
         }
     }
 
-    /// Passes a packet on in pieces.
+    /// Forwards a packet in fragments.
     #[cold]
     fn forward_cut<A: Crosses>(
         &mut self,
@@ -616,7 +617,7 @@ impl Stack {
         way: &Way<A>,
     ) {
         if way::is_super_frame(&packet) {
-            // Its device cuts it, as the sender meant it.
+            // The device segments it (GSO), as the sender intended.
             return self.forward_at_once(cx, packet, l3, way);
         }
         if !self.lower::<A>(cx, &mut packet, l3) {
@@ -642,9 +643,9 @@ impl Stack {
         }
     }
 
-    /// Lets the control shard pass a packet on, which is as it arrived: a bounded number in a
-    /// round, so that what leads to nobody does not crowd out what the control shard alone
-    /// understands.
+    /// Hands a packet as it arrived to the control shard, which forwards it: a bounded number a
+    /// round, so that packets to unresolvable neighbours do not crowd out those that only the
+    /// control shard can handle.
     #[cold]
     fn hand_transit<A: Crosses>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
         let Some(forwarding) = &mut self.forwarding else {
@@ -657,7 +658,7 @@ impl Stack {
         self.hand_in(cx, packet, None);
     }
 
-    /// A packet of others' that waited for a neighbour in vain: its sender is told (RFC 4861
+    /// Sends the error for a forwarded packet after its neighbour resolution failed (RFC 4861
     /// section 7.2.2, RFC 1812 section 5.2.7.1).
     pub(crate) fn tell_sender_unreachable<A: Crosses>(
         &mut self,

@@ -1,18 +1,18 @@
-//! A small web server, a stream of characters and a bulk peer, for trying a stack out.
+//! A small web server, a character generator and a bulk peer, for testing a stack.
 //!
 //! Applications on the stack's own core. HTTP/1.1 (RFC 9112) as far as static pages need it: GET
-//! and HEAD of `/` and of `/bytes/N`, which has N bytes; requests behind one another; whoever wants
-//! a web framework takes the sockets of `tokio-sockets`. Chargen (RFC 864) sends for ever to
-//! whoever reads. Bulk sends N bytes to who writes the line `send N`, and tells anybody else how
-//! many bytes it took from him.
+//! and HEAD of `/` and of `/bytes/N`, which has N bytes; pipelined requests. A web framework runs
+//! on the sockets of `tokio-sockets` instead. Chargen (RFC 864) sends without end to a peer that
+//! reads. Bulk sends N bytes to a peer that writes the line `send N`, and reports to any other how
+//! many bytes it received from it.
 //!
-//! Invariants: a request lies in the receive queue until all of it is there, so no byte is kept
+//! Invariants: a request stays in the receive queue until all of it is there, so no byte is kept
 //! here; what cannot be sent yet is a position in an answer; nothing is allocated for a request.
 //!
 //! # Under flood
-//! Anyone may ask. Bound: a connection keeps `Talk`, 40 bytes, within `tcp_connections_max`; a
-//! head beyond `HEAD_MAX` bytes is refused and its connection closed; a slice serves connections
-//! within its budget. Who does not read is not read either.
+//! Reachable by any peer. Bound: a connection keeps `Talk`, 40 bytes, within `tcp_connections_max`;
+//! a head beyond `HEAD_MAX` bytes is refused and its connection closed; a slice serves connections
+//! within its budget. From a peer that does not read, nothing is read either (backpressure).
 
 use std::io::Write as _;
 
@@ -23,24 +23,24 @@ use crate::door::Door;
 use crate::host::Application;
 use crate::sockets::{Sockets, StartError};
 
-/// Bytes of the longest head of a request.
+/// Maximum length of a request's head in bytes.
 const HEAD_MAX: usize = 8192;
 /// Bytes that are sent at a time.
 const PIECE: usize = 16_384;
 /// The page at `/`.
 const PAGE: &[u8] = b"<!doctype html><title>Floodwall</title><p>It works. /bytes/N has N bytes.\n";
-/// What chargen sends, and what is behind `/bytes/`, again and again: all printable characters.
+/// Contents of chargen and of `/bytes/`, repeated: all printable characters.
 const LINE: &[u8; 95] = b" !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`\
     abcdefghijklmnopqrstuvwxyz{|}~";
 
-/// What a service does with a connection.
+/// The kinds of service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamKind {
     /// Answers requests of HTTP/1.1.
     Http,
-    /// Sends printable characters until the peer goes (RFC 864).
+    /// Sends printable characters until the peer closes (RFC 864).
     Chargen,
-    /// Sends as many bytes as the line `send N` says, or counts what comes.
+    /// Sends as many bytes as the line `send N` requests, or counts the received ones.
     Bulk,
 }
 
@@ -48,20 +48,20 @@ pub enum StreamKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Answer {
     status: u16,
-    /// Bytes of the body, as the head says.
+    /// Length of the body, as the head states.
     len: u64,
-    /// Its body is the page.
+    /// The body is the page.
     page: bool,
-    /// Only the head is wanted.
+    /// Only the head is sent (HEAD).
     head_only: bool,
     close: bool,
     /// There is no head.
     bare: bool,
-    /// What was taken of head and body together.
+    /// Bytes of head and body that were taken together.
     at: u64,
 }
 
-/// What is known of a connection.
+/// State of a connection.
 #[derive(Clone, Copy, Default, Debug)]
 struct Talk {
     id: Option<ConnectionId>,
@@ -72,11 +72,11 @@ struct Talk {
     taken: u64,
 }
 
-/// What comes next for a connection.
+/// The next step for a connection.
 enum Next {
     /// More may follow at once.
     Again,
-    /// Nothing before an event.
+    /// Wait for an event.
     Wait,
     Close,
     Abort,
@@ -94,7 +94,7 @@ pub struct StreamService {
 }
 
 impl StreamService {
-    /// A service that will listen on `port`.
+    /// Creates a service that will listen on `port`.
     #[must_use]
     pub fn new(kind: StreamKind, port: u16) -> Self {
         let word = match kind {
@@ -113,7 +113,7 @@ impl StreamService {
         }
     }
 
-    /// Serves a connection as far as it goes now.
+    /// Serves a connection as far as possible now.
     fn serve(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId) {
         if self.talks.len() <= id.index() {
             self.talks.resize(id.index() + 1, Talk::default());
@@ -143,7 +143,7 @@ impl StreamService {
         }
     }
 
-    /// Sends what fits of an answer.
+    /// Sends as much of an answer as fits.
     fn send(
         &mut self,
         sockets: &mut Sockets<'_>,
@@ -152,7 +152,7 @@ impl StreamService {
         answer: Answer,
     ) -> Next {
         if self.kind == StreamKind::Chargen {
-            // What comes is not read: only that the peer goes.
+            // Input is discarded: only the peer's close matters.
             let _ = drain(sockets, id, &mut self.input);
         }
         let piece = answer.piece(&mut self.output);
@@ -170,7 +170,7 @@ impl StreamService {
         }
     }
 
-    /// Reads a request, or what the kind takes for one.
+    /// Reads a request of the service's kind.
     fn read(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId, talk: &mut Talk) -> Next {
         if self.kind == StreamKind::Chargen {
             talk.answer = Some(Answer { close: true, ..Answer::bare(u64::MAX) });
@@ -190,7 +190,7 @@ impl StreamService {
         let eaten = if self.kind == StreamKind::Bulk {
             let is_over = sockets.tcp_state(id).is_ok_and(|state| state == State::CloseWait);
             if talk.taken == 0 && b"send ".starts_with(bytes) && !is_over {
-                // Not all of the word: the rest follows.
+                // Only a part of the command: the rest follows.
                 return Next::Wait;
             }
             let asked = if talk.taken == 0 { asked_bulk(bytes) } else { None };
@@ -221,7 +221,7 @@ impl StreamService {
     }
 }
 
-/// Forgets what has come; whether there is more to come.
+/// Discards the received bytes; whether more may follow.
 fn drain(sockets: &mut Sockets<'_>, id: ConnectionId, room: &mut [u8]) -> bool {
     loop {
         match sockets.tcp_recv(id, room) {
@@ -232,7 +232,7 @@ fn drain(sockets: &mut Sockets<'_>, id: ConnectionId, room: &mut [u8]) -> bool {
     }
 }
 
-/// What a bulk peer is told of what it sent.
+/// The line that reports to a bulk peer how many bytes were received.
 fn told(taken: u64, out: &mut [u8]) -> &[u8] {
     let all = out.len();
     let mut rest = &mut *out;
@@ -241,22 +241,22 @@ fn told(taken: u64, out: &mut [u8]) -> &[u8] {
     out.get(..written).unwrap_or_default()
 }
 
-/// How many bytes a bulk peer asks for.
+/// How many bytes a bulk peer requests.
 fn asked_bulk(bytes: &[u8]) -> Option<u64> {
     let line = bytes.strip_prefix(b"send ")?.split(|byte| matches!(byte, b'\r' | b'\n')).next()?;
     core::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
-/// What lies in the receive queue.
+/// Result of parsing the receive queue.
 #[derive(PartialEq, Eq, Debug)]
 enum Asked {
-    /// Not all of a head.
+    /// The head is incomplete.
     Partly,
-    /// A head of so many bytes, behind which a body follows.
+    /// A head of so many bytes, followed by a body of `body` bytes.
     Wholly { head: usize, body: u64, answer: Answer },
 }
 
-/// Reads a request's head (RFC 9112 section 2.1). One pass over it.
+/// Parses a request's head (RFC 9112 section 2.1). One pass over it.
 fn request(bytes: &[u8]) -> Asked {
     let refused = |status| Asked::Wholly {
         head: bytes.len(),
@@ -329,7 +329,7 @@ impl Answer {
         }
         let all = out.len();
         let mut rest = out;
-        // Said in both cases: a client of HTTP/1.0 waits for the end otherwise.
+        // Explicit in both cases: a client of HTTP/1.0 would wait for the end otherwise.
         let close = if self.close { "close" } else { "keep-alive" };
         let kind = if self.page { "text/html" } else { "application/octet-stream" };
         let _ = write!(

@@ -1,10 +1,10 @@
 //! One core's host as an engine: burst in, burst out.
 //!
 //! A [`Stack`] owns the interfaces, routes, neighbours and sockets of one core and is the only
-//! crate that knows all protocols. A [`Host`] adds applications on the same core. Invariants: no
-//! allocation, lock or system call between a packet's arrival and its departure; every packet has
-//! exactly one fate ([`Stats::conservation`]). Start reading at `shard.rs`, then follow a packet:
-//! `rx.rs`, `deliver.rs`, `tx.rs`.
+//! crate that depends on all protocols. A [`Host`] adds applications on the same core. Invariants:
+//! no allocation, lock or system call between a packet's arrival and its departure; every packet
+//! has exactly one outcome ([`Stats::conservation`]). Start reading at `shard.rs`, then follow a
+//! packet: `rx.rs`, `deliver.rs`, `tx.rs`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -25,7 +25,7 @@ pub(crate) const NDP_MESSAGE_MAX: usize = 1500;
 /// Timed events that one look at a table brings.
 const EVENTS: usize = 16;
 /// Units that one kind of timed work gets before the next has its turn: a slice has room for a turn
-/// of each, so what strangers make due of one kind keeps no other waiting.
+/// of each kind, so timers that unverified sources create cannot starve another kind.
 const TURN: u32 = 4;
 
 /// A few events, taken out of a table before they are acted upon.
@@ -193,7 +193,7 @@ impl Stack {
         self.release::<A>(cx, released, neighbor);
     }
 
-    /// Somebody else has, or wants, one of our addresses.
+    /// An address conflict: another station uses, or probes for, one of our addresses.
     fn conflict(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr, nonce: Option<Nonce>) {
         let response = self.dad.conflict(iface, addr, nonce, cx.now, cx.random);
         match response {
@@ -211,7 +211,8 @@ impl Stack {
         self.stats.counters.count(Counter::FloodwallDadConflicts);
     }
 
-    /// Tells the link that we have an address.
+    /// Announces one of our addresses on the link (gratuitous ARP, unsolicited neighbour
+    /// advertisement).
     fn announce(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let (frame, counter) = match addr {
@@ -225,7 +226,7 @@ impl Stack {
         self.depart_counted(cx, frame, counter);
     }
 
-    /// Asks the link whether anybody has an address.
+    /// Probes whether an address is in use on the link (duplicate address detection).
     fn probe(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr, nonce: Nonce) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let (frame, counter) = match addr {
@@ -237,7 +238,8 @@ impl Stack {
         self.depart_counted(cx, frame, counter);
     }
 
-    /// Asks for a neighbour's link address: everybody, or the neighbour itself.
+    /// Sends a request for a neighbour's link address: to the link's group, or to the neighbour
+    /// itself.
     pub(crate) fn solicit(
         &mut self,
         cx: &mut Cx<'_>,
@@ -246,7 +248,7 @@ impl Stack {
         unicast: Option<MacAddr>,
     ) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
-        // Asking from an address that is not ours yet would be wrong; the timer asks again.
+        // A request must not carry an address that is not ours yet; the timer retries.
         let Some(source) = floodwall_ip::source_address(addr, iface, &self.interfaces) else {
             return;
         };

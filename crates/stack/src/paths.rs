@@ -1,14 +1,14 @@
 //! The path that a socket used last, with the headers that go before its next datagram.
 //!
-//! A resolved route (decision D14): an index and a generation instead of a reference. It serves
-//! while nothing has changed that could change the answer, and for [`LIFETIME`] at most, so that
-//! neighbour unreachability detection sees the traffic (RFC 4861 section 7.3.3); to a peer that is
-//! no friend yet for less, so that `answered.rs` sees it come back. What is cached is the whole
-//! link and IP header; length and header checksum are patched.
+//! A resolved route (decision D14): an index and a generation instead of a reference. It is valid
+//! while no change could change the result, and for [`LIFETIME`] at most, so that neighbour
+//! unreachability detection sees the traffic (RFC 4861 section 7.3.3); for a peer that is not yet
+//! established for less, so that `answered.rs` sees it return. The whole link and IP header is
+//! cached; length and header checksum are patched.
 //!
 //! # Under flood
-//! One entry a socket and one a family, allocated at the start: nothing a stranger sends adds one.
-//! A socket that answers many peers uses its entry up at each answer and pays for the look-ups
+//! One entry per socket and one per family, allocated at the start: no packet of a peer adds one. A
+//! socket that answers many peers evicts its entry with each answer and pays for the look-ups
 //! again; so does TCP that answers many destinations in turn.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,7 +26,7 @@ use crate::tx::Path;
 /// How long an entry serves.
 const LIFETIME: Duration = Duration::from_millis(100);
 
-/// What is asked for: it must be the same to the bit.
+/// The key of a cached path: two queries match only if they are equal bit by bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Query {
     pub(crate) id: SocketId,
@@ -35,12 +35,12 @@ pub(crate) struct Query {
     pub(crate) zone: Option<IfIndex>,
 }
 
-/// What a socket sends, as far as its path's headers are to be remembered for the next.
+/// What a socket sends, as far as the headers of its path are cached for the next datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
     pub(crate) query: Query,
     pub(crate) flow: Prepared,
-    /// Nobody wants to see the next datagram to this peer for a while.
+    /// No part of the stack needs to see the next datagram to this peer for a while.
     pub(crate) is_settled: bool,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Learnt {
     pub(crate) is_settled: bool,
 }
 
-/// Where a destination led that was asked for last.
+/// Result of the last look-up of a destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way<A> {
     dst_addr: A,
@@ -162,7 +162,7 @@ impl Paths {
         self.entries.len()
     }
 
-    /// Changes with every [`Paths::forget`].
+    /// Changes with every [`Paths::forget`] (invalidation).
     pub(crate) const fn generation(&self) -> u32 {
         self.generation
     }
@@ -172,8 +172,8 @@ impl Paths {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// The path, if nothing has changed. Compared where the query lies: a copy of it made just
-    /// before would stall on its own stores.
+    /// The path, if nothing has changed. The query is compared in place: a copy of it made just
+    /// before would stall on store forwarding.
     #[inline]
     pub(crate) fn find(
         &self,

@@ -17,7 +17,7 @@ use crate::sockets::Sockets;
 use crate::tables::{Ends, Tables};
 use crate::tx::{BEST_EFFORT, Outgoing};
 
-/// Hop limit of what goes to a group, unless a socket says otherwise (RFC 1112 section 6.1).
+/// Hop limit of datagrams to a group, unless a socket sets another (RFC 1112 section 6.1).
 pub(crate) const GROUP_HOP_LIMIT: u8 = 1;
 
 /// Why an echo request was not sent.
@@ -36,8 +36,8 @@ pub enum PingSendError {
 }
 
 impl Sockets<'_> {
-    /// Opens a ping socket: it sends echo requests of one family and hears what is answered to
-    /// them. Needs no privilege: it can neither forge nor overhear.
+    /// Opens a ping socket: it sends echo requests of one family and receives the replies to them.
+    /// Needs no privilege: it can neither forge packets nor receive those of other sockets.
     ///
     /// # Errors
     /// See [`PingOpenError`].
@@ -45,7 +45,7 @@ impl Sockets<'_> {
         self.stack.ping.open(settings, &mut self.cx.random.secret)
     }
 
-    /// Closes a ping socket; what waits in it dies. Closing twice is no harm.
+    /// Closes a ping socket; queued packets are dropped. Closing it twice does nothing.
     pub fn ping_close(&mut self, id: PingId) {
         self.stack.ping.close(id);
     }
@@ -121,7 +121,7 @@ impl Sockets<'_> {
 }
 
 impl Stack {
-    /// An echo reply: to the socket that asked.
+    /// An echo reply: delivered to the socket that sent the request.
     pub(crate) fn echo_replied<A: Tables>(
         &mut self,
         mut packet: PacketBuf,

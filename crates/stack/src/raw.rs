@@ -1,8 +1,9 @@
-//! Raw sockets as an application on the same core sees them, and the packets that they overhear.
+//! Raw sockets as an application on the same core sees them, and the copies of packets they
+//! receive.
 //!
-//! `ip/raw.rs` keeps the sockets; here what they send finds its way out and what they hear its way
-//! in. Whether there may be any is the embedding program's decision: `StackConfig` allows none by
-//! default. Called by applications through [`Sockets`], and by `deliver.rs`. Reading: RFC 3542.
+//! `ip/raw.rs` keeps the sockets; here are their output path and their input path. The embedding
+//! program decides whether raw sockets are allowed: `StackConfig` allows none by default. Called by
+//! applications through [`Sockets`], and by `deliver.rs`. Reading: RFC 3542.
 
 use core::net::IpAddr;
 
@@ -39,16 +40,16 @@ pub enum RawSendError {
 }
 
 impl Sockets<'_> {
-    /// Opens a raw socket: it hears every packet of one protocol beside whoever else does, and
-    /// sends packets of it from our own addresses.
+    /// Opens a raw socket: it receives a copy of every packet of one protocol, beside the regular
+    /// receiver, and sends packets of it from our own addresses.
     ///
     /// # Errors
-    /// See [`RawOpenError`]: not allowed, unless the stack's configuration says so.
+    /// See [`RawOpenError`]: not permitted unless the stack's configuration allows it.
     pub fn raw_open(&mut self, settings: RawSettings) -> Result<RawId, RawOpenError> {
         self.stack.raw.open(settings)
     }
 
-    /// Closes a raw socket; what waits in it dies. Closing twice is no harm.
+    /// Closes a raw socket; queued packets are dropped. Closing it twice does nothing.
     pub fn raw_close(&mut self, id: RawId) {
         self.stack.raw.close(id);
     }

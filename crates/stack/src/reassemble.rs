@@ -1,10 +1,11 @@
 //! Fragments that arrived: into the store, and out of it as a whole packet, in the same round.
 //!
-//! Called by `rx.rs` for each fragment that is for this host, and for timed work. A datagram put
-//! together goes through the same checks and the same delivery as one that came in one piece; one
-//! that was waited for in vain is answered where its first fragment is there. Invariant: a fragment
-//! has one fate: held, merged into a whole that has its own, or dropped by name. Reading: RFC 8200
-//! section 4.5, RFC 1122 section 3.3.2. Not here: the store (`floodwall_ip::reassembly`).
+//! Called by `rx.rs` for each fragment that is for this host, and for timed work. A reassembled
+//! datagram goes through the same checks and the same delivery as one that came in one piece; one
+//! that timed out is answered with an ICMP error if its first fragment is there. Invariant: a
+//! fragment has one outcome: held, merged into a whole that has its own, or dropped with a reason.
+//! Reading: RFC 8200 section 4.5, RFC 1122 section 3.3.2. Not here: the store
+//! (`floodwall_ip::reassembly`).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -27,7 +28,7 @@ const EXPIRED_MAX: usize = 16;
 pub(crate) trait Reassembles: Tables {
     const IN_DISCARDS: Counter;
 
-    /// The family's store, and where its fates are counted.
+    /// The family's store, and the statistics in which its drops are counted.
     fn reassembly(stack: &mut Stack) -> (&mut Reassembly<Self>, &mut Stats);
 
     /// Delivers a packet that was put together, behind the checks of any other.
@@ -134,8 +135,8 @@ impl Stack {
         A::deliver_whole(self, cx, packet, Ascent { iface, l3, heading, to_group });
     }
 
-    /// Fragments were missing for too long: the sender is told, where the first one is there. The
-    /// deaths are counted already.
+    /// Reassembly timed out: the sender gets an ICMP error if the first fragment is there. The
+    /// drops are counted already.
     fn expired<A: Reassembles>(&mut self, cx: &mut Cx<'_>, expired: Expired<A>) {
         let Some((packet, first)) = expired.first else { return };
         let Piece { iface, l3, heading, to_group, .. } = first;

@@ -1,13 +1,13 @@
-//! Redirects: who may send us another way, and for which packets.
+//! Redirects: which sender may change a next hop, and for which packets.
 //!
-//! Called by `neighbors.rs` (ICMPv6) and `deliver.rs` (ICMPv4) with messages whose form is right;
-//! these come to the control shard. One judgement for both families. Invariant: a redirect is
-//! followed only where the operator lets it, where it comes from the router that leads to its
-//! destination at this moment, where the better first hop is a neighbour, and where it quotes a
-//! packet of a live flow of ours to that destination (`exceptions.rs`, which remembers it). RFC
-//! 4861 lets a router leave the quote out; we do not: none does, and it costs who forges blindly.
-//! Each refusal has its drop reason. Reading: RFC 4861 sections 8.1 and 8.3, RFC 1122 section
-//! 3.2.2.2, RFC 3756 section 4.2.4.
+//! Called by `neighbors.rs` (ICMPv6) and `deliver.rs` (ICMPv4) with messages that are well-formed;
+//! these go to the control shard. One decision for both families. Invariant: a redirect is followed
+//! only where the operator allows it, where it comes from the router that is the destination's
+//! current next hop, where the better first hop is a neighbour, and where it quotes a packet of a
+//! live flow of ours to that destination (`exceptions.rs` stores it). RFC 4861 lets a router leave
+//! the quote out; we do not accept that: no known router does, and the quote protects against blind
+//! forgery. Each refusal has its drop reason. Reading: RFC 4861 sections 8.1 and 8.3, RFC 1122
+//! section 3.2.2.2, RFC 3756 section 4.2.4.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -38,7 +38,7 @@ impl Stack {
         self.redirected(cx, packet, l4, ascent.heading.src_addr, ascent.iface);
     }
 
-    /// An ICMPv6 redirect whose form is right.
+    /// An ICMPv6 redirect that is well-formed.
     pub(crate) fn redirect_v6(
         &mut self,
         cx: &mut Cx<'_>,
@@ -50,7 +50,7 @@ impl Stack {
         self.redirected(cx, packet, l4, ascent.heading.src_addr, ascent.iface);
     }
 
-    /// Judges a redirect as far as routes and links tell; the flow is asked for behind that.
+    /// Checks a redirect against routes and links; the flow is checked after that.
     fn redirected<A: States>(
         &mut self,
         cx: &mut Cx<'_>,

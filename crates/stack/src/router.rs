@@ -1,19 +1,19 @@
-//! Routers of our links: what they say becomes routes, addresses and settings; what they keep to
-//! themselves is asked for.
+//! Router discovery on our links: advertisements become routes, addresses and settings; routers are
+//! solicited where no advertisement came.
 //!
-//! Called by `neighbors.rs` with checked advertisements, with what the neighbour cache finds out
-//! about routers and for timed work, and by `link.rs` when a link goes or comes. The judgement is
-//! `floodwall_ip::router_discovery`'s, one for each interface that believes routers; here its
-//! actions are done. Invariants: what the operator configured is never touched, learnt routes and
-//! addresses are known by their protocol and origin; what cannot be done (a full routing table) is
-//! left, and asked for again by the next advertisement. Reading: RFC 4861 section 6.3, RFC 4862
-//! section 5.5.
+//! Called by `neighbors.rs` with checked advertisements, with events of the neighbour cache about
+//! routers and for timed work, and by `link.rs` when a link goes down or comes up. The decisions
+//! are made by `floodwall_ip::router_discovery`, one instance for each interface that accepts
+//! router advertisements; here its actions are done. Invariants: what the operator configured is
+//! never touched, learnt routes and addresses are known by their protocol and origin; an action
+//! that fails (a full routing table) is left, and retried with the next advertisement. Reading: RFC
+//! 4861 section 6.3, RFC 4862 section 5.5.
 //!
 //! # Under flood
-//! Reachable by anyone on a link that believes routers, within the bounds of `router_discovery`,
-//! and no more often than it says ([`Stack::attends`]). Worst work per message: its actions, each
-//! one pass over the routes. Paths that sockets remember are forgotten only where a route is
-//! another, not where it is prolonged.
+//! Reachable from any station on a link that accepts router advertisements, within the bounds of
+//! `router_discovery`, and rate-limited by it ([`Stack::attends`]). Worst work per message: its
+//! actions, each one pass over the routes. Cached paths of sockets are invalidated only where a
+//! route changes, not where its lifetime is extended.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -33,7 +33,7 @@ use crate::config::StackConfig;
 use crate::cx::Cx;
 use crate::shard::Stack;
 
-/// What routers say about the interfaces that believe them.
+/// What router discovery has learnt, for each interface that accepts router advertisements.
 pub(crate) struct Routers {
     engines: Box<[(IfIndex, RouterDiscovery)]>,
     actions: RouterActions,
@@ -89,14 +89,15 @@ impl Routers {
 const MTU_MIN: u32 = 1280;
 
 impl Stack {
-    /// What is known of routers, for each interface that believes them: for showing.
+    /// The state of router discovery of each interface that accepts router advertisements, for
+    /// display.
     pub fn routers(&self) -> impl Iterator<Item = (IfIndex, &RouterDiscovery)> {
         self.routers.engines.iter().map(|(iface, engine)| (*iface, engine))
     }
 
     /// The DNS servers and the search list that routers advertise, of all links. Allocates: to be
-    /// called where [`Stack::dns_changes`] says that something is new, and now and then, for what
-    /// has ended.
+    /// called when [`Stack::dns_changes`] reports a change, and periodically, because entries
+    /// expire.
     #[must_use]
     pub fn dns(&self, now: Instant) -> Dns {
         let mut dns = Dns { changes: self.routers.dns_changes, ..Dns::default() };
@@ -118,9 +119,9 @@ impl Stack {
         self.routers.dns_changes
     }
 
-    /// Whether a message is to be read: asked before its options are walked, and answered with no
-    /// for a router's advertisement that is one of too many. What cannot be a router's is no loss
-    /// of anybody's share; it dies of what is wrong with it.
+    /// Whether a message is to be processed: checked before its options are walked, and false for a
+    /// router advertisement beyond the rate limit. A message that cannot be a router's uses nothing
+    /// of this limit; it is dropped later for what is wrong with it.
     pub(crate) fn attends(
         &mut self,
         iface: IfIndex,
@@ -140,14 +141,14 @@ impl Stack {
         attends
     }
 
-    /// A router speaks.
+    /// A router advertisement or another message of a router arrived.
     pub(crate) fn router_input(
         &mut self,
         cx: &mut Cx<'_>,
         iface: IfIndex,
         said: &RouterSummary<'_>,
     ) -> Result<(), DropReason> {
-        // Where nobody asked to believe routers, the message is of a type that does nothing here.
+        // Where router discovery is off, the message is of a type that does nothing here.
         let (engine, actions) = self.routers.of(iface).ok_or(DropReason::IcmpTypeUnknown)?;
         engine
             .input(said, cx.now, &mut cx.random.public, actions)
@@ -165,7 +166,7 @@ impl Stack {
         Ok(())
     }
 
-    /// A neighbour was asked in vain.
+    /// A neighbour did not answer solicitations and is unreachable.
     pub(crate) fn router_unreachable(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
         self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
             engine.unreachable(addr, cx.now, actions);
@@ -179,7 +180,7 @@ impl Stack {
         });
     }
 
-    /// A neighbour says that it is no router.
+    /// A neighbour advertises without the router flag.
     pub(crate) fn router_is_none(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
         self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
             engine.no_router(addr, cx.now, &mut cx.random.public, actions);
@@ -200,8 +201,8 @@ impl Stack {
         self.do_actions(cx, iface);
     }
 
-    /// Somebody else has an address of ours: where it was made of a prefix another one is tried, a
-    /// few times. False where it was not.
+    /// Another station uses an address of ours: if it was formed from a prefix, another one is
+    /// tried, a few times. False if it was not.
     pub(crate) fn autoconf_conflict(
         &mut self,
         cx: &mut Cx<'_>,
@@ -267,7 +268,7 @@ impl Stack {
         self.routers.actions.clear();
     }
 
-    /// Asks routers to speak (RFC 4861 section 6.3.7).
+    /// Solicits routers (RFC 4861 section 6.3.7).
     fn solicit_routers(&mut self, cx: &mut Cx<'_>, iface: IfIndex) {
         let interface = self.interfaces.get(usize::from(iface.0));
         let Some(interface) = interface.filter(|i| i.up) else { return };
@@ -315,7 +316,7 @@ impl Stack {
             RouterAction::DnsChanged => {
                 self.routers.dns_changes = self.routers.dns_changes.wrapping_add(1);
             }
-            // These send; whoever calls has done them.
+            // These send; the caller has done them.
             RouterAction::Solicit | RouterAction::Probe(_) => {}
         }
     }

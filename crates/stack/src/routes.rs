@@ -1,15 +1,15 @@
-//! The stack and its routing tables: who asks them, who keeps them, when they are tidied.
+//! The stack and its routing tables: look-up, ownership, removal of expired routes.
 //!
-//! The tables of a host are one: the control shard's, who alone changes them. A stack that is alone
-//! or that control shard looks into its own; a follower reads the control shard's in place, under
-//! the view of its round, so that a route counts for all shards from the moment it is published,
-//! at the end of the call that changed it. Called by `tx.rs` for every packet without a cached
-//! path, by `neighbors.rs` for timed work, by `shards/control.rs` to publish. Invariant: no answer
-//! waits for timed work; whether a route is over is decided by the clock of the round.
+//! A host has one set of tables: the control shard's, which alone changes them. A stack that is
+//! alone, or that control shard, looks into its own; a follower reads the control shard's in place,
+//! under the view of its round, so that a route is visible to all shards from the moment it is
+//! published, at the end of the call that changed it. Called by `tx.rs` for every packet without a
+//! cached path, by `neighbors.rs` for timed work, by `shards/control.rs` to publish. Invariant: no
+//! result waits for timed work; the clock of the round decides whether a route has expired.
 //!
 //! # Under flood
-//! Reachable through advertisements (`router.rs`) and leases (`dhcp.rs`), whose routes have caps of
-//! their own: see [`floodwall_fib::Fib`]. Worst work per packet: one look-up.
+//! Reachable through advertisements (`router.rs`) and leases (`dhcp.rs`); both limit their routes:
+//! see [`floodwall_fib::Fib`]. Worst work per packet: one look-up.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -46,7 +46,7 @@ impl Fibs {
         }
     }
 
-    /// Tables of a stack to which none are given: nobody else reads them, and a follower needs
+    /// Tables of a stack to which none are given: no other shard reads them, and a follower needs
     /// none.
     pub(crate) fn of(role: &Role, config: &StackConfig, random: &mut SecretRandom) -> Self {
         if matches!(role, Role::Follower(_)) {
@@ -126,7 +126,7 @@ impl Stack {
 
     /// Shows the other shards what has changed. False where too much waits for them.
     pub(crate) fn publish_routes(&mut self, now: Instant) -> bool {
-        // Both, whatever becomes of the first.
+        // Publish both families, even if the first fails.
         let (v4, v6) = (self.routes_v4.publish(now), self.routes_v6.publish(now));
         v4 && v6
     }
@@ -142,7 +142,7 @@ impl Stack {
         &mut self.routes_v6
     }
 
-    /// Routes were changed from outside: what sockets remember of their paths is looked up again.
+    /// Routes were changed from outside: invalidates the cached paths of sockets.
     pub fn routes_changed(&mut self) {
         self.paths.forget();
     }

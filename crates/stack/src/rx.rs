@@ -1,7 +1,7 @@
-//! Frame in: the link header, then IPv4, IPv6 or ARP, or gone.
+//! Frame input: the link header, then IPv4, IPv6 or ARP, or a drop.
 //!
-//! Called by `shard.rs` for each packet of a burst. What a frame carries beside IP and ARP dies
-//! here; so does what is for another station or another host. Reading: RFC 894, RFC 1122 section
+//! Called by `shard.rs` for each packet of a burst. A frame that is neither IP nor ARP is dropped
+//! here; so is a packet for another station or another host. Reading: RFC 894, RFC 1122 section
 //! 3.2.1.3, RFC 8200 section 3.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -18,8 +18,8 @@ use crate::shard::Stack;
 /// Bytes of a link header with the two tags that are read.
 const LINK_HEADER_MAX: usize = ethernet::HEADER_LEN + ethernet::TAGS_MAX * ethernet::TAG_LEN;
 
-/// A packet on its way up: what the network layer has found out. Handed on by value, so that
-/// nobody need write down what only few packets are asked for.
+/// A received packet with what the network layer has parsed. Passed by value, so that fields that
+/// few packets need are not written to memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Ascent<A> {
     pub(crate) iface: IfIndex,
@@ -111,7 +111,7 @@ impl Stack {
         }
     }
 
-    /// A packet without link header tells its family by its first four bits.
+    /// A packet without link header: its first four bits give the family.
     fn bare_ip(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
         let mut scratch = [0; 1];
         match packet.header_array(0, &mut scratch, &mut self.stats.access).map(|b| b[0] >> 4) {
@@ -290,9 +290,8 @@ impl Stack {
         if taken { Ok(false) } else { Err(DropReason::IpNotForUs) }
     }
 
-    /// Whether an address is one of ours that is still tentative, on whichever interface: it
-    /// receives nothing (RFC 4862 section 5.4), and is nobody else's either, to whom a router would
-    /// pass it on.
+    /// Whether an address is one of ours that is still tentative, on any interface: it receives
+    /// nothing (RFC 4862 section 5.4), and a router must not forward packets for it either.
     fn is_tentative(&self, addr: Ipv6Addr) -> bool {
         let ours = |i: &Interface| i.owns_v6(addr).is_some_and(|state| !state.is_assigned());
         self.dad.deadline().is_some() && self.interfaces.iter().any(ours)
@@ -316,12 +315,12 @@ impl Stack {
     }
 }
 
-/// Whether an address that is nobody's here is ours on this interface all the same: one that
+/// Whether an interface accepts packets for an address that is not assigned to this host: one that
 /// packets can be routed to.
 pub(crate) fn takes_any<A: Address>(interface: &Interface, addr: A) -> bool {
     let broadcast = addr.to_ip() == core::net::IpAddr::V4(Ipv4Addr::BROADCAST);
     interface.any_destination
-        // One that is still being probed is nobody's.
+        // An address that is still being probed is not accepted.
         && interface.owns(addr.to_ip()).is_none()
         && !broadcast
         && !addr.is_group()

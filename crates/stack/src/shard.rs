@@ -1,9 +1,9 @@
 //! One core's protocol state, and the rounds in which it runs: an [`Engine`].
 //!
-//! Called by `dispatch` on real cores and by `world` in virtual time. A round takes the burst,
-//! then what the loopback holds; timed work is done in slices. Invariants: every packet that
-//! arrived and every packet that we made has exactly one fate ([`Stats::conservation`]); no
-//! allocation per packet; nothing here looks outside.
+//! Called by `dispatch` on real cores and by `world` in virtual time. A round takes the burst, then
+//! what the loopback holds; timed work is done in slices. Invariants: every packet that arrived and
+//! every packet that this stack made is accounted for exactly once ([`Stats::conservation`]); no
+//! allocation per packet; nothing here does I/O or reads a clock.
 
 use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -35,7 +35,8 @@ use crate::shards::{Place, Role, Seat};
 use crate::sockets::Sockets;
 use crate::stats::Stats;
 
-/// See the file's head.
+/// One shard of an IPv4/IPv6 host: interfaces, tables, sockets and statistics of one core. Driven
+/// as an [`Engine`](floodwall_packet::Engine).
 pub struct Stack {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) routes_v4: Fib<Ipv4Addr>,
@@ -43,21 +44,21 @@ pub struct Stack {
     pub(crate) neighbors_v4: NeighborCache<Ipv4Addr>,
     pub(crate) neighbors_v6: NeighborCache<Ipv6Addr>,
     pub(crate) dad: Dad,
-    /// What the network told of single destinations.
+    /// What routers have reported about single destinations (path MTU, redirects).
     pub(crate) exceptions_v4: Exceptions<Ipv4Addr>,
     pub(crate) exceptions_v6: Exceptions<Ipv6Addr>,
-    /// What of that is believed, of this shard's flows.
+    /// Decides which of these reports are accepted, for flows of this shard.
     pub(crate) judge: Judge,
-    /// What paths carry of our echo replies.
+    /// MTU of the paths of our echo replies.
     pub(crate) echo_paths: EchoPaths,
-    /// Whom raw sockets lately sent to.
+    /// Destinations to which raw sockets have lately sent.
     pub(crate) raw_sent: RawSent,
     pub(crate) follows_redirects: bool,
     /// What each interface lets in; empty where none has rules.
     pub(crate) access_lists: Box<[Option<floodwall_ip::access_list::AccessList>]>,
     /// What is needed to pass others' packets on, where that is wanted.
     pub(crate) forwarding: Option<Box<crate::forward::Forwarding>>,
-    /// What routers said, of the interfaces that believe them.
+    /// State of router discovery, for each interface that accepts router advertisements.
     pub(crate) routers: Routers,
     /// Where we advertise ourselves.
     pub(crate) advertisers: crate::advertise::Advertisers,
@@ -69,15 +70,15 @@ pub struct Stack {
     pub(crate) udp: Udp,
     /// Connections, where this stack has any.
     pub(crate) tcp: Option<Box<crate::tcp::TcpShard>>,
-    /// What the wall clock says, for the keys of cookies.
+    /// The wall clock, which selects the keys of SYN cookies.
     pub(crate) wall: crate::syn::WallClock,
-    /// Whom sockets that are not connected have lately answered.
+    /// Peers to which sockets that are not connected have lately sent.
     pub(crate) answered: Answered,
     /// What triage notes of a burst.
     pub(crate) desk: Cell<Option<Box<Desk>>>,
     pub(crate) ping: PingSockets,
     pub(crate) raw: RawSockets,
-    /// What we hear, and whom we told.
+    /// Multicast groups that we are members of, and reports that we sent.
     pub(crate) groups: Groups,
     /// What each socket's last datagram took.
     pub(crate) paths: Paths,
@@ -88,7 +89,7 @@ pub struct Stack {
     pub(crate) detects: bool,
     /// When an address may have to be looked at: never later than its next end.
     pub(crate) address_deadline: Option<Instant>,
-    /// Who asks DHCP servers.
+    /// The DHCP clients of the interfaces.
     pub(crate) dhcp: crate::dhcp::Dhcp,
     /// The sockets of programs on other threads, where there are any.
     pub(crate) remote: Option<Box<crate::remote::RemoteShard>>,
@@ -97,13 +98,14 @@ pub struct Stack {
     /// Where the next one finds what it needs, if this one is dropped.
     pub(crate) place: Option<Arc<Place>>,
     pub(crate) worker: WorkerId,
-    /// Whose a flow is.
+    /// The worker that owns a flow (software RSS).
     pub(crate) steering: Steering,
-    /// It was asked whether it may sleep, and it may not: there is work.
+    /// The last query whether this stack may sleep was answered no: there is work.
     pub(crate) restless: bool,
     /// Its parts know how much of the packet memory is theirs.
     pub(crate) memory_fitted: bool,
-    /// Some part may hold more packet memory than when TCP's connections were told.
+    /// Some part may hold more packet memory than the limit last given to the TCP connections
+    /// allows for.
     pub(crate) memory_moved: bool,
     /// Behind the packet that is taken in, others of its burst follow.
     pub(crate) more_arrives: bool,
@@ -145,7 +147,7 @@ impl Stack {
         self.worker
     }
 
-    /// Whose a flow is.
+    /// The function that maps a flow to the worker that owns it.
     #[must_use]
     pub const fn steering(&self) -> &Steering {
         &self.steering
@@ -168,7 +170,8 @@ impl Stack {
         for (counter, value) in pairs {
             stats.counters.set(counter, value);
         }
-        // Whoever shows addresses, routes and name servers looks again when this is another.
+        // A program that shows addresses, routes and name servers reads them again when this
+        // changes.
         let changes = stats.counters.of(Counter::FloodwallChanges);
         let routes =
             u64::from(self.routes_v4.generation()) + u64::from(self.routes_v6.generation());
@@ -232,7 +235,7 @@ impl Stack {
         self.interfaces.iter().find(|i| i.name == name).map(|i| i.index)
     }
 
-    /// What is taken in next is taken in at `now`, whoever gave it.
+    /// Sets the time at which the following packets are received.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
         self.answered.begin(now);
@@ -247,7 +250,7 @@ impl Stack {
         self.stats.counters.count(Counter::FloodwallRounds);
         self.begin(cx.now);
         let before = self.marks();
-        // Before the first: whatever ends this loop, all have arrived.
+        // Counted before the loop: even if it ends early, all of them have arrived.
         self.stats.fates.received += arrived.len() as u64;
         let mut behind = arrived.len();
         for packet in arrived.drain() {
@@ -268,7 +271,7 @@ impl Stack {
     }
 
     /// When there is work beside that of connections; [`Instant::FAR`] where there is none. One
-    /// after the other: each turn asks, and an array of all would cost more than they do.
+    /// comparison after another: this runs every turn, and an array of all would cost more.
     pub(crate) fn deadline_beside_tcp(&self) -> Instant {
         let mut first = self.address_deadline.unwrap_or(Instant::FAR);
         let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
@@ -314,13 +317,13 @@ impl Stack {
             IpAddr::V4(a) => self.neighbors_v4.set_permanent(iface, a, link_addr, now, &mut waited),
             IpAddr::V6(a) => self.neighbors_v6.set_permanent(iface, a, link_addr, now, &mut waited),
         }?;
-        // What waited was asked of a neighbour that is another one now.
+        // The packets that waited were sent for a neighbour with another link address.
         self.neighbors_gone(&waited);
         Ok(())
     }
 
-    /// Forgets a neighbour, whatever its state (`ip neigh del`). What waited for it dies. False
-    /// where it is not known.
+    /// Removes a neighbour in any state (`ip neigh del`). Packets that wait for it are dropped.
+    /// False if it is not in the cache.
     pub fn remove_neighbor(&mut self, iface: IfIndex, addr: IpAddr) -> bool {
         let mut waited = PacketList::new();
         let known = match addr {
@@ -331,8 +334,8 @@ impl Stack {
         known
     }
 
-    /// Forgets all neighbours of an interface, permanent ones too (`ip neigh flush nud all`). What
-    /// waited for them dies. Visits every entry.
+    /// Removes all neighbours of an interface, permanent ones too (`ip neigh flush nud all`).
+    /// Packets that wait for them are dropped. Visits every entry.
     pub fn flush_neighbors(&mut self, iface: IfIndex) {
         let mut waited = PacketList::new();
         self.neighbors_v4.flush(iface, &mut waited);
@@ -348,7 +351,7 @@ impl Stack {
         self.neighbors_gone(&waited);
     }
 
-    /// Neighbours were forgotten, and these packets waited for them.
+    /// Invalidates cached paths after neighbours were removed; these packets waited for them.
     fn neighbors_gone(&mut self, waited: &PacketList) {
         self.paths.forget();
         self.stats.pending -= waited.len() as u64;

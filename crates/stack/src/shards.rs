@@ -12,24 +12,26 @@
 //!      │  ◄────── handed over: packets without a neighbour, ──────── followers
 //!      │          control frames, wholes for another owner (handover.rs)
 //!      └───────── repeated in one order: socket commands (commands.rs) ► followers
-//!   any  ◄────── told: friends that a socket has answered (notes.rs) ──► any other
+//!   any  ◄────── noted: established peers of a socket (notes.rs) ────────► any other
 //! ```
 //!
 //! Made by [`Seats`], a place for each shard, before the workers' threads start; a follower that
-//! panics is followed by another stack in the same place (`places.rs`). Invariants: a
-//! follower decides nothing by tables older than the last round in which its status word was news;
-//! what the control shard cannot publish for want of room it withholds, and then followers hand it
-//! what they would have decided themselves; every packet handed over is counted by both ends
-//! ([`crate::Stats::conservation`]). Reading: decisions D14 to D17; `floodwall_sync::qsbr`. Not
-//! here: who carries packets over (`dispatch`, `world`), which frame is whose (`wire::steer`).
+//! panics is followed by another stack in the same place (`places.rs`). Invariants: a follower
+//! decides nothing by tables older than the last round in which its status word changed; what the
+//! control shard cannot publish for lack of memory it withholds, and then followers hand it the
+//! packets that they would have decided on themselves; every packet handed over is counted on both
+//! ends ([`crate::Stats::conservation`]). Reading: decisions D14 to D17; `floodwall_sync::qsbr`.
+//! Not here: moving packets between workers (`dispatch`, `world`), the choice of a frame's worker
+//! (`wire::steer`).
 //!
 //! # Under flood
-//! Strangers make the control shard publish neighbours (whoever makes us resolve, or asks for us)
-//! and, where routers are believed, interfaces and routes. Bounds: snapshots are replaced once in
-//! [`limits::SNAPSHOT_EVERY`] at most, and [`limits::SNAPSHOTS_WAITING`] wait for readers; of the
-//! neighbours [`limits::NEIGHBOR_SETS_WAITING`] sets of each family wait. When full nothing is
-//! published, followers are told so, and the control shard resolves and sends for them: honest
-//! traffic of other shards goes that way until readers have paused. Worst work per packet of a
+//! Reachable from any host on a link: the control shard publishes a neighbour for each host that
+//! makes us resolve it or that solicits us, and, where router advertisements are accepted,
+//! interfaces and routes. Bounds: snapshots are replaced once in [`limits::SNAPSHOT_EVERY`] at
+//! most, and [`limits::SNAPSHOTS_WAITING`] wait for readers; of the neighbours
+//! [`limits::NEIGHBOR_SETS_WAITING`] sets of each family wait. When full nothing is published, the
+//! status word signals this to followers, and the control shard resolves and sends for them: honest
+//! traffic of other shards takes that path until readers have paused. Worst work per packet of a
 //! follower: one keyed hash and eight comparisons. Counters: `FloodwallSnapshotsRefused`,
 //! `FloodwallNeighborsRefused`.
 
@@ -130,7 +132,7 @@ impl Seat {
         }
     }
 
-    /// Whose place it is.
+    /// The worker that this place belongs to.
     #[must_use]
     pub const fn worker(&self) -> WorkerId {
         self.worker

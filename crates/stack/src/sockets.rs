@@ -1,7 +1,7 @@
 //! Sockets as an application on the same core sees them.
 //!
-//! Borrowed for one slice: the stack, the clock, the pool. Nothing here waits; what cannot be done
-//! now says so. Reading: RFC 1122 section 4.1.4, RFC 6724 for the source address.
+//! Borrowed for one slice: the stack, the clock, the pool. No call blocks; one that cannot complete
+//! now returns an error. Reading: RFC 1122 section 4.1.4, RFC 6724 for the source address.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -65,7 +65,7 @@ pub enum SendError {
     #[error("{0}, to which the socket is bound, is no address of this host now")]
     AddressGone(IpAddr),
     /// The socket is not connected, and no destination was given.
-    #[error("the socket is not connected: say where to send")]
+    #[error("the socket is not connected and no destination was given")]
     NotConnected,
 }
 
@@ -95,7 +95,7 @@ impl Payload<'_> {
 pub struct Sockets<'a> {
     pub(crate) stack: &'a mut Stack,
     pub(crate) cx: Cx<'a>,
-    /// Whoever lends it lets TCP's segments leave afterwards.
+    /// The owner of the slice transmits TCP's segments when it ends.
     pub(crate) in_slice: bool,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Sockets<'a> {
         self.stack.udp.local_addr(id).ok().flatten()
     }
 
-    /// Connects a socket: it sends to this peer and hears nobody else.
+    /// Connects a socket: it sends to this peer and receives from no other.
     ///
     /// # Errors
     /// See [`ConnectError`]; `NoSource` where no route or address leads there.
@@ -231,7 +231,7 @@ impl<'a> Sockets<'a> {
         }
     }
 
-    /// Closes a socket, which leaves its groups. What waits in it dies.
+    /// Closes a socket, which leaves its groups. Queued datagrams are dropped.
     pub fn udp_close(&mut self, id: SocketId) {
         self.stack.leave_groups(&mut self.cx, id);
         // Closing twice is no harm.
@@ -304,7 +304,7 @@ impl<'a> Sockets<'a> {
         self.stack.udp.refused(id)
     }
 
-    /// What the socket was told.
+    /// The socket's settings.
     ///
     /// # Errors
     /// It is closed.
@@ -312,7 +312,7 @@ impl<'a> Sockets<'a> {
         self.stack.udp.settings(id)
     }
 
-    /// Tells the socket something else, its receive limit included: what waits stays. `family`
+    /// Changes the socket's settings, its receive limit included: queued datagrams stay. `family`
     /// never changes, `v6_only` and `reuse_address` do not once it is bound.
     ///
     /// # Errors
@@ -335,8 +335,8 @@ impl<'a> Sockets<'a> {
         self.stack.udp.peek(id, out)
     }
 
-    /// The message behind the last ICMP error that the socket was given: its type and code, the
-    /// MTU or pointer, and who sent it. It stays until the next one comes.
+    /// The message behind the last ICMP error that the socket received: its type and code, the MTU
+    /// or pointer, and its sender. It stays until the next one arrives.
     #[must_use]
     pub fn udp_last_error(&self, id: SocketId) -> Option<IcmpReport> {
         self.stack.udp.last_report(id)
@@ -361,10 +361,10 @@ impl<'a> Sockets<'a> {
         self.send(id, to, None, zone, payload)
     }
 
-    /// Sends one datagram from an end of the caller's choice: an address of ours, or one of which
-    /// all that is routed to it comes here
+    /// Sends one datagram from a source of the caller's choice: an address of ours, or one that is
+    /// routed to this host
     /// ([`InterfaceConfig::any_destination`](crate::InterfaceConfig::any_destination)); the port is
-    /// the socket's own (0 says so too), or any where it was bound at every port.
+    /// the socket's own (also if given as 0), or any where it was bound at every port.
     ///
     /// # Errors
     /// As [`Sockets::udp_send`]; `AddressGone` for another address, `SourcePort` for another port.
@@ -446,7 +446,7 @@ impl<'a> Sockets<'a> {
     }
 
     /// Sends a payload that lies in a packet of its own, with its sum: to `to` or to the connected
-    /// peer, from an end and by an interface of the caller's choice, where it has one.
+    /// peer, from a source and by an interface of the caller's choice, where given.
     pub(crate) fn udp_send_packet(
         &mut self,
         id: SocketId,
@@ -551,8 +551,8 @@ impl Stack {
         addr.is_loopback() || self.owns_addr(addr)
     }
 
-    /// Whether a datagram may say that it comes from `addr`: it is ours, or all that is routed to
-    /// it comes here.
+    /// Whether a datagram may have the source address `addr`: it is ours, or its traffic is routed
+    /// to this host.
     pub(crate) fn may_send_from(&self, addr: IpAddr) -> bool {
         self.has(addr)
             || match addr {

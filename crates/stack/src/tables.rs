@@ -23,7 +23,7 @@ pub(crate) trait Tables: Address + Routed + Seen {
     const HEADER_LEN: usize;
     const ICMP: IpProtocol;
     /// The traffic class of ICMP errors: precedence 6, "internetwork control" (RFC 1812 section
-    /// 4.3.2.5); of ICMPv6 nothing is said (RFC 4443).
+    /// 4.3.2.5); RFC 4443 specifies none for ICMPv6.
     const ERROR_CLASS: u8;
     const OUT_REQUESTS: Counter;
     const OUT_OCTETS: Counter;

@@ -1,10 +1,10 @@
 //! TCP in the stack: segments to their set, what it sends to the network, sockets to applications.
 //!
 //! Called by `deliver.rs` with what arrived, by `neighbors.rs` for timed work, by applications on
-//! the same core through [`Sockets`]. A stack whose configuration has no TCP connections does not
-//! speak the protocol at all. Invariants: after every call that may change a connection everything
-//! that it wants to send has left for the network layer; resets that nobody's connection sends are
-//! rationed as ICMP errors are, with a ration of their own.
+//! the same core through [`Sockets`]. A stack configured without TCP connections does not implement
+//! the protocol at all. Invariants: after every call that may change a connection all its pending
+//! segments have left for the network layer; resets that belong to no connection are rate-limited
+//! as ICMP errors are, with a token bucket of their own.
 //!
 //! # Under flood
 //! Anyone makes us look up a flow and sum a segment; resets leave within the limits of
@@ -33,7 +33,7 @@ use crate::tx::{Outgoing, Path};
 /// The TCP of one shard.
 pub(crate) struct TcpShard {
     pub(crate) set: Tcp,
-    /// Resets that nobody's connection sends.
+    /// Rate limit of resets that belong to no connection.
     pub(crate) resets: IcmpLimit,
     /// The next application's number.
     owners: u32,
@@ -52,12 +52,12 @@ impl TcpShard {
     }
 }
 
-/// Why a connection was not opened, or nobody listens.
+/// Why a connection was not opened, or a port not listened on.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TcpError {
     /// This stack has no TCP connections.
-    #[error("this stack does not speak TCP: raise tcp_connections_max")]
+    #[error("TCP is disabled on this stack: raise tcp_connections_max")]
     Off,
     /// The address is none of ours.
     #[error("{0} is no address of this host")]
@@ -68,12 +68,12 @@ pub enum TcpError {
     /// The connection was not opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Nobody listens.
+    /// The listener was not opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
 }
 
-/// What one call lends to the set: all of it from disjoint parts of the stack.
+/// What one call borrows for the connection set: disjoint parts of the stack.
 macro_rules! lend {
     ($stack:expr, $cx:expr) => {
         floodwall_tcp::Lend {
@@ -313,7 +313,8 @@ impl Stack {
         self.tcp.as_ref()?.set.deadline()
     }
 
-    /// An ICMP error that quotes a segment of ours. Whether a connection believed it.
+    /// Delivers an ICMP error that quotes a segment of ours. Returns whether a connection accepted
+    /// it.
     pub(crate) fn tcp_told(
         &mut self,
         now: Instant,
@@ -343,7 +344,7 @@ impl Sockets<'_> {
     /// A number under which an application's events are kept apart from the others'.
     ///
     /// # Errors
-    /// This stack speaks no TCP.
+    /// TCP is disabled on this stack.
     pub fn tcp_owner(&mut self) -> Result<u32, TcpError> {
         Ok(self.stack.tcp.as_mut().ok_or(TcpError::Off)?.next_owner())
     }
@@ -383,8 +384,8 @@ impl Sockets<'_> {
         self.tcp_open(&ends, settings, owner)
     }
 
-    /// Between whom a connection to `remote` would be: from the address that the routes choose, but
-    /// for what `from` names of its own end.
+    /// The addresses and ports of a connection to `remote`: the source address that the routes
+    /// select, unless `from` gives address or port of its own end.
     pub(crate) fn tcp_ends_towards(
         &self,
         from: Option<SocketAddr>,
@@ -405,7 +406,7 @@ impl Sockets<'_> {
         Ok(TcpEnds { local, remote, zone: zone.unwrap_or_default(), mtu })
     }
 
-    /// The same address with a port of its own where it names none: one at which nobody listens.
+    /// The same address with an ephemeral port if it has none: one without a listener.
     pub(crate) fn tcp_port(&mut self, local: SocketAddr) -> Result<SocketAddr, TcpError> {
         if local.port() != 0 {
             return Ok(local);
@@ -546,9 +547,10 @@ impl Sockets<'_> {
         Ok(())
     }
 
-    /// Whom an application should let go, because no more than an eighth of the places for
-    /// connections is left: of its own at `looks` places from `from` on, round and round, the one
-    /// whose peer was heard longest ago. `None` where there are places, at the cost of a compare.
+    /// A connection that an application should close, because no more than an eighth of the places
+    /// for connections is left: of its own at `looks` places from `from` on, in a ring, the least
+    /// recently active one (LRU by the last segment of its peer). `None` where there are places, at
+    /// the cost of a compare.
     pub fn tcp_dispensable(&mut self, owner: u32, from: u32, looks: usize) -> Option<ConnectionId> {
         let set = self.tcp().ok().filter(|set| set.has_few_places())?;
         set.silent_for_longest(owner, from, looks)

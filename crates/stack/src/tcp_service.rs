@@ -25,7 +25,7 @@ pub struct TcpService {
 
 impl TcpService {
     /// A service that will listen on `port`. Of the kinds, [`ServiceKind::Chargen`] behaves as
-    /// echo: a stream without end would be for whoever reads it not.
+    /// echo: an endless stream would flood a client that does not read it.
     #[must_use]
     pub fn new(kind: ServiceKind, port: u16) -> Self {
         let word = if kind == ServiceKind::Discard { "tcp-discard" } else { "tcp-echo" };

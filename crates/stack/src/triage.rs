@@ -1,19 +1,20 @@
-//! Triage: whose a packet is, before any work is put into it.
+//! Triage: classifies packets as established, unverified or refusable before any work is spent on
+//! them.
 //!
-//! Called by the dispatcher's gate for a burst, under pressure only; read-only, nothing is counted.
-//! Friends are what connected sockets wait for, what answered peers send (`answered.rs`), segments
-//! that TCP connections expect and handshakes that come back (`tcp/src/set/triage.rs`), answers of
-//! neighbours that we asked, questions of those that have answered us once, ICMP errors about what
-//! those flows sent, and, where we are a router, what pairs of hosts say that talk with each other
-//! (`forward/dialogues.rs`). Refusable is what would be dropped anyway: frames and packets for
-//! others, lengths that lie, ports at which nobody listens, sockets that are full, protocols that
-//! nobody speaks. Everything else is a stranger, and so is what the first chunk does not tell:
-//! fragments, chains of extension headers, headers in pieces.
+//! Called by the dispatcher's gate for a burst, under pressure only; read-only, no counter moves.
+//! Established is what connected sockets wait for, what peers that a socket has answered send
+//! (`answered.rs`), segments that TCP connections expect and handshakes that complete
+//! (`tcp/src/set/triage.rs`), replies of neighbours that we solicited, requests of those that have
+//! answered us once, ICMP errors that quote such flows, and, on a router, packets between pairs of
+//! hosts that have exchanged traffic in both directions (`forward/dialogues.rs`). Refusable is what
+//! would be dropped anyway: frames and packets for others, malformed lengths, ports without a
+//! listener, sockets that are full, unknown protocols. Everything else is unverified, and so is
+//! what the first chunk does not show: fragments, chains of extension headers, headers in pieces.
 //!
-//! Invariant: what is called refusable here, `rx.rs` and those behind it drop. The steps are loops
-//! over the burst (parse and ask, look up, compare), so that its cache misses overlap; what a flood
-//! is made of takes the short walk of `triage/plain.rs`. Layouts: RFC 894,
-//! RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
+//! Invariant: what is called refusable here is dropped by `rx.rs` and the layers behind it. The
+//! steps are loops over the burst (parse and prefetch, look up, compare), so that its cache misses
+//! overlap; the packets that make up a flood take the short walk of `triage/plain.rs`. Layouts: RFC
+//! 894, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,25 +38,27 @@ mod plain;
 /// Where a hop limit of 255 shows that a neighbour sent it (RFC 4861 section 7.1).
 const HOP_LIMIT_OF_A_NEIGHBOR: u8 = 255;
 
-/// Questions for our link address that are friends in a burst. Who is on the link can copy a
-/// neighbour's, so they must not crowd out anybody; and no neighbour asks more than once a second.
+/// Maximum number of neighbour requests per burst that count as established. Any station on the
+/// link can forge a neighbour's request, so they must not crowd out other traffic; and a neighbour
+/// sends no more than one per second.
 const KNOCKS_MAX: usize = 2;
 
-/// What one packet's headers say.
+/// Result of parsing one packet's headers.
 enum Look {
-    /// A neighbour that has answered us asks whether we are there: a friend's, while there are few.
+    /// A request from a neighbour that has answered us: established, up to [`KNOCKS_MAX`] per
+    /// burst.
     Knock,
-    /// Whose it is.
+    /// Its class is known.
     Is(Triage),
-    /// Whatever this datagram is.
+    /// The class of the socket that this datagram is for.
     Datagram(Whose),
     /// An error about this datagram of ours, turned round as if its answer had come.
     Error(Whose),
-    /// Whatever the dialogue of these ends is: it is for others.
+    /// The class of the dialogue between these ends: the packet is for others.
     Transit(dialogues::Place),
 }
 
-/// What else is known of a packet that the tables were asked about.
+/// Other properties of a packet that was queued for a table look-up.
 #[derive(Clone, Copy)]
 struct Question {
     /// Its number in the burst.
@@ -102,7 +105,7 @@ impl Desk {
         }
     }
 
-    /// Whose the packets for others are.
+    /// Sets the classes of packets that are for others.
     #[inline(always)]
     fn judge(&self, stack: &Stack, passing: usize, classes: &mut [Triage]) {
         for (place, at) in self.transits.iter().take(passing) {
@@ -113,9 +116,9 @@ impl Desk {
     }
 }
 
-/// Says of each packet of a burst whose it is.
+/// Classifies each packet of a burst.
 pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
-    // It is there: nobody classifies within this.
+    // Always present: `classify` is not re-entrant.
     let mut desk = stack.desk.take().unwrap_or_default();
     let unwanted = Unwanted::now(stack);
     let left = sort_out(stack, unwanted, burst, classes, &mut desk);
@@ -125,8 +128,8 @@ pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
     stack.desk.set(Some(desk));
 }
 
-/// Refuses what is plainly refusable; returns how many packets need a closer look. Two loops: in
-/// the first each datagram asks for one line, in the second it looks at it.
+/// Marks what is plainly refusable; returns how many packets need the full walk. Two loops: the
+/// first prefetches one cache line for each datagram, the second reads it.
 #[inline(always)]
 fn sort_out(
     stack: &Stack,
@@ -222,7 +225,7 @@ fn look_again(
     for (question, (answer, asked)) in questions.iter().zip(answers.into_iter().zip(asked)) {
         if let Some(class) = classes.get_mut(question.at) {
             *class = match answer {
-                // An error is told although the socket is full.
+                // An error is delivered although the socket is full.
                 Triage::Refusable if question.is_error => Triage::Stranger,
                 Triage::Refusable => unwanted.of(asked.whose().is_v4()),
                 other => other,
@@ -232,9 +235,9 @@ fn look_again(
 }
 
 impl Stack {
-    /// What [`Engine::classify`](floodwall_packet::Engine::classify) says of a packet in one chunk,
-    /// the straightforward way: the whole walk, one look-up after another, the socket's own
-    /// account. For tests and benches, which compare.
+    /// The result of [`Engine::classify`](floodwall_packet::Engine::classify) for a packet in one
+    /// chunk, computed the straightforward way: the full walk, one look-up after another, the
+    /// socket's own account. A reference for tests and benches.
     #[must_use]
     pub fn classify_slowly(&self, packet: &PacketBuf) -> Triage {
         let (whose, is_error) = match look(self, packet) {
@@ -266,8 +269,8 @@ struct Unwanted {
 impl Unwanted {
     fn now(stack: &Stack) -> Self {
         let unless = |wanted| if wanted { Triage::Stranger } else { Triage::Refusable };
-        // Who overhears is not asked here. An answer to our own question may be for an address that
-        // we do not have yet.
+        // Checks whether any raw socket has the protocol, not which. A DHCP reply to us may be for
+        // an address that we do not have yet.
         let hears = |family| stack.raw.hears(family, IpProtocol::UDP);
         Self { v4: unless(hears(Family::V4) || stack.dhcp_asks()), v6: unless(hears(Family::V6)) }
     }
@@ -278,15 +281,16 @@ impl Unwanted {
     }
 }
 
-/// Strangers that we have lately answered become friends, within their quota where there are
-/// friends by a program's own word.
+/// Unverified peers that we have lately answered count as established, limited to [`QUOTA`] where
+/// connected sockets exist.
 fn prefer_answered(
     stack: &Stack,
     questions: &[Question],
     asked: &[Asked],
     answers: &mut [Triage; BURST_MAX],
 ) {
-    // Only strangers are looked for; their places first, so that their cache misses overlap.
+    // Only unverified packets are looked up; their places first, so that their cache misses
+    // overlap.
     let mut places = [(0_usize, Place::NOBODYS); BURST_MAX];
     let mut count = 0;
     for (at, (answer, (asked, question))) in
@@ -312,7 +316,7 @@ fn prefer_answered(
     }
 }
 
-/// What a packet for others is, whose dialogue's entry would be at `place`.
+/// The class of a packet for others, given the `place` of its dialogue's entry.
 #[inline]
 fn of_dialogue(stack: &Stack, place: dialogues::Place) -> Triage {
     let knows = |forwarding: &crate::forward::Forwarding| forwarding.dialogues.is_friend(place);
@@ -327,7 +331,7 @@ fn transit<A: Crosses>(stack: &Stack, src_addr: A, dst_addr: A) -> Look {
     }
 }
 
-/// Who sent a datagram, as `answered.rs` knows peers.
+/// The sender of a datagram, in the form in which `answered.rs` stores peers.
 pub(crate) fn peer_of(whose: &Whose, iface: IfIndex) -> Peer {
     let (addr, port) = whose.remote();
     let zone = if whose.is_link_scope() { iface.0 + 1 } else { 0 };
@@ -380,7 +384,7 @@ fn source(frame: &[u8]) -> Option<MacAddr> {
     Some(MacAddr(*frame.get(6..)?.first_chunk()?))
 }
 
-/// A reply of a neighbour that we have asked is a friend's, and so is a question for an address of
+/// A reply of a neighbour that we solicited is established, and so is a request for an address of
 /// ours from one that has answered us.
 fn arp(stack: &Stack, interface: &Interface, bytes: &[u8], from: MacAddr) -> Option<Look> {
     let arp = ArpPacket::parse(bytes).ok()?;
@@ -425,7 +429,7 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         if !many && !taken && stack.forwards::<Ipv4Addr>(interface.index) {
             return Some(transit(stack, src_addr, dst_addr));
         }
-        // Whoever asks for an address is answered at one that is not ours yet.
+        // A DHCP reply may be sent to an address that is not ours yet.
         let open = many || stack.dhcp_asks() || interface.medium == LinkMedium::Loopback;
         if !taken || open {
             return open.then_some(Look::Is(Triage::Stranger));
@@ -489,7 +493,7 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
     }
 }
 
-/// An advertisement of a neighbour that we have asked is a friend's.
+/// An advertisement of a neighbour that we solicited is established.
 fn advertised(stack: &Stack, interface: &Interface, message: &[u8]) -> Option<Triage> {
     if *message.first()? != Icmpv6Type::NEIGHBOR_ADVERTISEMENT.0 {
         return None;
@@ -499,7 +503,7 @@ fn advertised(stack: &Stack, interface: &Interface, message: &[u8]) -> Option<Tr
     is_asked(neighbor.state).then_some(Triage::Friend)
 }
 
-/// Whether a neighbour that has answered us asks for an address of ours.
+/// Whether a neighbour that has answered us solicits an address of ours.
 fn knocks(
     stack: &Stack,
     interface: &Interface,
@@ -522,7 +526,7 @@ fn overheard(stack: &Stack, family: Family, protocol: IpProtocol) -> Option<Look
     stack.raw.hears(family, protocol).then_some(Look::Is(Triage::Stranger))
 }
 
-/// What TCP says of a segment of `len` bytes, of which `body` lies in the first chunk.
+/// The class of a TCP segment of `len` bytes, of which `body` is in the first chunk.
 fn segment(
     stack: &Stack,
     interface: &Interface,
@@ -593,7 +597,7 @@ fn error_v6(interface: &Interface, message: &[u8]) -> Look {
     quoted().unwrap_or(Look::Is(Triage::Stranger))
 }
 
-/// The datagram that would answer the one whose headers are quoted.
+/// The datagram that would answer the one that an ICMP error quotes.
 fn turned(
     interface: &Interface,
     protocol: u8,

@@ -1,7 +1,7 @@
 //! Packet out: route, header, neighbour, link header.
 //!
-//! Called for everything that this stack originates. A packet that cannot leave dies here under a
-//! name in the ledger of what we made. Reading: RFC 1122 section 3.3.1, RFC 4861 section 5.2.
+//! Called for everything that this stack originates. A packet that cannot leave is dropped here,
+//! with a reason, in the output accounting. Reading: RFC 1122 section 3.3.1, RFC 4861 section 5.2.
 
 use core::net::IpAddr;
 
@@ -23,7 +23,7 @@ use crate::tables::{Ends, Tables};
 /// Hop limit of what we originate (IANA's recommended default).
 pub(crate) const HOP_LIMIT: u8 = 64;
 
-/// The traffic class of what nobody wants to be treated otherwise.
+/// The default traffic class: best effort.
 pub(crate) const BEST_EFFORT: u8 = 0;
 
 /// Where a destination leads.
@@ -119,8 +119,8 @@ impl Stack {
         Some(FirstHop { iface: route.iface, via: route.gateway })
     }
 
-    /// The hop limit of what leaves on a path, unless somebody wants another: what a router says,
-    /// for IPv6 (RFC 4861 section 6.3.2, CurHopLimit).
+    /// The hop limit of packets that leave on a path, unless the sender sets another: for IPv6 the
+    /// one that a router advertises (RFC 4861 section 6.3.2, CurHopLimit).
     pub(crate) fn hop_limit_on<A: Tables>(&self, path: Path<A>) -> u8 {
         match path {
             Path::Via { iface, .. } => self.hop_limit_of::<A>(iface),
@@ -169,7 +169,7 @@ impl Stack {
         self.source_on(cx, path, dst_addr)
     }
 
-    /// Our address towards a destination whose path is known.
+    /// The source address towards a destination, given its path.
     pub(crate) fn source_on<A: Tables>(
         &self,
         cx: &Cx<'_>,
@@ -217,7 +217,7 @@ impl Stack {
         self.stats.counters.add(A::OUT_OCTETS, len as u64);
     }
 
-    /// Sends one packet on a path that is known, and remembers the path for `query`.
+    /// Sends one packet on a known path, and caches the path for `query`.
     pub(crate) fn output_on<A: Tables>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -314,8 +314,9 @@ impl Stack {
         if let Some(group) = group {
             return self.frame::<A>(cx, packet, mac, group, None);
         }
-        // What waits for a neighbour is bounded there. It must not also use up its socket's
-        // allowance, or a few who ask and never answer to their name would silence a service.
+        // Packets that wait for a neighbour are bounded there. They must not also use up their
+        // socket's send limit, or a few clients with unresolvable link addresses would block a
+        // service.
         packet.uncharge();
         if self.is_follower() {
             return match self.published_neighbor(cx, iface, next_hop) {
@@ -341,7 +342,7 @@ impl Stack {
         }
     }
 
-    /// Packets whose neighbour has become known: they leave now.
+    /// Sends packets after their neighbour has been resolved.
     pub(crate) fn release<A: Tables>(
         &mut self,
         cx: &mut Cx<'_>,

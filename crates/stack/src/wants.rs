@@ -1,10 +1,10 @@
 //! What this stack wants of what arrives: for devices that can refuse a packet before it costs
 //! anything, or leave it to the host.
 //!
-//! Asked by the dispatcher by way of [`Engine`](floodwall_packet::Engine) at the start and whenever
-//! something has changed. Invariant: what is not wanted here, triage calls refusable (a test of the
-//! XDP program compares them); where in doubt it is wanted. Followers say what they have taken over
-//! of the control shard; devices want what any shard of theirs wants.
+//! Queried by the dispatcher by way of [`Engine`](floodwall_packet::Engine) at the start and
+//! whenever something has changed. Invariant: what is not wanted here, triage calls refusable (a
+//! test of the XDP program compares them); where in doubt it is wanted. Followers report the tables
+//! that they have taken over from the control shard; devices want what any of their shards wants.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -41,8 +41,8 @@ pub(crate) fn fill(stack: &Stack, iface: IfIndex, wanted: &mut Wanted) {
     }
 }
 
-/// The ports say what is wanted at addresses that are in use. Those that are being probed are ours
-/// as well: somebody may say that he has them.
+/// The ports apply to addresses that are in use. Addresses that are being probed are included as
+/// well: another station may claim them.
 fn addresses(interface: &Interface, wanted: &mut Wanted) {
     for address in interface.addresses() {
         let in_use = address.state.is_assigned();
@@ -55,8 +55,8 @@ fn addresses(interface: &Interface, wanted: &mut Wanted) {
     interface.router_anycasts().for_each(|addr| wanted.add_v6(addr, false));
 }
 
-/// Another number whenever [`fill`] may say something else: counts of changes, and bits that come
-/// and go on top of them.
+/// A number that changes whenever the result of [`fill`] may change: counts of changes, and bits
+/// that toggle on top of them.
 pub(crate) fn changed(stack: &Stack) -> u64 {
     let taken_over = match &stack.role {
         Role::Follower(follower) => follower.taken_over(),

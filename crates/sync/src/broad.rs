@@ -1,6 +1,6 @@
 //! Arrays that are looked at anywhere: each address takes a translation, and these cover more.
 //!
-//! A processor keeps the translations of some 1,500 pages of 4 KiB, 6 MiB in all; who looks at one
+//! A processor keeps the translations of some 1,500 pages of 4 KiB, 6 MiB total; a read of one
 //! random line of a larger table also waits for a walk over the page tables, in a virtual machine a
 //! walk in two dimensions. Here what is large begins where a page of 2 MiB may, and the kernel is
 //! asked for such pages before the first byte is written. Used by `udp` for the keys of sockets
@@ -18,7 +18,8 @@ use std::alloc::{self, Layout};
 const HUGE: usize = 2 << 20;
 
 /// Memory of so many bytes, uninitialised, and how it is to be given back ([`alloc::dealloc`]).
-/// From 2 MiB on it lies on huge pages where the kernel has them. `None`: there is not that much.
+/// From 2 MiB on it is placed on huge pages where the kernel has them. `None`: there is not that
+/// much.
 #[must_use]
 pub fn allocate(bytes: usize, align: usize) -> Option<(NonNull<u8>, Layout)> {
     let large = bytes >= HUGE;
@@ -35,7 +36,7 @@ pub fn allocate(bytes: usize, align: usize) -> Option<(NonNull<u8>, Layout)> {
 
 #[cfg(all(target_os = "linux", not(miri)))]
 fn prefer_huge(memory: NonNull<u8>, bytes: usize) {
-    // A kernel that has no such pages says so, and nothing is lost.
+    // A kernel without such pages returns an error, which is ignored.
     // SAFETY: the memory is ours, and this advice changes nothing that a program could see.
     let _ = unsafe {
         rustix::mm::madvise(memory.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage)
@@ -105,7 +106,7 @@ impl<T: Copy> Deref for Broad<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: the first `len` are written, and nobody writes while they are borrowed.
+        // SAFETY: the first `len` are written, and there is no writer while they are borrowed.
         unsafe { core::slice::from_raw_parts(self.memory.as_ptr().cast(), self.len) }
     }
 }

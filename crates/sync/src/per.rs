@@ -6,8 +6,8 @@
 //! statistical counter; the kernels call it per-CPU data.
 //!
 //! Pools have a region per node, and a UDP socket has a receive queue per node, so that packets
-//! are handed over within a node as far as possible. The entries themselves lie in one allocation,
-//! on whatever node its maker ran: where the place of the memory matters, as for a region of
+//! are handed over within a node as far as possible. The entries themselves are in one allocation,
+//! on the node that its maker ran on: where the place of the memory matters, as for a region of
 //! packets, `T` is the owner of memory that was asked for there.
 //!
 //! The number of places is fixed at construction: nothing is allocated later, and an entry never

@@ -12,21 +12,21 @@
 //! Its weakness is the subject of Sarma's report of March 2004 on the Linux route cache: a worker
 //! that never pauses stops all freeing, and under a flood that is when freeing matters. So here
 //! quiescent states belong to the packet work itself: each worker announces one at the end of
-//! every round and of every slice of timed work, whatever the load ([`Moment`]), and goes offline
+//! every round and of every slice of timed work, under any load ([`Moment`]), and goes offline
 //! before it sleeps ([`Reader::park`]). A grace period is then a few rounds long at any load. And
 //! because a worker may still be stuck, every limbo has a hard cap: at the cap a *change* is
-//! refused and counted; nobody ever waits. What was decided, and what was measured beside others,
-//! stands in `docs/design/qsbr.md`.
+//! refused and counted; no thread ever waits. The decisions, and measurements beside others, are in
+//! `docs/design/qsbr.md`.
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! `dispatch` has one [`Reader`] a worker. Tables (`fib`, neighbours, configuration) are read
 //! under a [`View`] and changed by one writer with a [`Limbo`] for each class of object.
 //!
 //! # Invariant
 //!
-//! A [`View`] borrows its reader, and announcing needs the reader exclusively: so no reference
-//! lives across a quiescent state, or the program does not compile:
+//! A [`View`] borrows its reader, and announcing needs the reader exclusively: so a program in
+//! which a reference is held across a quiescent state does not compile:
 //!
 //! ```compile_fail,E0502
 //! use floodwall_base::Instant;
@@ -55,17 +55,18 @@
 //!   unlinking before it (Dekker's argument). If the 0 is an older one, the release store of 0
 //!   orders what came before it.
 //!
-//! Who raises `G`, and when, does not matter to this argument. Whoever wants to free what was
-//! retired with the present epoch raises it, once a pass and not before: so a grace period is over
-//! when every worker has finished the round that it was in. (Raising it only when all workers have
-//! seen it, as is often done, makes that two rounds.)
+//! Which thread raises `G`, and when, does not matter to this argument. A writer that frees what
+//! was retired with the present epoch raises it, once a pass and not before: so a grace period is
+//! over when every worker has finished the round that it was in. (Raising it only when all workers
+//! have seen it, as is often done, makes that two rounds.)
 //!
 //! # Progress and cost
 //!
 //! A view is free. A quiescent state is one load of a line that seldom changes, and one plain
 //! store to the worker's own line (the time, for [`Domain::stalled`]); one store and one fence more
 //! in a round after `G` was raised, which happens only after something was retired, and once a
-//! round at most as far as a reader can tell. No reader waits for a writer, no writer for a reader.
+//! round at most as far as a reader can observe. No reader waits for a writer, no writer for a
+//! reader.
 //!
 //! What waits, how long it waited, what was refused and which worker is slow can be read from any
 //! thread at any time: [`Domain::stats`], [`Domain::classes`], [`Domain::ages`].
@@ -76,13 +77,13 @@
 //!
 //! # Under flood
 //!
-//! Strangers retire nothing by themselves; whose packets make a table change is bounded there.
+//! Peers retire nothing by themselves; tables that change because of packets bound that themselves.
 //! Bound: the [`Caps`] of each limbo, in items and bytes, allocated at construction. Worst work: a
 //! pass of [`Policy::batch`] objects and [`Policy::pass_max`] of time, never within a packet's
 //! walk. When full: the change is refused with its value given back ([`Refused`]), and counted
-//! ([`LimboStats::refused`]). Nobody is evicted, for nobody may be: a reader may still look. Honest
-//! traffic loses that change, and goes on with the table as it was. A worker that is stuck is told
-//! to pause ([`Reader::is_chased`]) and named ([`Domain::stalled`]).
+//! ([`LimboStats::refused`]). Nothing is evicted, because a reader may still look. Honest traffic
+//! loses that change, and goes on with the table as it was. A worker that is stuck is requested to
+//! pause ([`Reader::is_chased`]) and named ([`Domain::stalled`]).
 
 mod gauge;
 mod limbo;
@@ -118,7 +119,7 @@ const OFFLINE: u64 = 0;
 /// The epoch that is never raised: beyond every one of them must be a horizon.
 const EPOCH_MAX: u64 = u64::MAX - 1;
 
-/// One worker's line: nobody else writes it.
+/// One worker's line: no other thread writes it.
 struct Record {
     /// The epoch seen at the last quiescent state, or [`OFFLINE`].
     local: AtomicU64,
@@ -140,7 +141,7 @@ pub(crate) struct Shared {
     epoch: CachePadded<Epoch>,
     /// Each reader holds its own as well, so that announcing costs no look-up.
     records: Box<[std::sync::Arc<CachePadded<Record>>]>,
-    /// What limbos left behind whose writer ended before its objects' grace period. Freed with
+    /// What limbos left behind when their writer ended before the objects' grace period. Freed with
     /// the domain, when no reader is left.
     orphans: Mutex<Vec<Box<dyn Send>>>,
     /// Of every limbo that ever was: few, made at start. Never locked while packets are handled.
@@ -152,7 +153,7 @@ impl Shared {
         self.gauges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells workers that hold up what was retired with this epoch.
+    /// Requests a pause from workers that hold up what was retired with this epoch.
     fn chase(&self, epoch: u64) {
         self.epoch.chased.fetch_max(epoch, std::sync::atomic::Ordering::Relaxed);
     }
@@ -217,7 +218,7 @@ impl fmt::Display for Stall {
     }
 }
 
-/// A domain at one moment, for whoever shows figures.
+/// A domain at one moment, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DomainStats {
     /// Grace periods, what waits, what was refused: all limbos together.
@@ -334,7 +335,7 @@ impl<P: Policy> Domain<P> {
         self.shared.gauges().iter().map(|gauge| (gauge.class(), gauge.stats())).collect()
     }
 
-    /// The online workers whose last quiescent state is older than `limit`, as a rule
+    /// The online workers that had their last quiescent state longer than `limit` ago, as a rule
     /// [`Paced::STALL_AFTER`]. Reads a line a worker.
     pub fn stalled(&self, now: Instant, limit: Duration) -> impl Iterator<Item = Stall> + '_ {
         self.ages(now).filter(move |stall| stall.age > limit)
@@ -376,7 +377,7 @@ impl<P: Policy> fmt::Debug for Domain<P> {
 pub struct Reader<P: Policy = Paced> {
     shared: Arc<Shared>,
     record: std::sync::Arc<CachePadded<Record>>,
-    /// What the record says.
+    /// The epoch in the record.
     local: u64,
     worker: usize,
     policy: P,
@@ -396,7 +397,7 @@ impl<P: Policy> Reader<P> {
         self.worker
     }
 
-    /// Says where in its loop the worker is: a quiescent state, where the policy says so. The
+    /// Reports where in its loop the worker is: a quiescent state, if the policy makes it one. The
     /// worker's program calls this at the end of every round and of every slice of timed work.
     #[inline]
     pub fn pass(&mut self, moment: Moment, now: Instant) {
@@ -464,7 +465,7 @@ impl<P: Policy> fmt::Debug for Reader<P> {
 }
 
 /// A worker that is offline. Dropping it brings the worker online again, fenced.
-#[must_use = "the worker is offline only as long as this lives"]
+#[must_use = "the worker is offline only as long as this exists"]
 pub struct Parked<'r, P: Policy = Paced> {
     reader: &'r mut Reader<P>,
 }

@@ -6,10 +6,10 @@
 //! writes `tail`, the consumer alone writes `head`, and two plain loads and stores replace every
 //! lock. To it comes the private copy of the other side's index from MCRingBuffer (Lee, Bu,
 //! Chandranmenon, *A Lock-Free, Cache-Efficient Multi-Core Synchronization Mechanism*, 2010):
-//! each side looks at the other's word only when its copy says full (or empty), so a busy ring
+//! each side looks at the other's word only when its copy shows full (or empty), so a busy ring
 //! moves an index line once per many items, not once per item. Batches publish their index once.
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! `dispatch`: packets handed to their owning core, a ring per ordered pair of workers. `packet`:
 //! frames that go home from worker to worker. Both drain by bursts.
@@ -189,7 +189,7 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Hands over items while there is room, and says how many.
+    /// Hands over items while there is room, and returns how many.
     ///
     /// Takes no item that it cannot place: what does not fit stays in `items` (pass `&mut
     /// iterator` to keep it). All become visible at once, at the end, also if `items` panics.

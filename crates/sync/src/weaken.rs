@@ -28,7 +28,7 @@ pub(crate) enum Point {
     QuiescentRelease,
     /// The release with which a worker that goes offline does.
     OfflineRelease,
-    /// The acquire with which the one who frees sees those.
+    /// The acquire with which the freeing thread sees those.
     HorizonAcquire,
     /// The release that shows a new value with what it points to.
     SwapRelease,
@@ -38,9 +38,9 @@ pub(crate) enum Point {
     NudgeFence,
     /// The alarm: the fence between falling asleep and the last look for news.
     DozeFence,
-    /// The alarm: the release with which who rings shows what was done before.
+    /// The alarm: the release with which a ringer publishes what it did before.
     RingRelease,
-    /// The alarm: the acquire with which the owner who heard sees that.
+    /// The alarm: the acquire with which the owner sees that.
     HeardAcquire,
 }
 

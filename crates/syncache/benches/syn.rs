@@ -1,12 +1,12 @@
-//! A SYN answered, by cache and by cookie, and an unknown ACK refused, beside the bare floor; the
-//! same for every backlog and fill; memory and the cost of a SYN over a long flood.
+//! A SYN answered, by cache and by cookie, and an unknown ACK refused, compared with the bare
+//! floor; the same for every backlog and fill; memory and the cost of a SYN over a long flood.
 //!
-//! Run: `cargo bench -p floodwall-syncache --bench syn` (`-- --flood`, or
-//! `FLOODWALL_DEEP=1`, for 100 million SYNs). The
-//! bare floor is one keyed hash over the flow and the record of 64 bytes written at random in a
-//! megabyte. Rounds are interleaved and medians taken; ratios are what counts, this machine's
-//! nanoseconds stand beside them. As a test it runs a small share of everything once.
-#![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
+//! Run: `cargo bench -p floodwall-syncache --bench syn` (`-- --flood`, or `FLOODWALL_DEEP=1`, for
+//! 100 million SYNs). The bare floor is one keyed hash over the flow and the record of 64 bytes
+//! written at random in a megabyte. Rounds are interleaved and medians taken; the ratios are
+//! compared with the targets; absolute nanoseconds are printed beside them. As a test it runs a
+//! small share of everything once.
+#![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::hint::black_box;
@@ -119,7 +119,7 @@ fn backlogs(clients: &[Client], rounds: usize) {
         .flat_map(|backlog| [0, 25, 50, 75, 100].map(|fill| (backlog, fill)))
         .collect();
     let mut times = vec![Vec::new(); cases.len()];
-    // Whatever else the machine does meets all of them.
+    // Background load of the machine affects all variants equally.
     for round in 0..rounds * 5 {
         for ((backlog, fill), times) in cases.iter().zip(&mut times) {
             let (mut it, listener) = cache(all, never(*backlog));
@@ -136,8 +136,8 @@ fn backlogs(clients: &[Client], rounds: usize) {
     println!("most to least: {:.2} (at most 1.3: {kept})", most / least);
 }
 
-/// Nanoseconds for each SYN of some clients, where the cache was filled so far, in percent, and has
-/// had as many SYNs before.
+/// Nanoseconds per SYN, with the cache filled to a given percentage and a given number of SYNs
+/// seen before.
 fn filled(
     it: &mut SynCache,
     listener: ListenerId,
@@ -168,8 +168,8 @@ fn filled(
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Parts of a flood whose costs are compared: of a long one so short that the median is of those
-/// in which nobody else had the core.
+/// Number of slices of a flood that are compared by cost. A slice of a long flood is short, so
+/// that the median comes from slices that ran without preemption.
 const PARTS: u64 = 10_000;
 
 fn memory(syns: u64) {
@@ -184,7 +184,7 @@ fn memory(syns: u64) {
         }
     });
     let taken = count.allocations;
-    println!("\n{syns} SYNs: {taken} allocations, {} bytes in all", it.memory());
+    println!("\n{syns} SYNs: {taken} allocations, {} bytes in total", it.memory());
     println!("resident before and after: {resident} and {} KiB", self::resident());
     // The first tenth fills the cache and warms up.
     let tenth = |n: usize| median(parts[n * parts.len() / 10..][..parts.len() / 10].to_vec());
@@ -193,7 +193,7 @@ fn memory(syns: u64) {
     assert_eq!(taken, 0, "no memory is taken after the start");
 }
 
-/// Memory of this process, in KiB; 0 where the system does not say.
+/// Resident memory of this process, in KiB; 0 where the system does not report it.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,14 +1,16 @@
-//! `Budget`: how many unknown ACKs may cost a hash, and whose come first (decision E23).
+//! `Budget`: limits how many unknown ACKs may cost a hash computation, and which are verified first
+//! (decision E23).
 //!
-//! Called by `syn_cache.rs`. Two buckets, each of half the rate: one for flows to which a cookie
-//! was sent lately, one for all others; who is expected may draw on both. Who is expected, a filter
-//! of bits says that forgets after one to two cookie periods. Invariant: nobody pays for a hash
-//! that no bucket covers. Not here: the gate, which is the listener's (`listener.rs`).
+//! Used by `syn_cache.rs`. Two token buckets, each of half the rate: one for flows to which a
+//! cookie was sent recently (expected flows), one for all others. Expected flows may draw on both.
+//! A Bloom-like bit filter records expected flows; its bits expire after one to two cookie periods.
+//! Invariant: no hash is computed unless a bucket covers it. Not here: the gate, which is the
+//! listener's (`listener.rs`).
 //!
 //! # Under flood
-//! ACKs that nobody asked for spend the strangers' half and no more. A flood of SYNs fills the
-//! filter, so that every ACK counts as expected: then both halves serve all, which at the default
-//! rate is more ACKs than a core takes in beside SYNs.
+//! Unsolicited ACKs spend the bucket of unexpected flows and no more. A flood of SYNs fills the
+//! filter, so that every ACK counts as expected: then both buckets serve all ACKs, which at the
+//! default rate is more ACKs than one core receives beside the SYNs.
 
 #[cfg(test)]
 use floodwall_base::Instant;
@@ -16,10 +18,11 @@ use floodwall_base::{Bucket, Price};
 
 use crate::moment::{Epoch, Moment};
 
-/// Words of one generation of the filter: 8 KiB.
+/// Size in words of one generation of the filter: 8 KiB.
 const WORDS: usize = 1024;
 
-/// See the file's head.
+/// The verification budget: two token buckets and the filter of flows to which a cookie was
+/// sent.
 pub(crate) struct Budget {
     price: Price,
     expected: Bucket,
@@ -29,7 +32,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// For so many a second, and so many at once.
+    /// A budget of this rate per second and this burst.
     pub(crate) fn new((per_second, burst): (u32, u32), at: Moment) -> Self {
         let half = |n: u32| if n == 0 { 0 } else { (n / 2).max(1) };
         Self {
@@ -41,7 +44,7 @@ impl Budget {
         }
     }
 
-    /// A cookie is sent to the flow of that hash.
+    /// Records that a cookie was sent to the flow of that hash.
     #[inline]
     pub(crate) fn expect(&mut self, hash: u64, epoch: Epoch) {
         self.turn(epoch);
@@ -52,7 +55,7 @@ impl Budget {
         }
     }
 
-    /// Whether the flow of that hash may cost a verification now; takes its price.
+    /// Whether the flow of that hash may cost a verification now; if so, takes a token.
     #[inline]
     pub(crate) fn take(&mut self, hash: u64, at: Moment) -> bool {
         self.turn(at.epoch);
@@ -60,13 +63,14 @@ impl Budget {
             || self.strangers.take(self.price, at.now)
     }
 
-    /// Whether anything is left for strangers.
+    /// Whether the bucket of unexpected flows has a token left.
     #[cfg(test)]
     pub(crate) fn has_for_strangers(&self, now: Instant) -> bool {
         self.strangers.has(self.price, now)
     }
 
-    /// Whether a cookie was sent to the flow of that hash lately, as far as the filter tells.
+    /// Whether a cookie was sent to the flow of that hash recently, according to the filter
+    /// (false positives are possible).
     #[inline]
     pub(crate) fn is_expected(&self, hash: u64) -> bool {
         let (word, bit) = place(hash);
@@ -89,7 +93,8 @@ impl Budget {
     }
 }
 
-/// Which bit of which word. The bits are not those that choose row and tag.
+/// The filter word and the bit in it for a hash. The bits used are not those that select row
+/// and tag.
 #[inline]
 const fn place(hash: u64) -> (usize, u64) {
     ((hash >> 38) as usize % WORDS, 1 << (hash >> 32 & 63))
@@ -111,8 +116,8 @@ mod tests {
         let taken =
             |budget: &mut Budget, hash: u64| (0..100).filter(|_| budget.take(hash, at(0))).count();
         budget.expect(1 << 32, at(0).epoch);
-        assert_eq!(taken(&mut budget, 2 << 32), 10, "a stranger");
-        assert_eq!(taken(&mut budget, 1 << 32), 10, "what was kept");
+        assert_eq!(taken(&mut budget, 2 << 32), 10, "an unexpected flow");
+        assert_eq!(taken(&mut budget, 1 << 32), 10, "the reserved half");
         assert!(!budget.take(1 << 32, at(0)) && budget.take(2 << 32, at(2)));
         assert!(!budget.has_for_strangers(Instant::ORIGIN + Duration::from_millis(2)));
     }

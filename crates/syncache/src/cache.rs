@@ -1,17 +1,19 @@
-//! `Cache`: the bounded hash of half-open connections: find, claim, give back, and who is due.
+//! `Cache`: the bounded hash table of half-open connections: look-up, insertion, removal, and which
+//! entries are due.
 //!
-//! Called by `syn_cache.rs`. Three arrays taken at construction: the heads of the rows
-//! (`bucket.rs`), when each slot is due, and the entries. The first two are 64 KiB together for the
-//! 512 rows of the source and stay in a processor's own cache; of the entries, a megabyte, one line
-//! is touched for each SYN. Invariants: a taken slot has an entry whose hash leads to its row; the
-//! number of taken slots never exceeds the limit; a bit of `occupied` is set exactly where a row
-//! has one. Not here: what an entry means, when it is sent again.
+//! Used by `syn_cache.rs`. Three arrays are allocated at construction: the row headers
+//! (`bucket.rs`), the time at which each slot is due, and the entries. The first two are 64 KiB
+//! together for the default 512 rows and stay in the processor's cache; the entries take one
+//! megabyte, of which a SYN touches one line. Invariants: the entry of a slot in use has a hash
+//! that maps to its row; the number of slots in use never exceeds the limit; a bit of `occupied` is
+//! set exactly where a row has an entry. Not here: the meaning of an entry and the time of its
+//! retransmission.
 //!
 //! # Under flood
-//! Anyone fills it with SYNs. Bound: `SYN_CACHE_ENTRIES` of `SYN_CACHE_WAYS` in each of
-//! `SYN_CACHE_ROWS`. Worst work of a SYN: one row's tags and one entry. The oldest of the row goes,
-//! whose SYN-ACK stays good as a cookie: honest clients lose its retransmission. Counted as
-//! `bucket_overflow` and `cache_overflow`.
+//! Any host fills it with SYNs. Bound: `SYN_CACHE_ENTRIES`, in `SYN_CACHE_ROWS` rows of
+//! `SYN_CACHE_WAYS` slots. Worst work of a SYN: one row's tags and one entry. When full, the oldest
+//! entry of the row is evicted; its SYN-ACK stays valid as a cookie, so honest clients lose only
+//! its retransmission. Counted as `row_overflow` and `cache_overflow`.
 
 use floodwall_base::{Instant, limits::SYN_CACHE_WAYS as WAYS};
 use floodwall_sync::prefetch;
@@ -26,15 +28,15 @@ pub(crate) struct Place {
     slot: u8,
 }
 
-/// A slot that a newcomer has.
+/// A slot that was claimed for a new entry.
 pub(crate) struct Claim {
     pub(crate) place: Place,
-    /// Who had it before, if it was taken.
+    /// The entry that was evicted from it, if it was in use.
     pub(crate) evicted: Option<Entry>,
 }
 
-/// A moment in ticks of 2^26 ns, a fifteenth of a second; it wraps after 73 minutes, and no entry
-/// lives for half a minute.
+/// A time in ticks of 2^26 ns, a fifteenth of a second. It wraps after 73 minutes; no entry
+/// exists for longer than half a minute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tick(pub(crate) u16);
 
@@ -51,14 +53,14 @@ impl Tick {
         Self(self.0.wrapping_add(ticks))
     }
 
-    /// Ticks from `earlier` to here; negative where it lies ahead.
+    /// Ticks from `earlier` to this one; negative where `earlier` is in the future.
     #[inline]
     pub(crate) const fn since(self, earlier: Self) -> i16 {
         self.0.wrapping_sub(earlier.0) as i16
     }
 }
 
-/// See the file's head.
+/// The bounded table of half-open connections: row headers, due times and entries.
 pub(crate) struct Cache {
     heads: Box<[Bucket]>,
     dues: Box<[[Tick; WAYS]]>,
@@ -70,8 +72,8 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// A cache of `rows` rows, rounded up to a power of two between 1 and 2^20, and of `limit`
-    /// entries at most. Takes 2 KiB a row, and nothing ever after.
+    /// A cache of `rows` rows, rounded up to a power of two between 1 and 2^20, with at most
+    /// `limit` entries. Allocates 2 KiB per row, and nothing afterwards.
     pub(crate) fn new(rows: usize, limit: usize) -> Self {
         let rows = rows.clamp(1, 1 << 20).next_power_of_two();
         Self {
@@ -85,7 +87,7 @@ impl Cache {
         }
     }
 
-    /// How many are half open.
+    /// Number of half-open connections.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -96,13 +98,13 @@ impl Cache {
         self.len >= self.limit
     }
 
-    /// Bytes of it.
+    /// Memory of the cache in bytes.
     pub(crate) const fn memory(&self) -> usize {
         let row = size_of::<Bucket>() + size_of::<[Tick; WAYS]>() + size_of::<[Entry; WAYS]>();
         self.heads.len() * row + self.occupied.len() * 8
     }
 
-    /// The entry whose hash is `hash` and which is the one.
+    /// The entry with that hash which satisfies the predicate.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<Place> {
         let row = hash as u32 & self.mask;
@@ -138,8 +140,7 @@ impl Cache {
         }
     }
 
-    /// Says to the processor that the head of the row of that hash will be read soon, if it has
-    /// anything to say.
+    /// Prefetches the header of the row of that hash, if the row has any entry.
     #[inline]
     pub(crate) fn expect_row(&self, hash: u64) {
         let row = hash as u32 & self.mask;
@@ -148,15 +149,14 @@ impl Cache {
         }
     }
 
-    /// Whether a row has anything: 64 bytes say it for the 512 rows of the source, which stay in a
-    /// processor's first cache where the heads do not.
+    /// Whether a row has any entry. 64 bytes hold this for the default 512 rows; they stay in
+    /// the L1 cache, where the headers do not.
     #[inline]
     fn is_occupied(&self, row: u32) -> bool {
         self.occupied.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 != 0)
     }
 
-    /// Says to the processor that the line of the slot which a newcomer of that hash would have
-    /// will be read and written soon.
+    /// Prefetches for writing the line of the slot that a new entry of that hash would use.
     #[inline]
     pub(crate) fn expect_claim(&self, hash: u64) {
         let row = (hash as u32 & self.mask) as usize;
@@ -167,8 +167,8 @@ impl Cache {
         }
     }
 
-    /// A slot for a newcomer: a free one, or the oldest's of its row. `None` where the cache is
-    /// full and the row is empty, or where it may hold nothing.
+    /// Claims a slot for a new entry: a free one, or the oldest of its row. `None` where the
+    /// cache is full and the row is empty, or where the capacity is 0.
     #[inline]
     pub(crate) fn claim(&mut self, hash: u64) -> Option<Claim> {
         let row = hash as u32 & self.mask;
@@ -204,7 +204,7 @@ impl Cache {
         }
     }
 
-    /// The first row from `from` on that holds something. Looks at one word for 64 rows.
+    /// The first row from `from` on that has an entry. Reads one word per 64 rows.
     pub(crate) fn next_row(&self, from: u32) -> Option<u32> {
         let first = from as usize / 64;
         for (n, word) in self.occupied.iter().enumerate().skip(first) {
@@ -234,7 +234,7 @@ mod tests {
         let per_row = size_of::<Bucket>() + size_of::<[Tick; WAYS]>() + size_of::<[Entry; WAYS]>();
         assert_eq!(per_row, 64 + 60 + 1920);
         let mut evicted = 0;
-        // Every row in turn: the last claim of the last row finds the cache full.
+        // Every row in turn: the last claim in the last row finds the cache full.
         for n in 0..512 * 30 {
             evicted += usize::from(cache.claim(n).unwrap().evicted.is_some());
         }

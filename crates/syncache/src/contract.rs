@@ -1,8 +1,9 @@
-//! The contract: what every [`HalfOpen`] must do, and the client that asks it.
+//! The contract: the behaviour that every [`HalfOpen`] must have, and a test client that checks it.
 //!
-//! Called by tests of this crate, of the lab's baselines and of whoever else stands behind the seam
-//! (feature `testing`). [`check`] asserts each promise on fresh instances, in both families.
-//! Invariant: nothing here knows how half-open connections are kept, or that cookies exist.
+//! Used by the tests of this crate, of the lab's baselines and of any other implementation of
+//! [`HalfOpen`] (feature `testing`). [`check`] asserts each promise on fresh instances, in both
+//! families. Invariant: nothing here depends on how half-open connections are stored, or on
+//! cookies.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -23,12 +24,13 @@ pub struct Client {
     pub flow: FlowKey,
     /// Its initial sequence number.
     pub irs: Seq,
-    /// What it offers.
+    /// The options it offers.
     pub options: Options,
 }
 
 impl Client {
-    /// The `n`th client of IPv4 or IPv6, with the options of today; few of them are neighbours.
+    /// The `n`th client of IPv4 or IPv6, with commonly used options; few clients share a
+    /// prefix.
     #[must_use]
     pub fn nth(n: u32, v6: bool) -> Self {
         let (net, port) = (n % (1 << 20), 1024 + (n >> 20) as u16);
@@ -42,7 +44,7 @@ impl Client {
         Self::at(Endpoint::new(local, 80), Endpoint::new(remote, port)).starting_at(n ^ 0xdead)
     }
 
-    /// A client of these ends.
+    /// A client with these endpoints.
     #[must_use]
     pub const fn at(local: Endpoint, remote: Endpoint) -> Self {
         Self {
@@ -64,7 +66,7 @@ impl Client {
         Self { irs: Seq(irs), ..self }
     }
 
-    /// The same without timestamps.
+    /// The same client without timestamps.
     #[must_use]
     pub const fn timeless(self) -> Self {
         Self { options: Options { timestamp: None, ..self.options }, ..self }
@@ -94,7 +96,7 @@ impl Client {
 const LOCAL_V4: u32 = 0xc000_0201;
 const LOCAL_V6: u128 = 0xfd00_u128 << 112 | 1;
 
-/// A moment of the tests.
+/// A point in time for tests.
 #[must_use]
 pub const fn at_millis(millis: u64) -> Moment {
     Moment::simulated(Instant::from_nanos(1_000_000_000_000 + millis * 1_000_000))
@@ -106,19 +108,19 @@ pub const fn listening(backlog: usize) -> ListenSettings {
     ListenSettings { prefix_backlog: backlog, ..ListenSettings::new(backlog) }
 }
 
-/// The SYN-ACK of an answer; a test without one ends here.
+/// The SYN-ACK of an answer; a test fails if there is none.
 ///
 /// # Panics
-/// It was refused.
+/// The SYN was refused.
 #[must_use]
 pub fn sent(answer: Answered) -> SynAck {
     *answer.syn_ack().unwrap_or_else(|| panic!("not answered: {answer:?}"))
 }
 
-/// The proof; a test without one ends here.
+/// The proof of an accepted ACK; a test fails if there is none.
 ///
 /// # Panics
-/// It was refused.
+/// The ACK was refused.
 pub fn proven(acked: Acked) -> Proven {
     match acked {
         Acked::Proven(proof) => proof,
@@ -126,7 +128,8 @@ pub fn proven(acked: Acked) -> Proven {
     }
 }
 
-/// Asserts all that a [`HalfOpen`] promises. `make` gives an empty one, of at least 8 places.
+/// Asserts everything that a [`HalfOpen`] promises. `make` creates an empty instance with at least
+/// 8 places.
 ///
 /// # Panics
 /// A promise is broken.
@@ -166,7 +169,7 @@ fn a_handshake_proves_what_the_syn_said<H: HalfOpen>(make: &impl Fn() -> H, v6: 
         assert_eq!(answer.timestamp.map(|(_, echo)| echo), options.timestamp);
         let ack = client.ack(&answer);
         assert!(it.expects(&client.flow) && it.recognizes(&ack));
-        assert!(!it.recognizes(&Ack { ack: ack.ack + 1, ..ack }), "a guess is nobody's return");
+        assert!(!it.recognizes(&Ack { ack: ack.ack + 1, ..ack }), "a guess is not recognized");
         let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(50)));
         assert_eq!((*proof.flow(), proof.listener()), (client.flow, listener));
         assert_eq!((proof.irs(), proof.iss()), (client.irs, answer.seq));
@@ -178,7 +181,7 @@ fn a_handshake_proves_what_the_syn_said<H: HalfOpen>(make: &impl Fn() -> H, v6: 
         let ours = proof.timestamps().zip(answer.timestamp);
         assert!(ours.is_none_or(|(t, (value, _))| t.last_sent.wrapping_sub(value) < 1 << 20));
         assert_eq!(proof.retransmitted(), 0);
-        assert!(!it.expects(&client.flow), "a proof is given once");
+        assert!(!it.expects(&client.flow), "a proof is made once");
         assert_eq!(it.stats().half_open, 0);
     }
 }
@@ -249,7 +252,8 @@ fn a_listener_takes_its_clients_with_it<H: HalfOpen>(make: &impl Fn() -> H, v6: 
     assert_eq!(refused, Acked::Refused(Refusal::NoListener));
     let next = listen(&mut it, 8);
     assert_ne!(next, listener);
-    // The next listener may know the handshake by a cookie, and never by what the last one kept.
+    // The next listener may recognize the handshake by a cookie, but never by state of the last
+    // one.
     if let Acked::Proven(proof) = it.ack(next, &client.ack(&answer), at_millis(2)) {
         assert_eq!((proof.by(), proof.listener()), (crate::By::Cookie, next));
         assert_eq!((proof.irs(), proof.iss()), (client.irs, answer.seq));
@@ -283,7 +287,7 @@ fn sent_again_three_times_and_over_after_sixteen_seconds<H: HalfOpen>(
         assert!((wanted..wanted + 600).contains(got), "{when:?}");
     }
     assert!(it.stats().half_open == 0 && !it.expects(&client.flow));
-    // What was sent again is said, so that the connection begins carefully.
+    // The retransmission is reported, so that the connection begins with a small window.
     let answer = sent(it.syn(listener, &client.syn(), now));
     let later = Moment::simulated(now.now + Duration::from_millis(1500));
     it.work(later, Units(64), &mut |_| {});

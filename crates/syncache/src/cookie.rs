@@ -1,7 +1,7 @@
-//! The cookie: what a SYN said, kept in our initial sequence number.
+//! The SYN cookie: the options of a SYN, encoded in our initial sequence number.
 //!
-//! Called by `syn_cache.rs` for every SYN-ACK, cached or not, and for an ACK that nothing else
-//! knows. The essay with every choice and its reason is `docs/design/syn-cookie.md`. The layout,
+//! Called by `syn_cache.rs` for every SYN-ACK, cached or not, and for an ACK that matches no entry.
+//! The design document with every choice and its reason is `docs/design/syn-cookie.md`. The layout,
 //! from the top:
 //!
 //! ```text
@@ -10,24 +10,24 @@
 //! ```
 //!
 //! The hash covers both ends, the zone, the client's sequence number, the flags themselves and,
-//! where timestamps are spoken, the six option bits of ours (`timestamp.rs`): so nothing that the
-//! client sends back can be changed without losing it. Invariants: what a cookie says is never
-//! more than what the client offered (segment size and scale are rounded down); verification reads
-//! no memory but the keys and takes the same time whatever the cookie is.
+//! where timestamps are in use, the six option bits of ours (`timestamp.rs`): so any change to what
+//! the client sends back makes the cookie invalid. Invariants: a cookie never encodes more than the
+//! client offered (segment size and scale are rounded down); verification reads no memory but the
+//! keys and takes the same time for every cookie value.
 
 use floodwall_base::{FlowKey, FlowWords, Seq};
 
 use crate::secret::Key;
 
-/// Segment sizes that a cookie can say to an IPv4 client: the floor, the default, tunnels, PPPoE
-/// and Ethernet, jumbo frames.
+/// Segment sizes that a cookie can encode for an IPv4 client: the floor, the default, tunnels,
+/// PPPoE and Ethernet, jumbo frames.
 const MSS_V4: [u16; 8] = [88, 536, 1220, 1360, 1400, 1440, 1460, 8960];
 /// The same for IPv6: 20 bytes less of each link.
 const MSS_V6: [u16; 8] = [88, 1220, 1280, 1360, 1380, 1420, 1440, 8940];
-/// Window scales that a cookie can say; the first is none.
+/// Window scales that a cookie can encode; the first means no scaling.
 const SCALES: [u8; 7] = [0, 2, 4, 6, 7, 8, 10];
 
-/// The flags byte of a cookie, as indices.
+/// The flags byte of a cookie, as table indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kept {
     mss: u8,
@@ -36,7 +36,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// What a cookie can say of a SYN, rounded down.
+    /// The encodable part of a SYN's options, rounded down.
     #[inline]
     pub(crate) fn of(flow: &FlowKey, mss: u16, scale: Option<u8>, sack: bool) -> Self {
         let fitting = sizes(flow).iter().take_while(|size| **size <= mss).count();
@@ -54,17 +54,17 @@ impl Kept {
         Self { scale: flags >> 5, mss: flags >> 2 & 7, sack: flags & 2 != 0 }
     }
 
-    /// The segment size that it says.
+    /// The encoded segment size.
     pub(crate) fn mss(self, flow: &FlowKey) -> u16 {
         sizes(flow).get(usize::from(self.mss)).copied().unwrap_or(MSS_V4[0])
     }
 
-    /// The window scale that it says.
+    /// The encoded window scale.
     pub(crate) fn scale(self) -> Option<u8> {
         SCALES.get(usize::from(self.scale.checked_sub(1)?)).copied()
     }
 
-    /// Whether it says that the client permits selective acknowledgements.
+    /// Whether the client permits selective acknowledgements.
     pub(crate) const fn sack(self) -> bool {
         self.sack
     }
@@ -75,7 +75,7 @@ fn sizes(flow: &FlowKey) -> &'static [u16; 8] {
     if flow.remote.ipv4_bits().is_some() { &MSS_V4 } else { &MSS_V6 }
 }
 
-/// Whether a cookie was made in an odd epoch: which key to take.
+/// Whether a cookie was made in an odd epoch; selects the key.
 #[inline]
 pub(crate) const fn is_odd(cookie: Seq) -> bool {
     flags_of(cookie) & 1 == 1
@@ -86,7 +86,8 @@ const fn flags_of(cookie: Seq) -> u8 {
     cookie.0 as u8 ^ (cookie.0 >> 24) as u8
 }
 
-/// The cookie. `marks` are the option bits of our timestamp, where the client speaks timestamps.
+/// Computes the cookie. `marks` are the option bits of our timestamp, where the client uses
+/// timestamps.
 #[inline]
 pub(crate) fn make(
     key: &Key,
@@ -107,8 +108,8 @@ fn seal(key: &Key, flow: &FlowWords, irs: Seq, flags: u8, marks: Option<u8>) -> 
     Seq(mac | u32::from(flags ^ (mac >> 24) as u8))
 }
 
-/// What a cookie keeps, if it is one of this key. One word is compared with one word, whole, so
-/// that the time tells nothing of how much of it was right.
+/// The options that a cookie encodes, if it is valid under this key. The comparison is of one
+/// whole word, so that its time does not depend on how many bits are right.
 #[inline]
 pub(crate) fn open(
     key: &Key,
@@ -160,7 +161,7 @@ mod tests {
                 let below = Kept::of(&flow, (mss - 1).max(88), None, false).mss(&flow);
                 assert!(below < mss || mss == 88);
             }
-            // Below the floor is not asked: `Syn::mss` has raised it.
+            // Values below the floor cannot occur: `Syn::mss` has raised them.
             assert_eq!(Kept::of(&flow, 0, None, false).mss(&flow), 88);
         }
     }
@@ -190,7 +191,7 @@ mod tests {
             let cookie = make(&key, odd, &words, irs, kept, marks);
             prop_assert_eq!(open(&key, &words, irs, cookie, marks), Some(kept));
             prop_assert_eq!(is_odd(cookie), odd);
-            // With these fixed keys and shapes none of the 2^-24 comes up.
+            // With these fixed keys and inputs, no collision of probability 2^-24 occurs.
             prop_assert_eq!(open(&key, &words, irs, Seq(cookie.0 ^ 1 << bit), marks), None);
             prop_assert_eq!(open(&key, &words, irs + 1, cookie, marks), None);
             let other = marks.map_or(Some(0), |m| Some(m ^ 1));
@@ -198,8 +199,9 @@ mod tests {
         }
     }
 
-    /// What a forger aims at: of the 2^32 numbers 256 are good for a flow and a client's number,
-    /// one for each flags byte. More there cannot be: what is opened is what its own flags seal.
+    /// The attack surface of a forger: of the 2^32 numbers, 256 are valid for a flow and a
+    /// client's number, one for each flags byte. There cannot be more: the decoded flags are the
+    /// ones that the hash covers.
     #[test]
     fn one_number_for_each_flags_byte_is_a_cookie() {
         for (n, v6) in (0..32).flat_map(|n| [(n, false), (n, true)]) {
@@ -225,8 +227,8 @@ mod tests {
         let good = (0..tries)
             .filter(|n| open(&key, &flow, Seq(7), Seq(n.wrapping_mul(step)), None).is_some())
             .count();
-        // A sixteenth is expected; more than three come up once in two million keys. The whole
-        // cache is tried up to 2^32 times in `tests/cookies.rs`.
+        // A sixteenth is expected; more than three occur once in two million keys. The whole
+        // cache is tried with up to 2^32 values in `tests/cookies.rs`.
         assert!(good <= 3, "{good} of 2^20");
     }
 
@@ -241,7 +243,7 @@ mod tests {
             buckets[(iss >> 24) as usize] += 1;
             low[(iss & 0xff) as usize] += 1;
         }
-        // 256 each, five sigma of 16 round it.
+        // 256 each, within five sigma of 16.
         for counted in buckets.iter().chain(&low) {
             assert!((176..=336).contains(counted), "{counted}");
         }

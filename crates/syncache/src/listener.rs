@@ -1,10 +1,10 @@
-//! `Listener`: what belongs to one listening socket: its gate, its accept queue, its pauses.
+//! `Listener`: the per-listener state: its gate, its accept queue and its pauses.
 //!
-//! Called by `syn_cache.rs`. A listener under attack answers for itself alone: its gate opens, its
-//! pause begins, its queue is full; the others keep theirs (FreeBSD pauses the whole host).
-//! Invariants: an identity names one listening and never a later one of the same slot, so that what
-//! outlives a listener dies with it; places of the accept queue are counted once each. Not here:
-//! addresses and ports, sockets.
+//! Used by `syn_cache.rs`. An attack on one listener affects that listener only: its gate opens,
+//! its pause begins, its queue is full; other listeners are not affected (FreeBSD pauses the whole
+//! host). Invariants: an id refers to one listener and never to a later one in the same slot, so
+//! that state that outlives a listener becomes invalid with it; places of the accept queue are
+//! counted once each. Not here: addresses and ports, sockets.
 
 use core::time::Duration;
 
@@ -14,17 +14,18 @@ use crate::secret::LIFETIME;
 use crate::settings::{CookiePolicy, ListenSettings};
 use crate::stats::ListenerStats;
 
-/// Entries lost before they served, within this time, are what begins a pause.
+/// The window of time in which early evictions (before an entry served) are counted; enough of
+/// them begin a pause.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// One listening, from [`crate::HalfOpen::listen`] to its end.
+/// The id of one listener, from [`crate::HalfOpen::listen`] to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ListenerId {
     pub(crate) slot: u16,
     pub(crate) generation: u16,
 }
 
-/// One place of an accept queue, to be given back once.
+/// One reserved place in an accept queue, to be released once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AcceptSlot {
     pub(crate) listener: ListenerId,
@@ -32,7 +33,7 @@ pub struct AcceptSlot {
 }
 
 impl ListenerId {
-    /// An identity of other makers of half-open connections (feature `testing`).
+    /// The id of another implementation of [`crate::HalfOpen`] (feature `testing`).
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub const fn of_baseline(slot: u16, generation: u16) -> Self {
@@ -48,34 +49,34 @@ impl ListenerId {
 }
 
 impl AcceptSlot {
-    /// A place of other makers of half-open connections (feature `testing`).
+    /// A place of another implementation of [`crate::HalfOpen`] (feature `testing`).
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub const fn of_baseline(listener: ListenerId) -> Self {
         Self { listener, share: 0 }
     }
 
-    /// Whose queue it is in.
+    /// The listener that owns the queue.
     #[must_use]
     pub const fn listener(self) -> ListenerId {
         self.listener
     }
 }
 
-/// See the file's head.
+/// The state of one listener: settings, gate, accept queue and pause.
 pub(crate) struct Listener {
     pub(crate) settings: ListenSettings,
     pub(crate) stats: ListenerStats,
     /// Connections that wait to be accepted.
     pub(crate) waiting: usize,
-    /// Until when an unknown ACK may be a cookie.
+    /// Until when an unknown ACK may be verified as a cookie.
     gate_until: Instant,
-    /// Until when entries are lost faster than they could be sent again.
+    /// Until when entries are considered to be evicted before they could be retransmitted.
     crowded_until: Instant,
-    /// Until when nothing is cached, and for how long that was last decided.
+    /// Until when nothing is cached, and the length of the last pause.
     pause_until: Instant,
     pause: Duration,
-    /// Entries lost before they served, since when.
+    /// Entries evicted before they served, and since when they are counted.
     lost: usize,
     lost_since: Instant,
 }
@@ -99,7 +100,7 @@ impl Listener {
         }
     }
 
-    /// Something of it may have to be proved by a cookie from now on.
+    /// Opens the gate: a handshake of this listener may depend on a cookie from now on.
     #[inline]
     pub(crate) fn open_gate(&mut self, now: Instant) {
         self.gate_until = now + LIFETIME;
@@ -111,7 +112,7 @@ impl Listener {
         now < self.gate_until && self.settings.cookies != CookiePolicy::Never
     }
 
-    /// Whether nothing of it is cached now.
+    /// Whether caching is paused now.
     #[inline]
     pub(crate) fn is_cookie_only(&self, now: Instant) -> bool {
         match self.settings.cookies {
@@ -121,8 +122,8 @@ impl Listener {
         }
     }
 
-    /// Whether what is cached is lost before its SYN-ACK would be sent again. Then nothing is sent
-    /// again: it would be sent to strangers for the greater part.
+    /// Whether entries are evicted before their SYN-ACK would be sent again. Then nothing is
+    /// retransmitted: most of it would go to spoofed addresses.
     pub(crate) fn is_crowded(&self, now: Instant) -> bool {
         now < self.crowded_until || self.is_cookie_only(now)
     }
@@ -131,9 +132,9 @@ impl Listener {
         self.crowded_until = now + WINDOW;
     }
 
-    /// One of its SYNs has displaced an entry that had not served yet. `enough` of them in a window
-    /// begin a pause, each twice as long as the last one if that is not long over. Whether one
-    /// began.
+    /// Records that one of its SYNs has evicted an entry that had not served yet. `enough` of
+    /// them within a window begin a pause, twice as long as the last one unless that ended long
+    /// ago. Returns whether a pause began.
     pub(crate) fn displaced(&mut self, now: Instant, enough: usize) -> bool {
         self.crowd(now);
         if now - self.lost_since > WINDOW {
@@ -152,7 +153,7 @@ impl Listener {
     }
 }
 
-/// A slot: its generation, and whoever listens.
+/// A slot: its generation, and its listener if it is in use.
 struct Slot {
     generation: u16,
     listener: Option<Listener>,
@@ -165,7 +166,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Room for `max` of them, taken now.
+    /// A table with room for `max` listeners, allocated now.
     pub(crate) fn new(max: usize) -> Self {
         let max = max.min(usize::from(u16::MAX));
         Self { slots: Vec::with_capacity(max), max }

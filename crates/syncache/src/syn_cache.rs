@@ -1,22 +1,23 @@
-//! `SynCache`: the product's [`HalfOpen`]: cache first, cookie where the cache cannot keep.
+//! `SynCache`: the product's [`HalfOpen`]: the cache first, a SYN cookie where the cache has no
+//! room.
 //!
-//! Called by `tcp`'s listeners and by guards. One for each worker: flows belong to workers, so two
-//! of them never see one handshake. Every initial sequence number is a cookie, of cached entries
-//! too, so that displacing one costs its client nothing but our retransmission (Lemon 2001 section
-//! 7). Invariants: an entry leaves only for a reason that was checked first (a guessed segment
-//! removes nothing); memory is taken at construction; what an entry is too old for is refused
-//! whether or not timed work ran. Not here: rows and slots (`cache.rs`), the cookie's bits
+//! Used by `tcp`'s listeners and by guards. There is one per worker: flows belong to workers, so
+//! one handshake is always processed by one worker. Every initial sequence number is a cookie, also
+//! of cached entries, so that evicting one costs its client nothing but our retransmission (Lemon
+//! 2001 section 7). Invariants: an entry is removed only for a verified reason (a guessed segment
+//! removes nothing); memory is allocated at construction; an entry past its lifetime is refused
+//! whether or not timed work has run. Not here: rows and slots (`cache.rs`), the cookie's bits
 //! (`cookie.rs`), the keys (`secret.rs`), timed work (`syn_cache/timed.rs`).
 //!
 //! # Under flood
-//! SYNs: see `cache.rs`. Unknown ACKs: nothing where that listener has nothing half open, else one
-//! look at a row, by the hash under which connections were looked for; the gate is shut unless
-//! something of that listener was displaced or answered by cookie within 30 s, or keys were loaded;
-//! then one hash more, under the budget (`budget.rs`). SYNs of one prefix: a quarter of the cache,
+//! SYNs: see `cache.rs`. Unknown ACKs: no work where that listener has nothing half-open, else one
+//! look-up of a row, by the hash with which connections were looked up; the gate is shut unless an
+//! entry of that listener was evicted or a SYN answered by cookie within 30 s, or keys were loaded;
+//! then one more hash, within the budget (`budget.rs`). SYNs of one prefix: a quarter of the cache,
 //! the rest by cookie. Completed handshakes: the backlog, and three quarters of it for one prefix.
-//! Retransmissions: `SYN_ACK_RETRANSMITS` an entry, `SYN_ACK_RETRANSMIT_RATE` in all, none while
-//! entries are lost before they serve: so a SYN is answered by at most four segments, by one under
-//! flood.
+//! Retransmissions: `SYN_ACK_RETRANSMITS` per entry, `SYN_ACK_RETRANSMIT_RATE` in total, none while
+//! entries are evicted before they serve: so a SYN is answered by at most four segments, and by one
+//! under flood.
 
 mod timed;
 
@@ -43,10 +44,10 @@ use crate::shares::Shares;
 use crate::stats::{ListenerStats, Stats};
 use crate::timestamp;
 
-/// See the file's head.
+/// The SYN cache of one worker, with SYN cookies for its overflow.
 pub struct SynCache {
     settings: CacheSettings,
-    /// Where a flow's row is.
+    /// The key that maps flows to rows.
     index: HashKey,
     cache: Cache,
     listeners: Listeners,
@@ -56,26 +57,26 @@ pub struct SynCache {
     resend: (Bucket, Price),
     /// Until when every gate is open, because keys were loaded.
     loaded_until: Instant,
-    /// Entries that one listener displaces in a second before it pauses.
+    /// Entries of one listener that must be evicted within a second to begin a pause.
     enough: usize,
-    /// Entries whose listener is gone, until somebody comes across them.
+    /// Entries of listeners that are gone, still to be removed.
     orphans: u64,
     next_sweep: Instant,
-    /// Where the sweep goes on, while one is under way.
+    /// The row at which the current sweep continues, if one is in progress.
     hand: Option<u32>,
     stats: Stats,
     spent: Units,
 }
 
-/// A flow as the tables know it.
+/// The hash of a flow as the tables use it.
 struct Found {
     hash: u64,
 }
 
 impl Found {
-    /// Our clock as that flow sees it. Its offset is made of bits of the hash that choose neither
-    /// row nor tag, nor a place among connections, so that a client which learns them learns
-    /// nothing of where it lies.
+    /// Our timestamp clock for that flow. Its offset is made of hash bits that select neither
+    /// row nor tag, nor a slot among connections, so that a client which learns them learns nothing
+    /// about its position.
     #[inline]
     const fn clock(&self, now: Instant) -> u32 {
         timestamp::clock(now, (self.hash >> 24) as u32)
@@ -83,8 +84,8 @@ impl Found {
 }
 
 impl SynCache {
-    /// An empty cache. Takes all its memory: 2 KiB a row, a megabyte by default. `secret` is that
-    /// of the cookies; `random` gives the keys of this start.
+    /// An empty cache. Allocates all its memory: 2 KiB per row, a megabyte by default. `secret`
+    /// is that of the cookies; `random` gives the keys of this process.
     #[must_use]
     pub fn new(
         settings: CacheSettings,
@@ -113,16 +114,17 @@ impl SynCache {
         }
     }
 
-    /// The secret was made for this instance: no cookie of another one is waited for, and gates are
-    /// shut until there is a reason.
+    /// Declares that the secret was made for this instance: no cookies of other instances are
+    /// expected, and gates start shut.
     #[must_use]
     pub fn with_new_secret(mut self) -> Self {
         self.loaded_until = Instant::ORIGIN;
         self
     }
 
-    /// Takes another secret for cookies. Those of the last one stay good for their lifetime; gates
-    /// are open as long. The same secret again changes nothing, and says so.
+    /// Replaces the secret of cookies. Cookies of the previous one stay valid for their
+    /// lifetime; gates are open for that time. Returns false, without a change, if it is the same
+    /// secret.
     pub fn reload(&mut self, secret: Secret, at: Moment) -> bool {
         let changed = self.keys.reload(secret, at);
         if changed {
@@ -131,12 +133,13 @@ impl SynCache {
         changed
     }
 
-    /// Whether other instances make cookies with the same secret: see [`CacheSettings::shared`].
+    /// Sets whether other instances make cookies with the same secret: see
+    /// [`CacheSettings::shared`].
     pub fn set_shared(&mut self, shared: bool) {
         self.settings.shared = shared;
     }
 
-    /// Bytes of memory, all taken at construction.
+    /// Memory in bytes, all allocated at construction.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.cache.memory()
@@ -152,8 +155,8 @@ impl SynCache {
         self.spent = self.spent.plus(Units(units));
     }
 
-    /// The live entry of a flow and listener. One of another listening, or one that is over, is
-    /// taken out.
+    /// The live entry of a flow and listener. An entry of an earlier listener, or one past its
+    /// lifetime, is removed.
     #[inline]
     fn live(
         &mut self,
@@ -173,7 +176,7 @@ impl SynCache {
         Some(place)
     }
 
-    /// Takes an entry out; who counts why is the caller.
+    /// Removes an entry; the caller counts the reason.
     fn remove(&mut self, place: Place) {
         if let Some(entry) = self.cache.entry(place).copied() {
             self.cache.give_back(place);
@@ -181,7 +184,7 @@ impl SynCache {
         }
     }
 
-    /// Counts an entry off that is not in the cache any more.
+    /// Updates the counts for an entry that has left the cache.
     fn forget(&mut self, entry: &Entry) {
         self.shares.drop_half_open(entry.share);
         let of = match self.listeners.of_mut(entry.listener) {
@@ -191,7 +194,7 @@ impl SynCache {
         *of = of.saturating_sub(1);
     }
 
-    /// A cookie for that SYN, now.
+    /// The cookie for that SYN at this time.
     #[inline]
     fn cookie(&mut self, syn: &Syn, agreed: &Agreed, at: Moment) -> Seq {
         let (key, odd) = self.keys.current(at);
@@ -212,7 +215,7 @@ impl SynCache {
         syn_ack(syn.flow, syn.seq, iss, agreed, settings, clock)
     }
 
-    /// A SYN whose ends are known already.
+    /// Processes a SYN between endpoints that have an entry.
     fn again(
         &mut self,
         place: Place,
@@ -241,16 +244,17 @@ impl SynCache {
             let clock = found.clock(at.now);
             return Answered::Again(entry.syn_ack(&settings, clock));
         }
-        // Another client of the same ends, or one that has given up its options, or a forger. Each
-        // has its own cookie; the entry stays with whom it was made for, and whichever of them
-        // acknowledges first has the connection.
+        // Another client of the same endpoints, or one that has given up its options, or a
+        // forged SYN. Each gets its own cookie; the entry stays unchanged, and the first of them to
+        // acknowledge gets the connection.
         entry.set_rival();
         let iss = self.cookie(syn, &agreed, at);
-        // The entry knows of it: for this flow alone the gate is open, as long as it is there.
+        // The entry records it: for this flow alone the gate is open, as long as the entry
+        // exists.
         self.cookie_of(found, syn, (iss, &agreed), id, at)
     }
 
-    /// A SYN that is answered without a trace: from now on cookies come back.
+    /// Answers a SYN without an entry: from now on cookies are expected.
     fn by_cookie_alone(
         &mut self,
         found: &Found,
@@ -265,7 +269,7 @@ impl SynCache {
         self.cookie_of(found, syn, made, id, at)
     }
 
-    /// The answer that is all that is kept of a SYN.
+    /// The SYN-ACK for a SYN of which nothing else is stored.
     fn cookie_of(
         &mut self,
         found: &Found,
@@ -284,7 +288,7 @@ impl SynCache {
         Answered::Cookie(self.answer(found, syn, (iss, agreed), &settings, at.now))
     }
 
-    /// A SYN that is new.
+    /// Processes a SYN without an entry.
     fn newcomer(&mut self, found: &Found, syn: &Syn, id: ListenerId, at: Moment) -> Answered {
         let Some(listener) = self.listeners.of(id) else {
             return Answered::Refused(SynRefusal::NoListener);
@@ -292,7 +296,7 @@ impl SynCache {
         let (settings, agreed) = (listener.settings, agree(syn, &listener.settings));
         let is_cookie_only = listener.is_cookie_only(at.now);
         if !is_cookie_only {
-            // The one line that is in no cache is under way while hashes are computed.
+            // The one line that is not cached is prefetched while hashes are computed.
             self.cache.expect_claim(found.hash);
         }
         let iss = self.cookie(syn, &agreed, at);
@@ -331,7 +335,8 @@ impl SynCache {
         Answered::Cached(self.answer(found, syn, (iss, &agreed), &settings, at.now))
     }
 
-    /// A SYN of listener `by` has taken the slot of `evicted`, whose cookie stays good.
+    /// Accounts for a SYN of listener `by` that has evicted `evicted`; that cookie stays
+    /// valid.
     fn displaced(&mut self, evicted: &Entry, due: Tick, full: bool, by: ListenerId, now: Instant) {
         self.forget(evicted);
         *(if full { &mut self.stats.cache_overflow } else { &mut self.stats.row_overflow }) += 1;
@@ -361,7 +366,7 @@ impl SynCache {
     fn refuse(&mut self, id: ListenerId, why: Refusal) -> Acked {
         let stats = &mut self.stats;
         match why {
-            // Counted where it was found out.
+            // Already counted when its end was detected.
             Refusal::Unknown => {}
             Refusal::BadAck => stats.bad_ack += 1,
             Refusal::BadSeq => stats.bad_seq += 1,
@@ -373,7 +378,7 @@ impl SynCache {
         Acked::Refused(why)
     }
 
-    /// A place of the accept queue for that client, taken.
+    /// Reserves a place in the accept queue for that client.
     fn accept_slot(&mut self, id: ListenerId, flow: &FlowKey) -> Option<AcceptSlot> {
         let share = Shares::of_queue(self.shares.of(flow.remote), id.slot);
         let taken = self.shares.accepts(share);
@@ -387,7 +392,7 @@ impl SynCache {
         Some(AcceptSlot { listener: id, share })
     }
 
-    /// An ACK whose ends have an entry.
+    /// Processes an ACK between endpoints that have an entry.
     fn confirm(
         &mut self,
         place: Place,
@@ -444,8 +449,8 @@ impl SynCache {
         })
     }
 
-    /// How long the answer to an entry's SYN-ACK took. None where we sent it again by ourselves
-    /// (Karn); where a SYN that came again had it sent again, only a timestamp says which it was.
+    /// The round-trip time of an entry's SYN-ACK. `None` where we retransmitted it (Karn);
+    /// where a repeated SYN was answered again, only a timestamp is unambiguous.
     fn round_trip(
         &self,
         place: Place,
@@ -464,8 +469,9 @@ impl SynCache {
         Some(timed::age(self.cache.due(place), entry.born(), now))
     }
 
-    /// An ACK that acknowledges something else than the entry's SYN-ACK: an earlier one of ours, or
-    /// the cookie of a rival, or nothing. The entry stays unless a cookie is proved.
+    /// Processes an ACK that does not acknowledge the entry's SYN-ACK: it may acknowledge an
+    /// earlier one, or be the cookie of another SYN of the same endpoints, or be invalid. The entry
+    /// stays unless a cookie is verified.
     fn confirm_rival(
         &mut self,
         place: Place,
@@ -487,21 +493,21 @@ impl SynCache {
         done
     }
 
-    /// Whether an ACK that no entry explains may be a cookie: the gate is open, or keys were loaded
-    /// lately, or other instances make cookies too (decision E23).
+    /// Whether an ACK without an entry may be a cookie: the gate is open, or keys were loaded
+    /// recently, or other instances make cookies too (decision E23).
     #[inline]
     fn may_verify(&self, listener: &Listener, now: Instant) -> bool {
         let loaded = now < self.loaded_until || self.settings.shared;
         listener.gate_is_open(now) || loaded && listener.settings.cookies != CookiePolicy::Never
     }
 
-    /// An ACK that no entry explains, while no cookie is due.
+    /// Refuses an ACK without an entry, while no cookie is outstanding.
     fn unasked(&mut self, id: ListenerId) -> Acked {
         self.stats.unasked += 1;
         self.refuse(id, Refusal::Unknown)
     }
 
-    /// Whether the cookie of an ACK is one of the keys that were last in force.
+    /// Whether the cookie of an ACK is valid under one of the keys last in force.
     fn would_open(&self, ack: &Ack) -> bool {
         let (irs, iss) = (ack.seq - 1, ack.ack - 1);
         let marks = ack.timestamp.map(|(_, echo)| timestamp::marks_of(echo));
@@ -511,7 +517,7 @@ impl SynCache {
         opens(key) || last.is_some_and(opens)
     }
 
-    /// Computes the cookie of an ACK and, if it is one, makes the proof.
+    /// Verifies the cookie of an ACK and, if it is valid, makes the proof.
     fn by_cookie(&mut self, found: &Found, ack: &Ack, id: ListenerId, at: Moment) -> Acked {
         if !self.budget.take(found.hash, at) {
             return self.refuse(id, Refusal::Budget);
@@ -560,7 +566,7 @@ impl SynCache {
     }
 }
 
-/// What the client offers and the listener allows.
+/// The options that the client offers and the listener allows.
 #[inline]
 fn agree(syn: &Syn, settings: &ListenSettings) -> Agreed {
     let offered = &syn.options;
@@ -628,7 +634,8 @@ impl HalfOpen for SynCache {
             return self.refuse(listener, Refusal::NoListener);
         };
         let (known, gate) = (of.stats.half_open + self.orphans, self.may_verify(of, at.now));
-        // Where nothing is half open and no cookie is due no row need be looked at to refuse.
+        // Where nothing is half-open and no cookie is outstanding, the ACK is refused without a
+        // look-up.
         if known == 0 && !gate {
             return self.unasked(listener);
         }
@@ -658,7 +665,7 @@ impl HalfOpen for SynCache {
         if seq == expected {
             self.remove(place);
             self.stats.reset += 1;
-            // Its rival has a cookie and nothing else.
+            // The other SYN of these endpoints has a cookie and nothing else.
             if entry.has_rival()
                 && let Some(listener) = self.listeners.of_mut(entry.listener)
             {
@@ -712,8 +719,8 @@ impl HalfOpen for SynCache {
         let found = self.found(&ack.flow);
         let place = self.cache.find(found.hash, |entry| entry.is_of(&ack.flow));
         let entry = place.and_then(|place| self.cache.entry(place));
-        // A stranger's flow is in no row, and in the filter by chance at most: then it costs a hash
-        // more, and no write.
+        // An unverified flow is in no row, and in the filter only by a false positive: then it
+        // costs one more hash, and no write.
         entry.is_some_and(|entry| ack.ack == entry.iss() + 1)
             || self.budget.is_expected(found.hash) && self.would_open(ack)
     }

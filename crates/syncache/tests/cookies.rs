@@ -1,6 +1,6 @@
-//! Cookies through the whole cache: which are believed, for how long, after what, and at what cost.
-//! Security bar: guessable cookies (row 4), cookies after the listener (row 3).
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+//! Cookies through the whole cache: which are accepted, for how long, after which events, and at
+//! what cost. Security bar: guessable cookies (row 4), cookies after the listener (row 3).
+#![expect(clippy::unwrap_used, reason = "a failed precondition ends the test")]
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use floodwall_syncache::{
 
 const MINUTE: u64 = 60_000;
 
-/// The test's own secret, which instances of different starts may share.
+/// The secret of the tests, which instances of different starts may share.
 fn secret(n: u8) -> Secret {
     let bytes: Vec<u8> = (0..32).map(|byte| byte * 3 + n).collect();
     Secret::from_bytes(&bytes).unwrap()
@@ -40,7 +40,7 @@ fn clients() -> impl Iterator<Item = Client> {
 fn refused(acked: Acked) -> Refusal {
     match acked {
         Acked::Refused(why) => why,
-        Acked::Proven(proof) => panic!("believed: {proof:?}"),
+        Acked::Proven(proof) => panic!("accepted: {proof:?}"),
     }
 }
 
@@ -57,7 +57,8 @@ fn a_cookie_keeps_what_was_offered_exactly_with_timestamps_and_rounded_down_with
         assert_eq!(proof.ecn(), client.options.timestamp.is_some());
         assert_eq!(proof.timestamps().is_some(), client.options.timestamp.is_some());
     }
-    // 14 has no place in the sequence number; 10 is the next below. In the timestamp it has.
+    // 14 does not fit the sequence number, where 10 is the next lower value. It fits the
+    // timestamp.
     for (client, scale) in [(Client::nth(7, false), 14), (Client::nth(7, false).timeless(), 10)] {
         let options = Options { window_scale: Some(15), mss: Some(1500), ..client.options };
         let client = Client { options, ..client };
@@ -96,7 +97,7 @@ fn odd_offers_give_sane_connections() {
 fn nothing_is_believed_or_even_computed_without_a_recent_reason() {
     for client in clients() {
         let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
-        // A cookie of the same secret, made by a sister: good, and yet not asked for.
+        // A cookie of the same secret, made by a sister instance: valid, but not verified.
         let (mut sister, theirs) = old(CacheSettings::default(), CookiePolicy::Always);
         let answer = sent(sister.syn(theirs, &client.syn(), at_millis(MINUTE)));
         it.take_spent();
@@ -142,7 +143,8 @@ fn a_cookie_outlives_one_turn_of_the_keys_and_not_two() {
                 assert_eq!(matches!(acked, Acked::Proven(_)), good, "{turns} {short:?}");
             }
         }
-        // A wall clock that is set back has the old keys again; one that jumps ahead has none.
+        // A wall clock that is set back has the old keys again; one that jumps ahead has no
+        // common key.
         let jumped = Moment::new(after(15_200).now, Epoch(made.epoch.0 + 1000));
         assert_eq!(refused(it.ack(listener, &client.ack(&answer), jumped)), Refusal::Unknown);
     }
@@ -164,14 +166,14 @@ fn a_restart_and_a_sister_with_the_same_secret_believe_each_others_cookies() {
         let onwards = proof.timestamps().map(|t| t.last_sent);
         assert!(onwards.zip(echo).is_none_or(|(now, then)| now.wrapping_sub(then) < 64));
 
-        // Instances that say so verify whatever comes, at any time.
+        // Instances with a shared secret verify every unknown ACK, at any time.
         let shared = CacheSettings { shared: true, ..CacheSettings::default() };
         let (mut sister, theirs) = old(shared, CookiePolicy::Overflow);
         let (mut one, ours) = old(shared, CookiePolicy::Overflow);
         let answer = sent(one.syn(ours, &client.syn(), at_millis(9 * MINUTE)));
         let _ = proven(sister.ack(theirs, &client.ack(&answer), at_millis(9 * MINUTE + 40)));
 
-        // Another secret believes nothing of it.
+        // Another secret accepts none of its cookies.
         let mut stranger = instance(1, secret(2), shared);
         let listener = stranger.listen(listening(8)).unwrap();
         let acked = stranger.ack(listener, &client.ack(&answer), at_millis(9 * MINUTE + 40));
@@ -180,8 +182,8 @@ fn a_restart_and_a_sister_with_the_same_secret_believe_each_others_cookies() {
     }
 }
 
-/// The client's SYN was sent again while its ACK was on its way: the next instance notes it, with
-/// another number, and then hears the ACK of the first one's answer.
+/// The client's SYN was sent again while its ACK was in flight: the next instance stores it,
+/// with another number, and then receives the ACK of the first answer.
 #[test]
 fn a_restart_that_hears_the_syn_again_first_believes_the_answer_of_the_instance_before() {
     for (client, shared) in clients().flat_map(|client| [(client, false), (client, true)]) {
@@ -189,7 +191,8 @@ fn a_restart_that_hears_the_syn_again_first_believes_the_answer_of_the_instance_
         let answer = sent(first.syn(listener, &client.syn(), at_millis(5)));
         let mut next = instance(2, secret(1), CacheSettings { shared, ..CacheSettings::default() });
         let listener = next.listen(listening(8)).unwrap();
-        // With a shared secret at any time, else while keys are young; and turned once.
+        // With a shared secret at any time, else while keys are recent; and with one key
+        // rotation between.
         let now = if shared { 10 } else { 9 } * 1000;
         let again = sent(next.syn(listener, &client.syn(), at_millis(now)));
         assert!(next.expects(&client.flow));
@@ -200,7 +203,7 @@ fn a_restart_that_hears_the_syn_again_first_believes_the_answer_of_the_instance_
     }
 }
 
-/// The same without any reason to look: an ACK that acknowledges something else costs no hash.
+/// The same while the gate is shut: an ACK with another acknowledgment costs no hash.
 #[test]
 fn a_wrong_acknowledgement_of_a_known_client_costs_no_hash_when_nothing_is_wrong() {
     for client in clients() {
@@ -273,7 +276,7 @@ fn who_comes_back_with_a_cookie_is_recognized_and_no_guess_is() {
         }
         let other = Client::nth(77, false).flow;
         assert!(!it.recognizes(&Ack { flow: other, ..ack }));
-        // It was a look and nothing else.
+        // The query changed nothing.
         assert_eq!(it.stats().acks(), 0);
         proven(it.ack(listener, &ack, at_millis(100_001)));
     }
@@ -298,11 +301,11 @@ fn a_closed_listener_leaves_nothing_and_its_cookies_are_clean_connections_of_the
         let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
         it.unlisten(listener);
         let next = it.listen(listening(8)).unwrap();
-        // Nothing was displaced: what the last listener kept is no reason to compute a cookie.
+        // Nothing was evicted: entries of the last listener do not open the gate.
         let acked = it.ack(next, &client.ack(&answer), at_millis(MINUTE + 5));
         assert_eq!(refused(acked), Refusal::Unknown);
         assert!(Refusal::Unknown.wants_reset() && it.stats().half_open == 0);
-        // By cookie it is let in, with all that it offered.
+        // By cookie it is accepted, with all that it offered.
         let always = ListenSettings { cookies: CookiePolicy::Always, ..listening(8) };
         it.unlisten(next);
         let last = it.listen(always).unwrap();
@@ -334,14 +337,14 @@ fn a_cookie_is_of_one_client_one_link_and_one_sequence_number() {
             let acked = it.ack(listener, &ack, at_millis(MINUTE + 1));
             assert_eq!(refused(acked), Refusal::Unknown, "{ack:?}");
         }
-        // Again after the connection is over: whoever has a cookie may use it while it is good.
+        // Again after the connection has ended: a cookie can be used as long as it is valid.
         let _ = proven(it.ack(listener, &good, at_millis(MINUTE + 1)));
         let _ = proven(it.ack(listener, &good, at_millis(MINUTE + 2)));
     }
 }
 
-/// Tries `tries` acknowledgements, evenly spread over the circle and over `flows` clients; how many
-/// are believed. `told` hears of every part.
+/// Tries `tries` acknowledgements, evenly spread over the number space and over `flows`
+/// clients; returns how many are accepted. `told` is called after every part.
 fn forge(
     it: &mut SynCache,
     listener: ListenerId,
@@ -350,7 +353,7 @@ fn forge(
 ) -> u64 {
     for part in 0..flows {
         let client = Client::nth(7 + part as u32, part % 2 == 1);
-        // A tenth of a second each: the budget fills again, and one epoch holds all of them.
+        // A tenth of a second each: the budget refills, and one epoch covers all of them.
         let at = at_millis(MINUTE + 100 * part);
         let base = Ack { flow: client.flow, seq: client.irs + 1, ack: Seq(0), timestamp: None };
         for n in tries * part / flows..tries * (part + 1) / flows {
@@ -364,16 +367,16 @@ fn forge(
     it.stats().cookies_received
 }
 
-/// Three sigma of a Poisson count; of whole numbers, the next one outside.
+/// Three sigma of a Poisson count, rounded outwards.
 fn is_by_chance(believed: u64, expected: f64) -> bool {
     (believed as f64 - expected).abs() <= (3.0 * expected.sqrt()).ceil()
 }
 
 /// The design: 2^7 flags and two parities of 2^32, one try in 2^24, while one pair of keys is open.
-/// A short run tries 2^22, where none is likelier than one, and shows what is eight times as likely
-/// and more; the long one all 2^32 numbers, where 256 are expected and 208 to 304 are the bound:
-/// `FLOODWALL_DEEP=1 cargo test --release -p floodwall-syncache --test cookies -- forged
-/// --nocapture`, some minutes.
+/// A short run tries 2^22, where none is likelier than one, and detects an acceptance rate of eight
+/// times the design value or more; the long one all 2^32 numbers, where 256 are expected and 208 to
+/// 304 are the bound: `FLOODWALL_DEEP=1 cargo test --release -p floodwall-syncache --test cookies
+/// -- forged --nocapture`, some minutes.
 #[test]
 fn forged_acknowledgements_are_believed_as_rarely_as_the_design_says() {
     let deep = std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0");
@@ -384,7 +387,7 @@ fn forged_acknowledgements_are_believed_as_rarely_as_the_design_says() {
     let (tries, flows) = if deep { (1 << 32, 64) } else { (1 << 22, 8) };
     let believed = forge(&mut it, listener, (tries, flows), |part, believed| {
         if deep {
-            eprintln!("{part} of {flows}: {believed} believed");
+            eprintln!("{part} of {flows}: {believed} accepted");
         }
     });
     let expected = tries as f64 / f64::from(1 << 24);
@@ -393,11 +396,12 @@ fn forged_acknowledgements_are_believed_as_rarely_as_the_design_says() {
     assert_eq!(stats.cookies_failed + stats.cookies_received, tries, "each was computed");
     if deep {
         let sigmas = (believed as f64 - expected) / expected.sqrt();
-        eprintln!("{believed} of {tries} believed, {expected} expected: {sigmas:+.2} sigma");
+        eprintln!("{believed} of {tries} accepted, {expected} expected: {sigmas:+.2} sigma");
     }
 }
 
-/// What would be noticed: twice as many by a bit of the hash less, and none at all.
+/// The mutations that the bound must detect: twice as many accepted, for a hash one bit
+/// shorter, and none at all.
 #[test]
 fn the_bound_of_forged_acknowledgements_refuses_half_and_twice_the_design() {
     for (believed, expected, good) in [
@@ -436,7 +440,7 @@ fn verification_keeps_to_its_budget_and_honest_acknowledgements_come_first() {
         let _ = it.ack(listener, &ack, at_millis(MINUTE + 50));
     }
     let stats = it.stats();
-    assert!(stats.cookies_failed <= 100, "{} hashes for forgers", stats.cookies_failed);
+    assert!(stats.cookies_failed <= 100, "{} hashes for forged ACKs", stats.cookies_failed);
     assert!(stats.over_budget >= 9_900 && !Refusal::Budget.wants_reset());
     for (client, answer) in honest.iter().zip(&answers) {
         let _ = proven(it.ack(listener, &client.ack(answer), at_millis(MINUTE + 51)));

@@ -1,7 +1,7 @@
 //! Floods against the cache: half-open exhaustion, aimed rows, shares, reflection, full accept
 //! queues, guesses. Security bar rows 1, 2, 3, 5, 6, 7, 9, 10, 11 at this level; work is counted,
 //! never timed.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+#![expect(clippy::unwrap_used, reason = "a failed precondition ends the test")]
 
 use floodwall_base::{Endpoint, HashKey, Instant, PublicRandom, Randomness, Seq, Units};
 use floodwall_syncache::contract::{Client, at_millis, listening, proven, sent};
@@ -24,7 +24,8 @@ fn with_listener(settings: CacheSettings, listen: ListenSettings) -> (SynCache, 
     (it, listener)
 }
 
-/// A flood of forged sources, so many a second from `from` on for `millis`; timed work included.
+/// A flood of forged sources at a given rate per second, from `from` on for `millis`; timed
+/// work included.
 fn flood(it: &mut SynCache, at: ListenerId, per_second: u64, from: u64, millis: u64) -> u64 {
     let (mut answers, mut n) = (0, from.wrapping_mul(7919) as u32);
     for millis in from..from + millis {
@@ -82,7 +83,7 @@ fn the_cache_holds_15_359_whatever_the_backlog() {
     assert_eq!(stats.row_overflow + stats.cache_overflow, 200_000 - 15_359);
 }
 
-/// Chi-square of SYNs over who is displaced: how many of `victims` are still there.
+/// Sends SYNs and counts how many of `victims` keep their entry.
 fn survivors(
     it: &mut SynCache,
     listener: ListenerId,
@@ -102,17 +103,18 @@ fn survivors(
 fn flows_chosen_with_full_knowledge_but_for_the_key_fill_rows_as_random_ones_do() {
     let never = ListenSettings { cookies: CookiePolicy::Never, ..listening(5) };
     let settings = CacheSettings { prefix_entries: usize::MAX, ..CacheSettings::default() };
-    // The attacker knows the code, and guesses keys: it sends what would all be in one row.
+    // The attacker knows the code and guesses keys: it sends flows that would all map to one
+    // row.
     let chosen = |key: HashKey| {
         let all = (0..2_000_000_u32).map(|n| Client::nth(1 << 24 | n, false));
-        // As the product does it.
+        // As the product hashes them.
         all.filter(move |client| key.flow(&client.flow) % 512 == 7)
     };
     let mut aimed = Vec::new();
     for guess in 0..3 {
         let (mut it, listener) = with_listener(settings, never);
         aimed.push(survivors(&mut it, listener, chosen(HashKey::new(guess, guess)).take(3000)));
-        // Had it guessed the key, these would be the row's own, and lost.
+        // If the guessed key were right, these would be in the attacked row, and evicted.
         let (mut it, listener) = with_listener(settings, never);
         let mut row = chosen(HashKey::new(guess, guess));
         let victims: Vec<_> = row.by_ref().take(20).collect();
@@ -125,18 +127,19 @@ fn flows_chosen_with_full_knowledge_but_for_the_key_fill_rows_as_random_ones_do(
     let mut random = PublicRandom::new(5);
     let any = (0..3000).map(|_| Client::nth(1 << 25 | random.next_u64() as u32 & 0xff_ffff, false));
     let random = survivors(&mut it, listener, any);
-    // 5000 in 15,360 places displace hardly anybody; one row aimed at would be lost whole, and
-    // 3000 flows that follow one victim's row would take the other 29 places a hundred times over.
+    // 5000 in 15,360 places evict hardly any entry; a row attacked with success would be lost
+    // whole, and 3000 flows that map to one victim's row would fill the other 29 places a hundred
+    // times over.
     for left in aimed {
         assert!(left.abs_diff(random) <= 10, "aimed {left}, random {random} of 2000");
         assert!(left >= 1990);
     }
-    // An old unkeyed hash would have been hit: the same flows all go to one row of that key.
+    // An old unkeyed hash would be vulnerable: the same flows all map to one row of that key.
     assert!(chosen(HashKey::new(1, 1)).take(40).count() == 40);
 }
 
-/// Flows in each of the forms that an attacker can give them without the key; of all of them the
-/// words cancel out, or lie in one another's steps, in some unkeyed sum.
+/// Flows in each of the structured forms that an attacker can choose without the key: in some
+/// unkeyed sum, their words cancel out or are arithmetic sequences.
 fn structured(form: u32, n: u32) -> Client {
     let local = |v6| Client::nth(1, v6).flow.local;
     let v4 = |addr: u32, port: u16| {
@@ -164,7 +167,7 @@ fn structured(form: u32, n: u32) -> Client {
 
 const FORMS: u32 = 10;
 
-/// SYNs that find their row full although the cache is not: a row that is aimed at is full first.
+/// SYNs that find their row full although the cache is not: an attacked row fills first.
 fn crowded(start: u64, flows: impl Iterator<Item = Client>) -> u64 {
     let mut random = Randomness::from_number(start).secret;
     let secret = Secret::random(&mut random);
@@ -178,8 +181,8 @@ fn crowded(start: u64, flows: impl Iterator<Item = Client>) -> u64 {
     it.stats().row_overflow
 }
 
-/// Twelve thousand flows of each form, for 15,360 places. What random flows do at many starts says
-/// what is by chance: nothing beyond their extremes by more than these lie apart.
+/// Twelve thousand flows of each form, for 15,360 places. Random flows over many seeds give the
+/// range of chance; the structured forms must not exceed its extremes.
 #[test]
 fn flows_of_every_form_crowd_rows_as_random_ones_do() {
     const FLOWS: u32 = 12_000;
@@ -198,7 +201,7 @@ fn flows_of_every_form_crowd_rows_as_random_ones_do() {
             assert!(aimed <= bound, "form {form}: {aimed}, random {least} to {most}");
         }
     }
-    // Who knew the key would aim at 64 rows, and that would show.
+    // With knowledge of the key, an attacker would choose 64 rows, and the test would detect it.
     let key = HashKey::new(7, 8);
     let row = |client: &Client| {
         let end = client.flow.remote;
@@ -211,8 +214,8 @@ fn flows_of_every_form_crowd_rows_as_random_ones_do() {
     assert!(known > 2 * bound, "{known}, and the bound is {bound}");
 }
 
-/// A SYN flood and an ACK flood of the same flows, together 200,000 and 400,000 a second, at the
-/// budget that everybody has: 99 in 100 are promised.
+/// A SYN flood and an ACK flood of the same flows, together 200,000 and 400,000 per second, at
+/// the default budget: the promise is 99 in 100.
 #[test]
 fn beside_a_flood_of_syns_and_one_of_acks_honest_clients_complete() {
     for v6 in [false, true] {
@@ -271,7 +274,7 @@ fn one_prefix_has_a_quarter_of_the_cache_and_the_rest_by_cookie() {
     assert_eq!((it.stats().half_open, cookies), (15_359 / 4 + 1, 20_000 - 15_359 / 4));
     let proof = proven(it.ack(listener, &honest.ack(&answer), at_millis(MINUTE + 2)));
     assert_eq!(proof.by(), By::Cache);
-    // What leaves gives its share back.
+    // An entry that leaves releases its share.
     let first = neighbour(0);
     assert_eq!(it.reset(&first.flow, first.irs + 1, at_millis(MINUTE + 3)), Reset::Removed);
     let next = it.syn(listener, &neighbour(30_000).syn(), at_millis(MINUTE + 4));
@@ -313,7 +316,7 @@ fn ten_backlogs_of_handshakes_without_accept_lose_nobody() {
         let answers: Vec<_> =
             clients.iter().map(|c| sent(it.syn(listener, &c.syn(), at_millis(MINUTE)))).collect();
         let (mut waiting, mut done) = (Vec::new(), vec![false; 160]);
-        // Clients send their ACK (with data) again and again; one is accepted every 50 ms.
+        // Clients repeat their ACK (with data); one connection is accepted every 50 ms.
         for turn in 0..200 {
             for n in 0..160 {
                 if !done[n] {
@@ -365,11 +368,11 @@ fn what_is_sent_again_keeps_to_its_rate() {
     for millis in 0..20_000 {
         it.work(at_millis(MINUTE + millis), Units(64), &mut |_| again += 1);
     }
-    // 10 at once in each of three waves, and 100 a second while each is worked off.
+    // A burst of 10 in each of three waves, and 100 per second while each is processed.
     assert!((30..200).contains(&again), "{again}");
     let stats = it.stats();
     assert_eq!((stats.retransmitted, stats.retransmitted + stats.withheld), (again, 15_000));
-    assert_eq!((stats.stale, stats.half_open), (5000, 0), "they are over when they are over");
+    assert_eq!((stats.stale, stats.half_open), (5000, 0), "expired after their lifetime");
 }
 
 #[test]
@@ -450,7 +453,7 @@ fn a_forged_syn_of_the_same_ends_costs_the_client_nothing_and_a_restarted_client
             let proof = proven(it.ack(at, &who.ack(&answer), at_millis(MINUTE + 50)));
             assert_eq!((proof.irs(), it.stats().half_open), (who.irs, 0));
         }
-        // Nothing is sent again for the older of the two: it would confuse the newer.
+        // Nothing is retransmitted for the older of the two: it would confuse the newer.
         it.work(at_millis(MINUTE + 2000), Units(64), &mut |again| panic!("{again:?}"));
     }
 }
@@ -629,7 +632,7 @@ fn the_round_trip_of_a_handshake_is_measured_where_one_answer_was_sent() {
             exact(by_cookie, 1500, COARSE);
             exact(repeated, 800, COARSE);
         } else {
-            assert_eq!((by_cookie, repeated), (None, None), "nobody knows");
+            assert_eq!((by_cookie, repeated), (None, None), "not measured");
         }
     }
 }

@@ -1,13 +1,14 @@
-//! A timer rings: RFC 9293 sections 3.8.1 to 3.8.4 and 3.10.8.
+//! Timer expiry: RFC 9293 sections 3.8.1 to 3.8.4 and 3.10.8: retransmission, persist timer,
+//! keepalive, delayed ACK and TIME-WAIT.
 //!
-//! Called by `tcp.rs` when a connection's deadline has come. Invariants: every state has an end
-//! that time alone brings, whatever the peer does or leaves undone (row 14 of the bar); what is to
-//! leave is noted, never sent here.
+//! Called by `tcp.rs` when a connection's deadline has come. Invariants: every state ends by time
+//! alone, independent of the peer's behaviour (row 14 of the bar); segments to send are noted in
+//! `due`, never sent here.
 //!
 //! # Under flood
-//! A peer that vanishes or never opens its window holds a connection and its buffers for
+//! A peer that vanishes or keeps a zero window holds a connection and its buffers for
 //! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_STALL_PATIENCE`; then it is reset (RFC
-//! 6429 lets a host do so; it must not be kept by probes that are answered for ever).
+//! 6429 permits a host to do so; probes that are answered for ever must not keep it open).
 
 use core::time::Duration;
 
@@ -20,16 +21,17 @@ use crate::recovery::Expired;
 use crate::state::{State, Step};
 use crate::timer::Timer;
 
-/// Longest time between two questions about the window.
+/// Longest interval between two zero-window probes (persist timer).
 const PERSIST_MAX: Duration = Duration::from_secs(60);
 
-/// Timeouts in a row after which a path's size is doubted: Linux's `tcp_retries1`.
+/// Consecutive timeouts after which the path MTU is suspected: Linux's `tcp_retries1`.
 const BLACK_HOLE_TRIES: u8 = 3;
-/// What is tried then, over IPv4 (Linux's `tcp_base_mss`) and over IPv6 (what every link carries).
+/// The MSS that is tried then, over IPv4 (Linux's `tcp_base_mss`) and over IPv6 (which every link
+/// carries).
 const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
 
 impl Connection {
-    /// Lets every timer ring that is due.
+    /// Handles every timer that is due.
     pub(crate) fn ring(&mut self, cx: &mut Cx<'_>) {
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
@@ -38,13 +40,13 @@ impl Connection {
                 Timer::Persist => self.on_persist(cx),
                 Timer::Keepalive => self.on_keepalive(cx),
                 Timer::Close => self.on_close_timer(),
-                // Asking again is all that there is to it.
+                // The retry happens when output is called; nothing else to do.
                 Timer::Retry => {}
             }
         }
     }
 
-    /// How long nothing may move before the connection is given up.
+    /// How long a connection may make no progress before it is given up.
     fn patience(&self) -> Duration {
         let usual = match self.state() {
             State::SynSent | State::SynReceived => self.wishes.opening(TCP_OPEN_PATIENCE),
@@ -54,7 +56,7 @@ impl Connection {
         self.wishes.stalling(usual)
     }
 
-    /// Whether it was given up.
+    /// Gives the connection up if it has stalled for too long; returns whether it did.
     fn is_hopeless(&mut self, cx: &Cx<'_>) -> bool {
         if cx.now - self.stalled < self.patience() {
             return false;
@@ -63,7 +65,7 @@ impl Connection {
         true
     }
 
-    /// Something in flight may be lost: the sender says what (RFC 8985, RFC 6298).
+    /// The loss timer has expired: recovery decides what to send (RFC 8985, RFC 6298).
     fn on_retransmit(&mut self, cx: &mut Cx<'_>) {
         if !self.state().is_synchronized() {
             return self.on_syn_timeout(cx);
@@ -84,9 +86,9 @@ impl Connection {
         }
     }
 
-    /// Full segments that vanish again and again may be too large for a router whose errors
-    /// vanish too: smaller ones are tried (RFC 4821 section 7.7, RFC 5927 section 7.2). A path that
-    /// is only slow loses some efficiency by it, and nothing else.
+    /// Black-hole detection: full segments that are lost repeatedly may exceed the MTU of a router
+    /// which sends no errors, or sends errors that are lost; smaller ones are tried (RFC 4821
+    /// section 7.7, RFC 5927 section 7.2). On a path that is only slow this costs some efficiency.
     fn suspect_black_hole(&mut self) {
         let smaller = match family(&self.flow) {
             Family::V4 => BLACK_HOLE_MSS.0,
@@ -101,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// Nobody answers our SYN, or our answer to one.
+    /// Our SYN, or our SYN-ACK, is unanswered.
     fn on_syn_timeout(&mut self, cx: &mut Cx<'_>) {
         let retries = self.recovery.rtt().backoff();
         if self.is_hopeless(cx) {
@@ -116,12 +118,13 @@ impl Connection {
         self.timers.set(Timer::Retransmit, self.open_until(cx.now));
     }
 
-    /// When a SYN is sent again that leaves now, or is given up.
+    /// When a SYN that is sent now is retransmitted or given up.
     pub(crate) fn open_until(&self, now: Instant) -> Instant {
         (now + self.rto()).min(self.stalled + self.patience())
     }
 
-    /// After how long the peer is asked for its window (RFC 9293 section 3.8.6.1).
+    /// The interval of the persist timer: after how long the peer's window is probed (RFC 9293
+    /// section 3.8.6.1).
     pub(crate) fn persist_delay(&self) -> Duration {
         let doubled = self.rto().saturating_mul(1 << self.probes.min(10));
         doubled.min(PERSIST_MAX)
@@ -135,7 +138,7 @@ impl Connection {
             self.stalled = self.stalled.max(self.heard);
         }
         self.probes = self.probes.saturating_add(1);
-        // A window that takes little is filled; one that takes nothing is asked about.
+        // A small window is filled; a zero window is probed.
         self.due.add(if self.snd.usable() > 0 { Due::FORCE } else { Due::PROBE });
         self.timers.set(Timer::Persist, cx.now + self.persist_delay());
     }
@@ -149,7 +152,7 @@ impl Connection {
         if silence < keepalive.idle() {
             return self.arm_keepalive();
         }
-        // Data that waits asks by itself.
+        // Waiting data acts as the probe.
         if self.snd.una == self.snd.nxt {
             let asked = silence.saturating_sub(keepalive.idle()).as_nanos()
                 / keepalive.interval().as_nanos();
@@ -161,7 +164,7 @@ impl Connection {
         self.timers.set(Timer::Keepalive, cx.now + keepalive.interval());
     }
 
-    /// TIME-WAIT is over, or an orphan waited long enough for the peer's FIN.
+    /// TIME-WAIT is over, or an orphaned connection has waited long enough for the peer's FIN.
     fn on_close_timer(&mut self) {
         if self.state() == State::TimeWait {
             self.be_quiet();
@@ -170,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// TIME-WAIT is over: by time, or because its peer opens anew.
+    /// Ends TIME-WAIT: after its time, or because the peer opens a new connection.
     pub(crate) fn be_quiet(&mut self) {
         self.step(Step::Quiet);
         self.finish();

@@ -1,8 +1,8 @@
-//! `At`: a moment or none, in the bytes of a moment, of which a connection keeps many.
+//! `At`: an optional time in the size of an [`Instant`]; a connection has many of them.
 
 use floodwall_base::Instant;
 
-/// See the file's head: [`Instant::FAR`] is none.
+/// An optional [`Instant`] without extra size: [`Instant::FAR`] encodes `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct At(Instant);
 

@@ -1,37 +1,35 @@
-//! `DelayedAcks`: which connections owe an acknowledgment that may wait, oldest first.
+//! `DelayedAcks`: the connections with a pending delayed ACK, oldest first.
 //!
-//! Told by `tcp.rs` after whatever may have changed it. All of them wait equally long
-//! (`input/text.rs`), so that a list in the order in which they began to is one by deadline. To set
-//! and to clear one is a few stores that lie beside each other; the wheel, which forgets nothing
-//! that is cleared, would give out each connection once in each delay, to find that its
-//! acknowledgment left long ago with what it waited for. Invariant: a connection is in the list
-//! exactly while its timer is set.
+//! Updated by `tcp.rs` after every operation that may have changed it. All delayed ACKs have the
+//! same delay (`input/text.rs`), so that a list in order of arrival is a list by deadline. Setting
+//! and clearing one is a few stores to adjacent memory. The timer wheel has no removal and would
+//! return each connection once per delay, mostly after its acknowledgment has left with a later
+//! segment. Invariant: a connection is in the list exactly while its timer is set.
 //!
 //! # Under flood
-//! Reachable by a proven peer, with a segment for each. Bound: the places, for which all memory is
-//! taken at construction, 16 bytes each. Work: one list operation for a segment; to ring is paid
-//! for in units.
+//! Reachable by a proven peer, with one segment per operation. Bound: the places, allocated at
+//! construction, 16 bytes each. Work: one list operation per segment; expiry is accounted in units.
 
 use floodwall_base::{IndexLists, Instant};
 
 /// The only list.
 const WAITING: u32 = 0;
 
-/// See the file's head.
+/// The list of pending delayed ACKs, ordered by deadline.
 #[derive(Debug)]
 pub(crate) struct DelayedAcks {
     list: IndexLists,
-    /// When each has to leave; [`Instant::FAR`] where none is owed.
+    /// The deadline of each; [`Instant::FAR`] where none is pending.
     at: Box<[Instant]>,
 }
 
 impl DelayedAcks {
-    /// For the places below `places`.
+    /// A list for the places below `places`.
     pub(crate) fn new(places: usize) -> Self {
         Self { list: IndexLists::new(places, 1), at: vec![Instant::FAR; places].into() }
     }
 
-    /// The acknowledgment of a place has to leave then; never, where that is [`Instant::FAR`].
+    /// Sets the deadline of a place; [`Instant::FAR`] clears it.
     #[inline]
     pub(crate) fn set(&mut self, place: u32, at: Instant) {
         let Some(slot) = self.at.get_mut(place as usize) else { return };
@@ -46,14 +44,14 @@ impl DelayedAcks {
         }
     }
 
-    /// When the first has to leave; [`Instant::FAR`] where none is owed.
+    /// The earliest deadline; [`Instant::FAR`] where none is pending.
     #[inline]
     pub(crate) fn first_at(&self) -> Instant {
         let first = self.list.first(WAITING).and_then(|place| self.at.get(place as usize));
         first.copied().unwrap_or(Instant::FAR)
     }
 
-    /// Takes out one that has to leave by now.
+    /// Removes one that is due.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u32> {
         let place = self.list.first(WAITING).filter(|_| self.first_at() <= now)?;
         self.set(place, Instant::FAR);
@@ -80,7 +78,7 @@ mod tests {
         assert_eq!(acks.first_at(), at(42));
         acks.set(2, Instant::FAR);
         assert_eq!((acks.first_at(), acks.pop_due(at(39))), (at(40), None));
-        // It left, and another is owed.
+        // It was sent, and another is pending.
         acks.set(0, at(50));
         assert_eq!(acks.pop_due(at(60)), Some(3));
         assert_eq!((acks.pop_due(at(49)), acks.pop_due(at(50))), (None, Some(0)));

@@ -1,12 +1,12 @@
-//! A segment arrives: RFC 9293 section 3.10.7, clause by clause, with RFC 5961's checks.
+//! Segment arrival: RFC 9293 section 3.10.7, clause by clause, with RFC 5961's checks.
 //!
-//! Called by `tcp.rs` with a segment whose checksum is right and which belongs to this connection.
-//! The handlers change the connection, note what is to leave, and return; they send nothing.
-//! Invariants: nothing that fails the sequence or the acknowledgment test changes state, window or
-//! timestamp; whatever a stranger sends, the peer's stream is not changed by what lies outside of
-//! the window. SYN-SENT has a handler of its own (`input/syn_sent.rs`), the acknowledgment too
-//! (`input/ack.rs`), and text and FIN (`input/text.rs`). Urgent data is ordinary data here: the
-//! pointer is ignored (RFC 6093 section 6 lets it be in-line).
+//! Called by `tcp.rs` with a segment that has a valid checksum and belongs to this connection. The
+//! handlers change the connection, note pending output, and return; they send nothing. Invariants:
+//! a segment that fails the sequence or the acknowledgment test changes no state, window or
+//! timestamp; no segment outside of the window changes the peer's stream. SYN-SENT has a handler of
+//! its own (`input/syn_sent.rs`), the acknowledgment too (`input/ack.rs`), and text and FIN
+//! (`input/text.rs`). Urgent data is ordinary data here: the pointer is ignored (RFC 6093 section 6
+//! permits in-line delivery).
 
 mod ack;
 mod syn_sent;
@@ -26,22 +26,22 @@ use crate::segment::{Reset, Segment};
 use crate::state::State;
 use crate::timer::Timer;
 
-/// How often a segment without data that lies outside of the window is answered at most.
+/// Minimum interval between answers to segments without data outside of the window.
 const ANSWER_EVERY: Duration = Duration::from_millis(500);
 
-/// What became of a segment.
+/// The outcome of a segment.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It was for this connection.
+    /// It was accepted.
     Taken,
-    /// It is not acceptable, and owed a reset, unless it is one.
+    /// It is not acceptable; a reset is due, unless it is one.
     Reset(Option<Reset>, DropReason),
     /// It was not acceptable.
     Dropped(DropReason),
 }
 
 impl Connection {
-    /// Takes one segment. `payload` has its bytes and nothing else.
+    /// Processes one segment. `payload` is exactly its payload.
     pub(crate) fn input(
         &mut self,
         cx: &mut Cx<'_>,
@@ -57,21 +57,21 @@ impl Connection {
         }
     }
 
-    /// SYN-RECEIVED and all states behind (RFC 9293 section 3.10.7.4).
+    /// SYN-RECEIVED and all later states (RFC 9293 section 3.10.7.4).
     fn input_synchronized(
         &mut self,
         cx: &mut Cx<'_>,
         mut segment: Segment,
         payload: PacketBuf,
     ) -> Outcome {
-        // Simultaneous open: the peer's SYN-ACK repeats the SYN that we have taken already.
+        // Simultaneous open: the peer's SYN-ACK repeats the SYN that was already accepted.
         if self.state() == State::SynReceived
             && segment.has(TcpFlags::SYN | TcpFlags::ACK)
             && segment.seq == self.rcv.irs
         {
             segment.flags = TcpFlags(segment.flags.0 & !TcpFlags::SYN.0);
             segment.seq += 1;
-            // Its window is not scaled, as no SYN's is (RFC 7323 section 2.2).
+            // Its window is not scaled, as in every SYN (RFC 7323 section 2.2).
             let shift = core::mem::take(&mut self.snd.shift);
             let outcome = self.input_synchronized(cx, segment, payload);
             self.snd.shift = shift;
@@ -107,8 +107,8 @@ impl Connection {
         self.on_text(cx, segment, payload)
     }
 
-    /// The same for segments in a row that the connection expects ([`Connection::expects`]):
-    /// `segment` has the length of all of their `texts`.
+    /// The same for consecutive segments that the connection expects ([`Connection::expects`]):
+    /// `segment` has the total length of all `texts`.
     pub(crate) fn input_train(
         &mut self,
         cx: &mut Cx<'_>,
@@ -131,7 +131,7 @@ impl Connection {
         self.on_texts(cx, segment.len, texts)
     }
 
-    /// Whether nothing but text in order is to be expected, and a program is there to read it.
+    /// Whether only in-order data is expected, and a program is there to read it.
     #[inline]
     pub(crate) fn hears_only_text(&self) -> bool {
         matches!(self.state(), State::Established | State::FinWait1 | State::FinWait2)
@@ -140,8 +140,8 @@ impl Connection {
             && !self.rcv.shut
     }
 
-    /// RFC 7323 section 5.3: protection against wrapped sequence numbers, and section 3.2: a
-    /// connection that agreed on timestamps drops what has none.
+    /// RFC 7323 section 5.3: protection against wrapped sequence numbers (PAWS), and section 3.2:
+    /// with timestamps in use, a segment without one is dropped.
     fn refuse_by_timestamp(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
         if !self.agreed.timestamps || segment.has(TcpFlags::RST) {
             return None;
@@ -156,14 +156,15 @@ impl Connection {
         Some(Outcome::Dropped(DropReason::TcpTimestamp))
     }
 
-    /// Remembers the timestamp of a segment that covers what was acknowledged last (RFC 7323
-    /// section 4.3 (2)). Only called for segments in the window.
+    /// Updates TS.Recent from a segment that covers the last acknowledgment sent (RFC 7323 section
+    /// 4.3 (2)). Only called for segments in the window.
     fn note_timestamp(&mut self, segment: &Segment, now: Instant) {
         if let Some(timestamps) = segment.options.timestamps
             && self.agreed.timestamps
         {
             self.recent.update(timestamps.value, segment.seq, self.rcv.acked, now);
-            // Full ones left as soon as they might; what a short one waited for is not the path.
+            // Full segments were sent without delay; the time that a short one waited is not the
+            // path's.
             if segment.len >= u32::from(self.rcv.mss)
                 && let Some(at) = self.clock.moment(timestamps.echo, now)
             {
@@ -172,10 +173,10 @@ impl Connection {
         }
     }
 
-    /// Not in the window: an acknowledgment says what is expected (first check of the RFC).
+    /// Not in the window: answered by an ACK with the expected numbers (first check of the RFC).
     fn outside(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Outcome {
         if segment.has(TcpFlags::RST) {
-            // Some number it as the FIN that they sent before.
+            // Some stacks give it the sequence number of the FIN they sent before.
             if self.rcv.fin && segment.seq + 1 == self.rcv.nxt && self.state() != State::TimeWait {
                 return self.be_reset();
             }
@@ -191,16 +192,16 @@ impl Connection {
         Outcome::Dropped(DropReason::TcpOutOfWindow)
     }
 
-    /// The peer found no room. Where a program elsewhere was handed something, it may have read it
-    /// and not told: whoever serves it comes by and looks.
+    /// The peer's data did not fit. A program on another thread may have read data without
+    /// reporting it yet: an event makes its worker check.
     fn note_pressure(&mut self) {
         if self.rcv.lent > 0 {
             self.events.add(Events::READABLE);
         }
     }
 
-    /// An acknowledgment for a segment that was not acceptable. One without data is answered twice
-    /// a second at most: else two who disagree answer each other for ever.
+    /// Answers an unacceptable segment by an ACK. One without data is answered at most twice per
+    /// second: otherwise two desynchronised ends would answer each other for ever.
     fn answer(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
         if segment.len == 0 && !segment.flags.intersects(TcpFlags::SYN | TcpFlags::FIN) {
             if cx.now - self.rcv.answered < ANSWER_EVERY && self.rcv.answered != Instant::ORIGIN {
@@ -211,7 +212,7 @@ impl Connection {
         self.due.add(Due::ACK);
     }
 
-    /// Asks the peer whether it meant it (RFC 5961), as often as the connection may (section 7).
+    /// Sends a challenge ACK (RFC 5961), within the connection's budget (section 7).
     fn challenge(&mut self, cx: &mut Cx<'_>, reason: DropReason) -> Outcome {
         if self.challenges.allow(cx.now, &mut cx.random.secret) {
             cx.counters.count(Counter::TcpExtTCPChallengeACK);
@@ -220,7 +221,7 @@ impl Connection {
         Outcome::Dropped(reason)
     }
 
-    /// A reset in the window: believed only where it hits the next number exactly.
+    /// A reset in the window: accepted only with exactly the next sequence number.
     fn on_reset(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Outcome {
         if self.state() == State::TimeWait {
             // RFC 1337: a reset must not cut TIME-WAIT short.
@@ -232,11 +233,11 @@ impl Connection {
         self.be_reset()
     }
 
-    /// The peer says that there is no such connection.
+    /// The peer has reset the connection.
     fn be_reset(&mut self) -> Outcome {
         match self.state() {
             State::SynReceived => self.fail(ConnectionError::Refused),
-            // Both have said all: nobody misses anything.
+            // Both directions are closed: no data is lost.
             State::Closing | State::LastAck => {
                 self.step(crate::state::Step::Abort);
                 self.finish();

@@ -1,10 +1,10 @@
-//! TCP (RFC 9293): a connection is a value that takes segments, time and what its user wants, and
-//! returns what is to be done.
+//! TCP (RFC 9293): a connection is a value that takes segments, time and application requests, and
+//! returns the actions to perform.
 //!
-//! Called by `stack`. Invariant: nothing here sends, reads a clock, draws randomness or allocates
-//! for a packet; memory comes from pools that were taken at the start (decision B9). Not here:
-//! half-open connections of listeners (`syncache`), addresses and routes (`ip`), who waits for a
-//! connection (`stack`).
+//! Used by `stack`. Invariant: nothing here sends, reads a clock, draws randomness or allocates for
+//! a packet; memory comes from pools that were allocated at the start (decision B9). Not here:
+//! half-open connections of listeners (`syncache`), addresses and routes (`ip`), wake-ups of
+//! waiting applications (`stack`).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

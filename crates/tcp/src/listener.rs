@@ -1,16 +1,17 @@
-//! Listeners: who listens where, and the connections that wait to be accepted.
+//! Listeners: the table of listening endpoints, and the accept queues.
 //!
-//! Called by `tcp.rs`. A segment without a connection is judged by `set/handshake.rs`, which asks
-//! here whose port it is. Invariants: of several listeners that fit, the one bound to the address
-//! wins over the one bound to all of its family, and that over the one of both; of several equal
-//! ones that share a port a keyed hash of the connection's ends chooses; one at every port is kept
-//! under port 0, which no segment can name, and gets what no other listener wants; a connection is
-//! in one accept queue at most; how many may wait is counted by `syncache`, which lets no more by.
+//! Used by `tcp.rs`. A segment without a connection is processed by `set/handshake.rs`, which looks
+//! up its listener here. Invariants: of several matching listeners, the one bound to the address
+//! has priority over the one bound to all of its family, and that over the one of both families;
+//! among several equal ones that share a port (`SO_REUSEPORT`) a keyed hash of the connection's
+//! endpoints selects one; a listener at every port is kept under port 0, which no valid segment
+//! has, and gets what no other listener matches; a connection is in one accept queue at most; the
+//! backlog is enforced by `syncache`.
 //!
 //! # Under flood
 //! Accept queues fill with proven connections only, up to each listener's backlog
-//! (`TCP_BACKLOG_MAX` at most); then a client's last acknowledgment is not believed until there is
-//! room: it sends again. A look-up is one load and a walk over the listeners of one port.
+//! (`TCP_BACKLOG_MAX` at most); then a client's last ACK is dropped until there is room: the client
+//! sends again. A look-up is one load and a walk over the listeners of one port.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -23,7 +24,7 @@ use crate::settings::Settings;
 
 /// No listener.
 const NONE: u16 = u16::MAX;
-/// Where those are kept that listen at every port: segments to port 0 are malformed.
+/// The list of listeners at every port: segments to port 0 are malformed.
 const EVERY_PORT: u16 = 0;
 
 /// One listener.
@@ -33,14 +34,14 @@ struct Listener {
     any: Any,
     zone: IfIndex,
     settings: Settings,
-    /// Its half-open connections.
+    /// The id of its half-open connections.
     half: HalfId,
     owner: u32,
     next: u16,
 }
 
 impl Listener {
-    /// Whether a segment of that flow is within what it listens at.
+    /// Whether a segment of that flow matches the listener's address.
     #[inline]
     fn hears(&self, flow: &FlowKey, iface: IfIndex) -> bool {
         let zone = self.zone == IfIndex::default() || self.zone == iface;
@@ -52,26 +53,26 @@ impl Listener {
     }
 }
 
-/// How much of the address space a listener hears.
+/// The scope of addresses on which a listener accepts connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Any {
     Both,
-    /// Of IPv4: who listens at IPv6's unspecified address hears both.
+    /// All IPv4 addresses; a listener at IPv6's unspecified address accepts both families.
     Family,
     Address,
 }
 
-/// See the file's head.
+/// The table of listeners by port, with their accept queues.
 pub(crate) struct Listeners {
-    /// Per port: the first listener.
+    /// The first listener of each port.
     ports: Box<[u16]>,
-    /// Those that have one.
+    /// The ports that have a listener.
     heard: PortSet,
     listeners: Vec<(u32, Option<Listener>)>,
     max: usize,
     /// The accept queues: a list for each listener.
     queues: IndexLists,
-    /// Who of several gets a connection.
+    /// The key of the hash that selects among listeners which share a port.
     key: HashKey,
 }
 
@@ -110,17 +111,17 @@ impl Listeners {
         })
     }
 
-    /// The ports at which somebody listens.
+    /// The ports that have a listener.
     pub(crate) const fn heard(&self) -> &PortSet {
         &self.heard
     }
 
-    /// Whether somebody listens at every port.
+    /// Whether there is a listener at every port.
     pub(crate) fn hears_every_port(&self) -> bool {
         self.heard.has(EVERY_PORT)
     }
 
-    /// Whether one may listen there.
+    /// Whether a new listener may use that endpoint.
     pub(crate) fn may_open(
         &self,
         local: SocketAddr,
@@ -166,7 +167,7 @@ impl Listeners {
         Ok(ListenerId { index: index as u32, generation: *generation })
     }
 
-    /// Ends a listener; its queue is empty already.
+    /// Removes a listener; its accept queue is empty already.
     pub(crate) fn close(&mut self, id: ListenerId) -> Result<HalfId, Gone> {
         let (port, half) = (self.named(id)?.local.port, self.named(id)?.half);
         let index = id.index as u16;
@@ -192,13 +193,13 @@ impl Listeners {
         Ok(half)
     }
 
-    /// Whose segment it is.
+    /// The listener of a segment.
     pub(crate) fn lookup(&self, flow: &FlowKey, iface: IfIndex) -> Option<u32> {
         let best = self.best_on(flow.local.port, flow, iface);
         best.or_else(|| self.best_on(EVERY_PORT, flow, iface))
     }
 
-    /// The same among those of one port.
+    /// The same among the listeners of one port.
     fn best_on(&self, port: u16, flow: &FlowKey, iface: IfIndex) -> Option<u32> {
         let (mut best, mut first, mut count) = (Any::Both, NONE, 0);
         for (index, listener) in self.on_port(port) {
@@ -211,7 +212,8 @@ impl Listeners {
             count += 1;
         }
         if count > 1 {
-            // As long as nobody comes or goes, a handshake's segments all lead to one of them.
+            // As long as no listener is added or removed, all segments of a handshake select the
+            // same one.
             let nth = self.hash(flow) as usize % count;
             let equal = |it: &(u16, &Listener)| it.1.any == best && it.1.hears(flow, iface);
             first = self.on_port(port).filter(equal).nth(nth)?.0;
@@ -224,7 +226,7 @@ impl Listeners {
         self.key.words(&[remote, u64::from(flow.local.port)])
     }
 
-    /// Whether somebody listens at this address and port, or at all addresses.
+    /// Whether there is a listener at this address and port, or at all addresses.
     pub(crate) fn holds(&self, local: Endpoint, port: u16) -> bool {
         let end = Endpoint { port, ..local };
         self.on_port(port).any(|(_, other)| other.any != Any::Address || other.local == end)
@@ -236,17 +238,17 @@ impl Listeners {
         Some((&listener.settings, listener.owner))
     }
 
-    /// Whose half-open connections are a listener's.
+    /// The listener of an id of half-open connections.
     pub(crate) fn half(&self, index: u32) -> Option<HalfId> {
         self.get(u16::try_from(index).ok()?).map(|listener| listener.half)
     }
 
-    /// The same by the application's name for it.
+    /// The same by the application's handle.
     pub(crate) fn half_of(&mut self, id: ListenerId) -> Result<HalfId, Gone> {
         self.named(id).map(|listener| listener.half)
     }
 
-    /// Every listener: where it listens, as it was told, and whose half-open connections are its.
+    /// Every listener: its endpoint, its handle, and the id of its half-open connections.
     pub(crate) fn all(&self) -> impl Iterator<Item = (SocketAddr, HalfId)> {
         self.listeners.iter().filter_map(|(_, listener)| listener.as_ref()).map(|listener| {
             let Endpoint { port, .. } = listener.local;
@@ -274,7 +276,7 @@ impl Listeners {
     }
 }
 
-/// The end that is listened at, IPv4 mapped, and how much else with it.
+/// The endpoint listened at, IPv4 mapped, and its scope.
 fn extent(local: SocketAddr) -> (Endpoint, Any) {
     let addr = local.ip().to_canonical();
     let any = match local.ip() {

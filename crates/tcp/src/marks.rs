@@ -1,10 +1,10 @@
-//! Congestion that routers mark instead of dropping: ECN, RFC 3168 section 6.1.
+//! Explicit congestion notification: ECN, RFC 3168 section 6.1.
 //!
-//! Called by the handshake, by input and by output of a connection. Invariants: nothing is marked
-//! capable that is sent again, has no data, or probes (sections 6.1.4 to 6.1.6); a mark is echoed
-//! on every segment until the peer says that it has slowed down; the window falls once for a window
-//! of data, however many echoes come (`recovery.rs`). A peer that lies gains nothing that it would
-//! not by answering losses so: the nonce of RFC 3540 is history. Not here: the bits of the IP
+//! Used by the handshake, by input and by output of a connection. Invariants: retransmissions, pure
+//! ACKs and probes are never marked ECN-capable (sections 6.1.4 to 6.1.6); a mark is echoed on
+//! every segment until the peer signals CWR; the window is reduced once per window of data, however
+//! many echoes arrive (`recovery.rs`). A peer that falsifies marks gains nothing that it would not
+//! gain by falsifying losses: the nonce of RFC 3540 is historic. Not here: the bits of the IP
 //! header, which are `stack`'s.
 
 use floodwall_base::Instant;
@@ -14,19 +14,19 @@ use crate::connection::Connection;
 use crate::segment::Segment;
 use crate::state::State;
 
-/// What was seen and what is to be said.
+/// The ECN state of one connection.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Marks {
-    /// The peer's segments were marked: told on every segment until it answers.
+    /// The peer's segments were marked: ECE is set on every segment until the peer sends CWR.
     echo: bool,
-    /// We have slowed down: told with the next new data.
+    /// The window was reduced: CWR is set on the next new data.
     reduced: bool,
-    /// The segment that was made last may be marked by routers.
+    /// The segment built last is ECN-capable.
     capable: bool,
 }
 
 impl Connection {
-    /// What a SYN of ours says; a repeated one asks no more (section 6.1.1.1).
+    /// The ECN flags of our SYN; a retransmitted one does not request ECN (section 6.1.1.1).
     pub(crate) fn marks_of_syn(&self, answers: bool) -> TcpFlags {
         match answers {
             true if self.agreed.ecn => TcpFlags::ECE,
@@ -37,15 +37,15 @@ impl Connection {
         }
     }
 
-    /// What a SYN, or the answer to ours, says.
+    /// Processes the ECN flags of the peer's SYN or SYN-ACK.
     pub(crate) fn agree_on_marks(&mut self, segment: &Segment) {
         let (ece, cwr) = (segment.has(TcpFlags::ECE), segment.has(TcpFlags::CWR));
-        // An answer with both is one of a peer that reflects what it does not understand.
+        // A SYN-ACK with both flags comes from a peer that reflects reserved bits.
         let says = if segment.has(TcpFlags::ACK) { ece && !cwr } else { ece && cwr };
         self.agreed.ecn = self.offers.ecn && says;
     }
 
-    /// An acceptable segment: what the network and the peer say of congestion.
+    /// An acceptable segment: processes its CE codepoint and its CWR flag.
     pub(crate) fn note_marks(&mut self, segment: &Segment) {
         if !self.agreed.ecn {
             return;
@@ -56,8 +56,8 @@ impl Connection {
         self.marks.echo |= segment.congestion;
     }
 
-    /// An acceptable acknowledgment may echo a mark. To be asked before what it acknowledges is
-    /// taken from what is in flight: that is what was marked (RFC 9438 section 4.6).
+    /// Whether an acceptable acknowledgment echoes a mark. Call before the acknowledged data is
+    /// removed from the flight: that is the data that was marked (RFC 9438 section 4.6).
     #[inline]
     pub(crate) fn note_echo(&mut self, segment: &Segment, now: Instant) {
         if self.agreed.ecn && segment.has(TcpFlags::ECE) && self.recovery.on_ecn_echo(now) {
@@ -65,18 +65,18 @@ impl Connection {
         }
     }
 
-    /// The window was reduced, for whatever reason: the peer is told with the next new data, so
-    /// that it ends its echo (section 6.1.2).
+    /// The window was reduced, for any reason: CWR is set on the next new data, so that the peer
+    /// ends its echo (section 6.1.2).
     pub(crate) const fn note_reduction(&mut self) {
         self.marks.reduced = self.agreed.ecn;
     }
 
-    /// What goes with every acknowledgment.
+    /// The ECN flags of every acknowledgment.
     pub(crate) const fn marks_of_ack(&self) -> TcpFlags {
         if self.marks.echo { TcpFlags::ECE } else { TcpFlags::NONE }
     }
 
-    /// What goes with new data of `len` bytes, which routers may mark.
+    /// The ECN flags of `len` bytes of new data, which routers may mark.
     pub(crate) fn marks_of_news(&mut self, len: u32) -> TcpFlags {
         if len == 0 || !self.agreed.ecn || self.state() == State::SynReceived {
             return TcpFlags::NONE;
@@ -88,12 +88,12 @@ impl Connection {
         }
     }
 
-    /// Whether the next new segment has something to say that those behind it have not.
+    /// Whether the next new segment carries a flag that later ones do not.
     pub(crate) const fn owes_mark(&self) -> bool {
         self.marks.reduced
     }
 
-    /// Whether routers may mark the segment that was made last.
+    /// Whether the segment built last is ECN-capable.
     pub(crate) const fn take_capable(&mut self) -> bool {
         core::mem::replace(&mut self.marks.capable, false)
     }

@@ -1,10 +1,10 @@
-//! What may be sent now, one segment at a time.
+//! Output: what may be sent now, one segment at a time.
 //!
-//! Called by `tcp.rs` while a connection says that it wants to; each call gives one segment or says
-//! that there is none now. In this order: a reset, a SYN, what was lost, new data, the FIN, a
-//! probe, an acknowledgment. Invariants: every segment but the first SYN acknowledges all that
-//! arrived; payload is borrowed from the send half, never copied; the checksum is complete.
-//! Reading: RFC 9293 sections 3.7 (segmentation) and 3.8.6.2.1 (when to send), RFC 5681.
+//! Called by `tcp.rs` while a connection has output; each call returns one segment or none. The
+//! order: a reset, a SYN, retransmissions, new data, the FIN, a probe, an acknowledgment.
+//! Invariants: every segment but the first SYN acknowledges all received data; payload is borrowed
+//! from the send half, never copied; the checksum is complete. Reading: RFC 9293 sections 3.7
+//! (segmentation) and 3.8.6.2.1 (when to send), RFC 5681.
 
 mod run;
 
@@ -25,21 +25,22 @@ use crate::segment::Reset;
 use crate::state::{State, Step};
 use crate::timer::Timer;
 
-/// Where in a header the checksum lies (RFC 9293 section 3.1).
+/// Offset of the checksum in a header (RFC 9293 section 3.1).
 const CHECKSUM: core::ops::Range<usize> = 16..18;
-/// What goes before a segment at most: IPv6, and Ethernet with a tag.
+/// Maximum size of the lower headers: IPv6, and Ethernet with a tag.
 const LOWER_HEADERS: usize = 40 + 18;
 /// TCP's protocol number.
 pub(crate) const PROTOCOL: u8 = 6;
-/// How long to wait where the pool has nothing for a header.
+/// How long to wait where the pool has no memory for a header.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// What the pool refused leaves later.
+/// Output that failed for lack of memory is retried later.
 struct NoBuffer;
 
 impl Connection {
-    /// The next segment that may leave: a packet that begins with its TCP header. Where others of
-    /// the same run may leave at once, they are put behind `rest`, `most` with the first.
+    /// The next segment to send: a packet that begins with its TCP header. Where more segments of
+    /// the same run may be sent at once, they are appended to `rest`, at most `most` including the
+    /// first.
     pub(crate) fn output(
         &mut self,
         cx: &mut Cx<'_>,
@@ -49,7 +50,7 @@ impl Connection {
         match self.next_segment(cx, most, rest) {
             Ok(packet) => packet,
             Err(NoBuffer) => {
-                // Nothing is lost: the timer asks again.
+                // Nothing is lost: the timer retries.
                 self.timers.set(Timer::Retry, cx.now + RETRY);
                 None
             }
@@ -92,7 +93,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// A SYN, or in SYN-RECEIVED its answer; with all that we can do.
+    /// A SYN or, in SYN-RECEIVED, the SYN-ACK; with all options that we support.
     fn syn(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
         let answers = self.state() == State::SynReceived;
         if !self.due.has(Due::SYN) {
@@ -103,7 +104,7 @@ impl Connection {
             return Ok(None);
         }
         let flags = if answers { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::SYN };
-        // In the answer, only what the peer offered too.
+        // In the SYN-ACK, only options that the peer offered too.
         let offered = |ours: bool, both: bool| if answers { both } else { ours };
         let options = TcpOptionSet {
             mss: Some(self.our_mss),
@@ -129,7 +130,7 @@ impl Connection {
         Ok(Some(packet))
     }
 
-    /// What a SYN's window field says, which is never scaled (RFC 7323 section 2.2).
+    /// The window field of a SYN, which is never scaled (RFC 7323 section 2.2).
     pub(crate) fn syn_window(&self) -> u32 {
         self.rcv.limit.min(u32::from(u16::MAX))
     }
@@ -138,7 +139,7 @@ impl Connection {
         Timestamps { value: self.clock.value(cx.now), echo: self.recent.echo() }
     }
 
-    /// The options of a segment behind the handshake.
+    /// The options of a segment after the handshake.
     fn options(&mut self, cx: &Cx<'_>) -> TcpOptionSet {
         let timestamps = self.agreed.timestamps.then(|| self.timestamps(cx));
         let mut options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
@@ -149,7 +150,7 @@ impl Connection {
         options
     }
 
-    /// What has to be sent again, as far as congestion allows.
+    /// A retransmission, as far as congestion control permits.
     fn lost(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
         if let Some((start, len)) = self.probe {
             return self.tail_probe(cx, start, len);
@@ -161,7 +162,7 @@ impl Connection {
         self.again(cx, from, len).map(Some)
     }
 
-    /// A tail loss probe: something new, or the last segment again (RFC 8985 section 7.3).
+    /// A tail loss probe: new data, or the last segment again (RFC 8985 section 7.3).
     fn tail_probe(
         &mut self,
         cx: &mut Cx<'_>,
@@ -179,7 +180,7 @@ impl Connection {
         Ok(packet)
     }
 
-    /// Sends again what was sent before, one segment of it.
+    /// Retransmits one segment.
     fn again(&mut self, cx: &mut Cx<'_>, from: Seq, len: u32) -> Result<PacketBuf, NoBuffer> {
         let data_end = self.snd.data_end();
         let data = if from.is_before(data_end) { data_end.since(from) } else { 0 };
@@ -189,7 +190,7 @@ impl Connection {
             data => Some(self.snd.again(from, data, cx.pool).ok_or(NoBuffer)?),
         };
         let data = payload.as_ref().map_or(0, |payload| payload.len() as u32);
-        // The FIN goes with what it was sent with: one that left alone is sent again alone.
+        // The FIN is retransmitted as it was sent: alone if it was sent alone.
         let fin = self.snd.fin_sent && from + data == data_end && data < len;
         let packet = self.text(cx, from, payload, fin, TcpFlags::NONE)?;
         self.recovery.on_retransmitted(cx.records, from, data + u32::from(fin), cx.now);
@@ -197,7 +198,7 @@ impl Connection {
         Ok(packet)
     }
 
-    /// Whether something may leave that is more than an acknowledgment.
+    /// Whether anything other than an acknowledgment may be sent.
     pub(crate) fn has_news(&self, records: &Records) -> bool {
         let again = || self.recovery.next_lost(records).is_some() && self.recovery.allowance() > 0;
         self.state().is_synchronized()
@@ -208,9 +209,9 @@ impl Connection {
                 || self.may_finish(records))
     }
 
-    /// How many new bytes may leave now (RFC 9293 section 3.8.6.2.1; Nagle's algorithm in
-    /// Minshall's form, as Linux and BSD have it: one segment that is not full at a time, so that
-    /// the tail of a write need not wait for its beginning).
+    /// How many new bytes may be sent now (RFC 9293 section 3.8.6.2.1; Nagle's algorithm in
+    /// Minshall's form, as in Linux and BSD: one segment that is not full at a time, so that the
+    /// tail of a write need not wait for its beginning).
     fn may_send(&self, records: &Records) -> u32 {
         let waits = self.snd.unsent();
         if waits == 0
@@ -231,7 +232,7 @@ impl Connection {
         if worth { fits.min(mss) } else { 0 }
     }
 
-    /// Whether the FIN may leave: behind the last byte (RFC 9293 section 3.10.4), and in the
+    /// Whether the FIN may be sent: after the last byte (RFC 9293 section 3.10.4), and in the
     /// window, of which it takes one number (section 3.4).
     fn may_finish(&self, records: &Records) -> bool {
         self.snd.fin
@@ -263,7 +264,7 @@ impl Connection {
         }
     }
 
-    /// Sends `len` new bytes, or fewer, and the FIN where it is its turn.
+    /// Sends `len` new bytes, or fewer, and the FIN if it is next.
     fn fresh(&mut self, cx: &mut Cx<'_>, len: u32) -> Result<Option<PacketBuf>, NoBuffer> {
         if self.snd.una == self.snd.nxt {
             self.stalled = cx.now;
@@ -285,7 +286,7 @@ impl Connection {
             self.snd.nxt += 1;
             self.step(Step::Close);
         }
-        // It counts as sent, whether its header finds memory or not: the timer sends it again.
+        // It counts as sent, whether or not a header could be allocated: the timer retransmits it.
         let agreement = self.agreement();
         let sent = self.recovery.on_sent(cx.records, len + u32::from(fin), &agreement, cx.now);
         debug_assert!(sent, "there was room for a record");
@@ -293,8 +294,8 @@ impl Connection {
         self.text(cx, seq, payload, fin, marks).map(Some)
     }
 
-    /// Data waits, nothing is in flight, and the peer's window is too small (or the news that it
-    /// grew was lost): somebody must ask.
+    /// Data waits, nothing is in flight, and the peer's window is zero or too small (or its window
+    /// update was lost): starts the persist timer.
     pub(crate) fn mind_the_window(&mut self, now: Instant) {
         let waits = self.snd.unsent() > 0 || self.snd.fin && !self.snd.fin_sent;
         let stuck = waits
@@ -304,7 +305,7 @@ impl Connection {
             self.timers.clear(Timer::Persist);
         } else if !self.timers.is_set(Timer::Persist) {
             if self.probes == 0 {
-                // From now on, however long nobody had anything to say.
+                // From now on, regardless of how long the connection was idle.
                 self.stalled = self.stalled.max(now);
             }
             self.timers.set(Timer::Persist, now + self.persist_delay());
@@ -345,7 +346,7 @@ impl Connection {
         Ok(packet)
     }
 
-    /// An acknowledgment of all that arrived has left.
+    /// Bookkeeping after an acknowledgment of all received data was sent.
     fn acknowledged(&mut self) {
         self.due.remove(Due::ACK);
         self.timers.clear(Timer::DelayedAck);
@@ -385,8 +386,8 @@ impl Connection {
     }
 }
 
-/// A packet that begins with this header, before a borrowed payload. Where the device finishes the
-/// checksum (`partial`), it is the pseudo-header's.
+/// A packet of this header and a borrowed payload. Where the device completes the checksum
+/// (`partial`), the field holds the pseudo-header's sum.
 pub(crate) fn assemble(
     pool: &Pool,
     flow: &FlowKey,
@@ -411,9 +412,8 @@ pub(crate) fn assemble(
     Some(packet)
 }
 
-/// A packet whose first `len` bytes are to be written, and then its payload: in whose headroom
-/// where there is some, and enough for the headers that will go before, else in a chunk of their
-/// own.
+/// A packet with `len` bytes of header to be written, followed by its payload: in the payload's
+/// headroom where it is large enough for all headers to come, else in a chunk of its own.
 #[inline]
 fn with_front(pool: &Pool, payload: Option<PacketBuf>, len: usize) -> Option<PacketBuf> {
     let Some(mut payload) = payload else { return pool.alloc_laid_out(0, len) };
@@ -425,7 +425,7 @@ fn with_front(pool: &Pool, payload: Option<PacketBuf>, len: usize) -> Option<Pac
     Some(head)
 }
 
-/// Leaves the checksum of a segment to its device.
+/// Leaves the checksum of a segment to the device (checksum offload).
 #[inline]
 fn leave_partial(packet: &mut PacketBuf, pseudo: Sum) -> Option<()> {
     let field = packet.front_mut(CHECKSUM.end)?.get_mut(CHECKSUM)?;
@@ -434,8 +434,8 @@ fn leave_partial(packet: &mut PacketBuf, pseudo: Sum) -> Option<()> {
     Some(())
 }
 
-/// The packet of a reset that no connection sends (RFC 9293 section 3.10.7.1). `None` where the
-/// pool has no room.
+/// The packet of a reset without a connection (RFC 9293 section 3.10.7.1). `None` where the pool is
+/// empty.
 pub(crate) fn reset_packet(pool: &Pool, reset: &Reset) -> Option<PacketBuf> {
     let flags = match reset.ack {
         Some(_) => TcpFlags::RST | TcpFlags::ACK,
@@ -453,7 +453,7 @@ pub(crate) fn reset_packet(pool: &Pool, reset: &Reset) -> Option<PacketBuf> {
     assemble(pool, &reset.flow, &fields, &TcpOptionSet::NONE, None, false)
 }
 
-/// The sum of the pseudo-header of what we send.
+/// The sum of the pseudo-header of a segment that we send.
 pub(crate) fn pseudo_header(flow: &FlowKey, len: u32) -> Option<Sum> {
     match (flow.local.ip(), flow.remote.ip()) {
         (IpAddr::V4(local), IpAddr::V4(remote)) => {

@@ -1,22 +1,22 @@
-//! What arrived before its turn: received segments by sequence number, until the hole before them
-//! is filled (RFC 9293 section 3.10.7.4, RFC 2018, RFC 2883).
+//! The reassembly queue: received out-of-order segments, sorted by sequence number, until the hole
+//! before them is filled (RFC 9293 section 3.10.7.4, RFC 2018, RFC 2883).
 //!
-//! Called by a connection's input. Segments lie in *runs*, each without a hole; the runs of a
-//! connection are a list in the order of the stream, through a slab of its shard. Invariants: runs
-//! neither touch nor overlap; of bytes that arrive twice the first are kept; a packet in the queue
-//! holds stream bytes only, and all of them are new; what is charged to the connection is the true
-//! size of its packets ([`PacketBuf::held_size`]). Not here: the window test, FIN, in-order
-//! delivery where nothing waits.
+//! Used by a connection's input. Segments are in *runs*, each without a hole; the runs of a
+//! connection are a list in stream order, in a slab of its shard. Invariants: runs neither touch
+//! nor overlap; of bytes received twice the first copy is kept; a packet in the queue holds stream
+//! bytes only, and all of them are new; the connection is charged with the true size of its packets
+//! ([`PacketBuf::held_size`]). Not here: the window test, FIN, in-order delivery where the queue is
+//! empty.
 //!
 //! # Under flood
-//! Reachable by a proven peer, or by who guesses sequence numbers in its window. Bound:
-//! `TCP_RUNS_FLOW` runs of one connection, of `TCP_RUNS` of the shard, of which some are kept for
-//! connections that have a hole or two (`TCP_RUNS_RESERVE_PART`); the room in true bytes that the
-//! caller grants. Work for a segment: a walk over the runs, `TCP_RUNS_FLOW` steps; segments of
-//! one byte with gaps of one (CVE-2018-5390) fill that many runs and then die. When full, the
-//! newcomer dies, unless it is the earliest, for which the latest run goes: the one that fills the
-//! hole is never refused for what lies behind it. Honest traffic loses retransmissions of what lay
-//! beyond that many holes.
+//! Reachable by a proven peer, or by an attacker that guesses sequence numbers in its window.
+//! Bound: `TCP_RUNS_FLOW` runs per connection, of `TCP_RUNS` per shard, some of which are reserved
+//! for connections with a hole or two (`TCP_RUNS_RESERVE_PART`); the limit in true bytes that the
+//! caller grants. Work per segment: a walk over the runs, `TCP_RUNS_FLOW` steps; one-byte segments
+//! with one-byte gaps (CVE-2018-5390) fill that many runs, and further ones are dropped. When full,
+//! the new segment is dropped, unless it is the earliest, in which case the latest run is dropped:
+//! the segment that fills the first hole is never refused because of data behind it. Honest traffic
+//! loses retransmissions of data beyond that many holes.
 
 use crate::queue::is_sparse;
 use floodwall_base::Seq;
@@ -26,23 +26,24 @@ use floodwall_wire::tcp_options::{SACK_BLOCKS_MAX, SackBlock};
 
 /// No run.
 const NONE: u32 = u32::MAX;
-/// Runs that a connection may have where hardly any are left.
+/// Runs that a connection may have when the shard has hardly any left.
 const FEW: u32 = 2;
 
-/// Bytes of the stream without a hole.
+/// A contiguous range of received stream bytes.
 #[derive(Debug)]
 struct Run {
     start: Seq,
     end: Seq,
     /// True bytes of its packets.
     held: u32,
-    /// When it last grew: a larger number is later.
+    /// When it last grew: a larger number is more recent.
     touched: u32,
     next: u32,
     packets: PacketList,
 }
 
-/// The runs of a shard's connections. All memory is taken at construction: 48 bytes each.
+/// The slab of runs of a shard's connections. All memory is allocated at construction: 48 bytes
+/// each.
 #[derive(Debug)]
 pub struct Runs {
     slab: Box<[Run]>,
@@ -51,7 +52,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Room for `capacity` runs.
+    /// A slab of `capacity` runs.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.min(NONE as usize);
@@ -67,13 +68,13 @@ impl Runs {
         Self { slab: (0..capacity).map(empty).collect(), free, available: capacity }
     }
 
-    /// How many are free.
+    /// Number of free runs.
     #[must_use]
     pub const fn available(&self) -> usize {
         self.available
     }
 
-    /// How many runs a connection may have that has so many.
+    /// The maximum of runs for a connection that currently has so many.
     const fn allowed(&self, count: u32) -> u32 {
         let spare = self.available > self.slab.len() / TCP_RUNS_RESERVE_PART;
         match (self.available, spare) {
@@ -102,7 +103,7 @@ impl Runs {
         Some(index)
     }
 
-    /// Frees a run; gives its packets and the bytes that they held.
+    /// Frees a run; returns its packets and the true bytes that they held.
     fn give_back(&mut self, index: u32) -> (PacketList, u32) {
         let free = self.free;
         let Some(run) = self.run_mut(index) else {
@@ -116,30 +117,30 @@ impl Runs {
     }
 }
 
-/// Why a segment was not kept, or that it was.
+/// The outcome of inserting a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Insertion {
-    /// Bytes of it are new and kept.
+    /// It has new bytes, which were stored.
     Kept,
-    /// All of its bytes are there already.
+    /// It has no new bytes.
     Duplicate,
-    /// Its true size exceeds the room.
+    /// Its true size exceeds the limit.
     NoRoom,
-    /// There are as many holes as are allowed, or the shard has no run left.
+    /// The connection has the maximum of holes, or the shard has no free run.
     TooManyRuns,
 }
 
-/// One connection's queue: 28 bytes. It owns runs of its shard's [`Runs`]: who drops a connection
-/// calls [`Reassembly::clear`] first.
+/// The reassembly queue of one connection: 28 bytes. It owns runs of its shard's [`Runs`]: call
+/// [`Reassembly::clear`] before dropping it.
 #[derive(Debug)]
 pub struct Reassembly {
     first: u32,
     count: u32,
     held: u32,
-    /// How often a run grew.
+    /// Counts growth of runs, for recency.
     touches: u32,
-    /// The duplicate to report next (RFC 2883).
+    /// The duplicate range to report next (D-SACK, RFC 2883).
     duplicate: Option<SackBlock>,
 }
 
@@ -150,37 +151,37 @@ impl Default for Reassembly {
 }
 
 impl Reassembly {
-    /// Nothing waits.
+    /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
         Self { first: NONE, count: 0, held: 0, touches: 0, duplicate: None }
     }
 
-    /// Whether nothing waits: then data in order goes past this queue.
+    /// Whether the queue is empty: then in-order data bypasses it.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many holes there are: runs that wait.
+    /// Number of holes, which is the number of runs.
     #[must_use]
     pub const fn runs(&self) -> u32 {
         self.count
     }
 
-    /// True bytes that wait.
+    /// True bytes in the queue.
     #[must_use]
     pub const fn held(&self) -> u32 {
         self.held
     }
 
-    /// The first byte that waits: what is in order ends there.
+    /// The first byte in the queue: in-order data ends there.
     #[must_use]
     pub fn first(&self, runs: &Runs) -> Option<Seq> {
         runs.run(self.first).map(|run| run.start)
     }
 
-    /// The byte after the last that waits.
+    /// The byte after the last in the queue.
     #[must_use]
     pub fn end(&self, runs: &Runs) -> Option<Seq> {
         let mut at = self.first;
@@ -191,10 +192,10 @@ impl Reassembly {
         end
     }
 
-    /// Keeps what is new of a segment: `packet` holds the stream's bytes from `seq` on and nothing
-    /// else, and begins at `next` (the next byte in order) or behind. `room` is how many true bytes
-    /// may wait; `pool` lends references where the segment has bytes on both sides of what is there
-    /// already. What was there already is reported by the next [`Reassembly::sack_blocks`].
+    /// Stores the new bytes of a segment: `packet` holds exactly the stream's bytes from `seq` on,
+    /// and begins at `next` (the next byte in order) or later. `room` is the limit of true bytes;
+    /// `pool` provides references where the segment has new bytes on both sides of stored ones.
+    /// Duplicate bytes are reported by the next [`Reassembly::sack_blocks`].
     pub fn insert(
         &mut self,
         runs: &mut Runs,
@@ -207,7 +208,7 @@ impl Reassembly {
         let (mut before, mut at) = self.around(runs, seq);
         let mut start = seq;
         let mut kept = false;
-        // The packet's bytes are those from `start` to `end`. Each turn passes one hole.
+        // The packet's bytes are those from `start` to `end`. Each iteration passes one hole.
         loop {
             if let Some(run) = runs.run(before).filter(|run| start.is_before(run.end)) {
                 let covered = run.end.earlier(end);
@@ -222,14 +223,15 @@ impl Reassembly {
             if !self.has_room(runs, seq, packet.held_size(), room) {
                 return if kept { Insertion::Kept } else { Insertion::NoRoom };
             }
-            // Room may have been made by dropping the only run.
+            // Dropping the only run may have made room.
             at = if self.count == 0 { NONE } else { at };
             let gap_end = runs.run(at).map_or(end, |run| run.start.earlier(end));
             let len = gap_end.since(start) as usize;
             let has_more = gap_end != end && pool.has_spare(Class::Reference);
             let front = if has_more { packet.share(pool, 0, len) } else { None };
             let Some(front) = front else {
-                // The last piece, or references are scarce: then the rest comes again.
+                // The last piece, or references are scarce: then the rest is retransmitted by the
+                // peer.
                 packet.truncate(len);
                 let holder = self.fill(runs, (before, at), (start, gap_end), packet);
                 self.touch(runs, holder.unwrap_or(before));
@@ -245,8 +247,9 @@ impl Reassembly {
         }
     }
 
-    /// Takes what is in order once the stream has come to `next`: the packets of the run that
-    /// begins there or before, what came before `next` cut off, and where the stream is afterwards.
+    /// Removes the data that is in order once the stream has reached `next`: the packets of the run
+    /// that begins there or before, trimmed of bytes before `next`; returns them and the new end of
+    /// in-order data.
     pub fn take_ready(&mut self, runs: &mut Runs, mut next: Seq) -> (PacketList, Seq) {
         let mut ready = PacketList::new();
         while let Some(run) = runs.run(self.first).filter(|run| run.start.is_at_most(next)) {
@@ -260,14 +263,13 @@ impl Reassembly {
         (ready, next)
     }
 
-    /// Remembers that bytes came which had been delivered already, for the next report (RFC 2883
-    /// section 4).
+    /// Records a duplicate of delivered bytes for the next report (D-SACK, RFC 2883 section 4).
     pub fn note_duplicate(&mut self, left: Seq, right: Seq) {
         self.duplicate = Some(SackBlock { left: left.0, right: right.0 });
     }
 
-    /// What an ACK reports: a duplicate first, once (RFC 2883), then the run that grew last, and
-    /// others by how lately they did (RFC 2018 section 4); at most `most` blocks. Work: the runs.
+    /// The SACK blocks of an ACK: a duplicate first, once (RFC 2883), then the run that grew last,
+    /// and others by recency (RFC 2018 section 4); at most `most` blocks. Work: the runs.
     pub fn sack_blocks(
         &mut self,
         runs: &Runs,
@@ -300,8 +302,8 @@ impl Reassembly {
         blocks
     }
 
-    /// Drops all that waits: before the connection goes, or when memory is short (RFC 2018 section
-    /// 8 allows it).
+    /// Drops all stored data: before the connection is freed, or when memory is short (RFC 2018
+    /// section 8 permits it).
     pub fn clear(&mut self, runs: &mut Runs) {
         while self.first != NONE {
             let index = self.first;
@@ -311,7 +313,7 @@ impl Reassembly {
         (self.count, self.held, self.duplicate) = (0, 0, None);
     }
 
-    /// The last run that begins at `seq` or before, and the one behind it.
+    /// The last run that begins at `seq` or before, and the run after it.
     fn around(&self, runs: &Runs, seq: Seq) -> (u32, u32) {
         let (mut before, mut at) = (NONE, self.first);
         while let Some(run) = runs.run(at).filter(|run| run.start.is_at_most(seq)) {
@@ -320,8 +322,9 @@ impl Reassembly {
         (before, at)
     }
 
-    /// Puts a packet into the hole between two runs, of which it may touch either: it joins them,
-    /// or is a run of its own. Returns the run that has it; the packet dies where there is none.
+    /// Inserts a packet into the hole between two runs: it extends the runs that it touches, joins
+    /// them, or becomes a run of its own. Returns the run that contains it; the packet is dropped
+    /// where none is free.
     fn fill(
         &mut self,
         runs: &mut Runs,
@@ -366,7 +369,7 @@ impl Reassembly {
         Some(index)
     }
 
-    /// Takes the run behind `before` out, whose bytes are no longer counted.
+    /// Removes the run after `before`; the caller accounts for its bytes.
     fn unlink_after(&mut self, runs: &mut Runs, before: u32, at: u32) -> (PacketList, u32) {
         let after = runs.next(at);
         match runs.run_mut(before) {
@@ -386,7 +389,7 @@ impl Reassembly {
     ) -> Option<u32> {
         let mut at = at;
         if self.count >= runs.allowed(self.count) {
-            // Only for the earliest, and never the only one that there is.
+            // Only for the earliest segment, and never the only run.
             if before != NONE || at == NONE {
                 return None;
             }
@@ -404,7 +407,7 @@ impl Reassembly {
         Some(index)
     }
 
-    /// Drops the run that ends the list.
+    /// Drops the last run of the list.
     fn drop_latest(&mut self, runs: &mut Runs) -> Option<u32> {
         let (mut before, mut at) = (NONE, self.first);
         while runs.run(at)?.next != NONE {
@@ -414,8 +417,8 @@ impl Reassembly {
         Some(at)
     }
 
-    /// Whether `size` more true bytes may wait. Where not, the latest run goes for a segment that
-    /// comes before every other.
+    /// Whether `size` more true bytes fit. If not, the latest run is dropped in favour of a segment
+    /// before all others.
     fn has_room(&mut self, runs: &mut Runs, seq: Seq, size: u32, room: u32) -> bool {
         if self.held.saturating_add(size) <= room {
             return true;
@@ -435,7 +438,7 @@ impl Reassembly {
     }
 }
 
-/// Cuts `n` bytes off the front of a list of packets.
+/// Trims `n` bytes off the front of a list of packets.
 fn trim_list(packets: &mut PacketList, n: u32) {
     let mut left = n as usize;
     while left > 0

@@ -1,9 +1,9 @@
-//! Records of what was sent and is not yet acknowledged, in a slab of the shard.
+//! Records of sent and not yet acknowledged data, in a slab of the shard.
 //!
-//! Called by [`crate::scoreboard`] alone. A record is a range of the stream that left at one moment
-//! and has one fate. It stands in two lists: by sequence, and by time sent (while in flight) or by
-//! order of retransmission (while lost). Invariant: an index that is given out is in use until it
-//! is given back; the lists' links are repaired by the operations here and nowhere else.
+//! Used by [`crate::scoreboard`] alone. A record is a range of the stream that was sent at one
+//! moment and has one delivery status. It is in two lists: by sequence, and by time sent (while in
+//! flight) or by order of retransmission (while lost). Invariant: an allocated index is in use
+//! until it is freed; the lists' links are updated only by the operations here.
 
 use floodwall_base::limits::TCP_RECORDS_RESERVE_PART;
 use floodwall_base::{Instant, Seq};
@@ -11,14 +11,14 @@ use floodwall_base::{Instant, Seq};
 /// No record.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// What is known of a range.
+/// The delivery status of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// Nothing: it counts as on its way.
+    /// Unknown: it counts as in flight.
     InFlight,
-    /// It is taken for lost, and has not been sent again since.
+    /// It is considered lost, and was not retransmitted since.
     Lost,
-    /// The peer has it (RFC 2018), though it may still change its mind.
+    /// The peer has reported it by SACK (RFC 2018), which it may still revoke (reneging).
     Sacked,
 }
 
@@ -27,18 +27,18 @@ pub(crate) enum Fate {
 pub(crate) struct Record {
     pub(crate) start: Seq,
     pub(crate) len: u32,
-    /// When it left last.
+    /// When it was last sent.
     pub(crate) sent_at: Instant,
     pub(crate) prev: u32,
     pub(crate) next: u32,
     pub(crate) older: u32,
     pub(crate) newer: u32,
-    /// The segment size under which it left: it may be cut at multiples of it only, counted from
-    /// the end of its first segment.
+    /// The segment size with which it was sent: it may be split only at multiples of it, counted
+    /// from the end of its first segment.
     pub(crate) unit: u16,
     /// Bytes of its first segment.
     pub(crate) head: u16,
-    /// Segments that a range which the peer has was made of.
+    /// For a SACKed range: the number of segments that it was made of.
     pub(crate) segments: u16,
     pub(crate) retransmits: u8,
     pub(crate) fate: Fate,
@@ -49,12 +49,12 @@ impl Record {
         self.start + self.len
     }
 
-    /// How many segments it is.
+    /// Number of segments in it.
     pub(crate) fn segment_count(&self) -> u32 {
         1 + self.len.saturating_sub(u32::from(self.head)).div_ceil(u32::from(self.unit.max(1)))
     }
 
-    /// The last cut at or before `at`, which lies within.
+    /// The last segment boundary at or before `at`, which lies within.
     pub(crate) fn cut_before(&self, at: Seq) -> Seq {
         let (off, head) = (at.since(self.start), u32::from(self.head));
         if off >= self.len {
@@ -67,7 +67,7 @@ impl Record {
             + (head + (off - head) / u32::from(self.unit.max(1)) * u32::from(self.unit.max(1)))
     }
 
-    /// The first cut at or behind `at`, which lies within.
+    /// The first segment boundary at or after `at`, which lies within.
     pub(crate) fn cut_behind(&self, at: Seq) -> Seq {
         let before = self.cut_before(at);
         if before == at {
@@ -77,7 +77,7 @@ impl Record {
         (before + u32::from(step)).earlier(self.end())
     }
 
-    /// Cuts the first `n` bytes off.
+    /// Trims the first `n` bytes.
     pub(crate) fn trim_front(&mut self, n: u32) {
         let (head, unit) = (u32::from(self.head), u32::from(self.unit.max(1)));
         self.head = if n < head { head - n } else { unit - (n - head) % unit } as u16;
@@ -98,13 +98,13 @@ impl Ends {
     pub(crate) const EMPTY: Self = Self { first: NONE, last: NONE };
 }
 
-/// The records of a shard's connections. All memory is taken at construction.
+/// The slab of records of a shard's connections. All memory is allocated at construction.
 ///
 /// # Under flood
 /// Reachable by a peer that acknowledges nothing, or in pieces. Bound: the capacity
-/// (`TCP_RECORDS`), `TCP_RECORDS_FLOW` for one connection. A part of it is kept back for cuts and
-/// for connections that have none, so that what fills it stops new data of those that have some,
-/// and nothing else.
+/// (`TCP_RECORDS`), `TCP_RECORDS_FLOW` for one connection. A part of it is reserved for splits and
+/// for connections that have no record, so that a full slab delays only new data of connections
+/// that have some.
 #[derive(Debug)]
 pub struct Records {
     slab: Box<[Record]>,
@@ -114,7 +114,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Room for `capacity` records.
+    /// A slab of `capacity` records.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.min(NONE as usize);
@@ -137,13 +137,13 @@ impl Records {
         Self { slab, free, available: capacity, reserve: capacity / TCP_RECORDS_RESERVE_PART }
     }
 
-    /// How many are free.
+    /// Number of free records.
     #[must_use]
     pub const fn available(&self) -> usize {
         self.available
     }
 
-    /// Whether more than what is kept back is free.
+    /// Whether more than the reserve is free.
     #[must_use]
     pub(crate) const fn has_spare(&self) -> bool {
         self.available > self.reserve
@@ -174,7 +174,7 @@ impl Records {
         }
     }
 
-    /// Puts `index` behind `behind` (first where that is [`NONE`]) in the list by sequence.
+    /// Inserts `index` after `behind` (first where that is [`NONE`]) in the list by sequence.
     pub(crate) fn link_by_seq(&mut self, ends: &mut Ends, behind: u32, index: u32) {
         let next = match self.at(behind) {
             Some(record) => record.next,
@@ -207,7 +207,7 @@ impl Records {
         }
     }
 
-    /// Puts `index` behind `behind` (first where that is [`NONE`]) in a list by time.
+    /// Inserts `index` after `behind` (first where that is [`NONE`]) in a list by time.
     pub(crate) fn link_by_time(&mut self, ends: &mut Ends, behind: u32, index: u32) {
         let newer = match self.at(behind) {
             Some(record) => record.newer,
@@ -226,7 +226,7 @@ impl Records {
         }
     }
 
-    /// Puts `index` last in a list by time.
+    /// Appends `index` to a list by time.
     pub(crate) fn append_by_time(&mut self, ends: &mut Ends, index: u32) {
         let last = ends.last;
         self.link_by_time(ends, last, index);

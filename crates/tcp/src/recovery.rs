@@ -1,13 +1,13 @@
-//! A connection's sender: what may leave, what must leave again, and when to look (RFC 8985,
-//! RFC 6675, RFC 9937, RFC 6298, RFC 5682, RFC 4015).
+//! Loss recovery: the sender of a connection, which decides what to send, what to retransmit, and
+//! when the timer expires (RFC 8985, RFC 6675, RFC 9937, RFC 6298, RFC 5682, RFC 4015).
 //!
-//! Called by a connection's output, input and timer. It joins the scoreboard, RACK-TLP, PRR, the
-//! round-trip time and the congestion controller, and keeps the one timer that all of these need.
-//! Invariants: a reduction of the window happens at most once in a window of data; it is undone
-//! only by the peer's own evidence (an echoed timestamp, reported duplicates, F-RTO); timers say
-//! when to look, and every look decides by the clock it is given. The caller sends: first
-//! [`Recovery::next_lost`], then new data, while [`Recovery::allowance`] lasts.
-//! Not here: the peer's window, persist timer, Nagle, who gives up after how many timeouts.
+//! Used by a connection's output, input and timer. It combines the scoreboard, RACK-TLP, PRR, the
+//! round-trip time and the congestion controller, and maintains the one timer that all of these
+//! need. Invariants: the window is reduced at most once per window of data; a reduction is undone
+//! only on evidence from the peer (an echoed timestamp, D-SACKs, F-RTO); a timer only triggers a
+//! check, which decides by the clock it is given. The caller sends: first [`Recovery::next_lost`]
+//! (fast retransmit), then new data, within [`Recovery::allowance`]. Not here: the peer's window,
+//! persist timer, Nagle, the limit of timeouts after which a connection is given up.
 
 mod undo;
 
@@ -27,95 +27,97 @@ use crate::rtt::{Rtt, RttConfig};
 use crate::scoreboard::Scoreboard;
 use undo::Undo;
 
-/// Duplicate ACKs that tell of a loss where SACK was not agreed on (RFC 5681 section 3.2).
+/// Duplicate ACKs that indicate a loss and trigger a fast retransmit where SACK is not in use (RFC
+/// 5681 section 3.2).
 const DUP_THRESH: u8 = 3;
-/// Longest time that a peer delays an ACK (RFC 8985 section 7.2, WCDelAckT).
+/// Longest delay of a peer's delayed ACK (RFC 8985 section 7.2, WCDelAckT).
 const DELAYED_ACK_MAX: Duration = Duration::from_millis(200);
 
-/// Where the sender stands.
+/// The phase of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// No loss is known.
     Open,
-    /// Losses are repaired while ACKs come (fast recovery).
+    /// Losses are repaired while ACKs arrive (fast recovery).
     Fast,
-    /// The retransmission timer ran out: all is sent again in slow start.
+    /// The retransmission timer expired: all data is retransmitted in slow start.
     Timeout,
 }
 
-/// What the timer is for.
+/// The purpose of the timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timer {
-    /// Segments that may still arrive out of order are lost then (RFC 8985 section 6.2, step 5).
+    /// The reordering timer: segments that may still arrive out of order are lost when it expires
+    /// (RFC 8985 section 6.2, step 5).
     Reordering,
     /// A tail loss probe is due (section 7).
     Probe,
-    /// The retransmission timeout.
+    /// The retransmission timeout (RTO).
     Retransmission,
 }
 
-/// What is to be done when the timer ran out.
+/// The action after the timer expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Expired {
     /// It was not due, or nothing is outstanding.
     Nothing,
-    /// Something is lost: send what [`Recovery::next_lost`] says.
+    /// A loss was detected: send [`Recovery::next_lost`].
     Lost,
-    /// Send one segment of new data if there is any and the peer's window takes it, whatever the
-    /// allowance; else this range again. Then tell [`Recovery::on_probe_sent`].
+    /// Send one segment of new data if there is any and the peer's window permits, regardless of
+    /// the allowance; else this range again. Then call [`Recovery::on_probe_sent`].
     Probe {
         /// Where the last segment begins.
         start: Seq,
-        /// Its bytes.
+        /// Its length in bytes.
         len: u32,
     },
     /// A retransmission timeout: send the first segment again.
     Timeout,
 }
 
-/// What an ACK has brought.
+/// The result of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use]
 pub struct Verdict {
-    /// What it changed on the scoreboard.
+    /// The change of the scoreboard.
     pub change: Change,
-    /// Bytes found lost by it.
+    /// Bytes newly detected as lost.
     pub lost: u32,
-    /// The last reduction was undone: nothing had been lost.
+    /// The last reduction was undone: it was spurious.
     pub is_undone: bool,
-    /// The window was reduced: the next new segment carries CWR where ECN is agreed on.
+    /// The window was reduced: the next new segment carries CWR where ECN is in use.
     pub is_reduced: bool,
 }
 
-/// What the sender asks of its connection's agreement: constant after the handshake.
+/// The handshake parameters of the sender: constant afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreement {
-    /// SACK was agreed on.
+    /// SACK is in use.
     pub sack: bool,
     /// Bounds of the timeout.
     pub rtt: &'static RttConfig,
 }
 
-/// See the file's head. In this order, so that what each segment asks for lies together, and what
-/// only losses ask for behind it.
+/// The sender state of one connection. Fields are ordered by access: those needed by each segment
+/// come first, those needed only on loss last.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Recovery {
     phase: Phase,
     duplicates: u8,
-    /// Segments that were in flight when new data had left last, as far as this can count.
+    /// Segments in flight when new data was last sent, saturating.
     burst: u16,
-    /// Segment size in force.
+    /// Current segment size.
     mss: u32,
     board: Scoreboard,
-    /// When the retransmission timer began to run.
+    /// When the retransmission timer was started.
     progress: Instant,
-    /// When new data left last.
+    /// When new data was last sent.
     sent_at: Instant,
     reordering: At,
     probe_at: At,
-    /// Where the tail loss probe ended, and whether it repeated something.
+    /// The end of the tail loss probe, and whether it was a retransmission.
     probe: Option<(Seq, bool)>,
     rtt: Rtt,
     rack: Rack,
@@ -124,12 +126,12 @@ pub struct Recovery {
     prr: Prr,
     /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
     point: Seq,
-    /// Reduced because of a mark, up to here (RFC 3168 section 6.1.2).
+    /// Reduced because of an ECN mark, up to here (RFC 3168 section 6.1.2).
     marked: Option<Seq>,
 }
 
 impl Recovery {
-    /// The sender of a connection whose first byte is `una`, in segments of `mss` bytes.
+    /// The sender of a connection with first byte `una` and segments of `mss` bytes.
     #[must_use]
     pub fn new(una: Seq, mss: u32, algorithm: Algorithm, now: Instant) -> Self {
         let mss = mss.max(1);
@@ -154,7 +156,7 @@ impl Recovery {
         }
     }
 
-    /// Asks for what an acknowledgment and new data will read and write.
+    /// Prefetches the lines that an acknowledgment and new data will touch.
     #[inline]
     pub(crate) fn expect(&self) {
         prefetch(&self.phase);
@@ -165,19 +167,19 @@ impl Recovery {
         prefetch(&self.undo);
     }
 
-    /// The records of what is outstanding.
+    /// The scoreboard of outstanding data.
     #[must_use]
     pub const fn board(&self) -> &Scoreboard {
         &self.board
     }
 
-    /// Round-trip times.
+    /// The round-trip time estimator.
     #[must_use]
     pub const fn rtt(&self) -> &Rtt {
         &self.rtt
     }
 
-    /// Round-trip times, for the handshake's sample and late SYNs.
+    /// The round-trip time estimator, for the handshake's sample and for SYN timeouts.
     pub const fn rtt_mut(&mut self) -> &mut Rtt {
         &mut self.rtt
     }
@@ -188,19 +190,20 @@ impl Recovery {
         &self.controller
     }
 
-    /// Where the sender stands.
+    /// The phase of the sender.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// The segment size in force.
+    /// The current segment size.
     #[must_use]
     pub const fn mss(&self) -> u32 {
         self.mss
     }
 
-    /// Bytes that congestion allows to leave now, new or again. The peer's window is another bound.
+    /// Bytes that congestion control permits to send now, new or retransmitted. The peer's window
+    /// is a separate bound.
     #[must_use]
     pub fn allowance(&self) -> u32 {
         match self.phase {
@@ -211,13 +214,13 @@ impl Recovery {
         }
     }
 
-    /// What is to be sent again, before anything new: its first byte, and how many follow.
+    /// The range to retransmit before anything new: its first byte, and its length.
     #[must_use]
     pub fn next_lost(&self, records: &Records) -> Option<(Seq, u32)> {
         self.board.next_lost(records)
     }
 
-    /// Before data leaves after a pause: a window that nobody used for a timeout is not trusted
+    /// Call before sending after a pause: a congestion window that was unused for an RTO is reduced
     /// (RFC 5681 section 4.1).
     pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) {
         if self.board.outstanding() > 0 {
@@ -233,8 +236,9 @@ impl Recovery {
         }
     }
 
-    /// New data has left: `len` sequence numbers (SYN and FIN count). False where it could not be
-    /// recorded: then it must not leave. Ask [`Scoreboard::can_record`] before a segment is made.
+    /// New data was sent: `len` sequence numbers (SYN and FIN count). False where it could not be
+    /// recorded: then it must not be sent. Check [`Scoreboard::can_record`] before a segment is
+    /// built.
     #[must_use]
     pub fn on_sent(
         &mut self,
@@ -260,7 +264,7 @@ impl Recovery {
         true
     }
 
-    /// `len` bytes from `start` on have left again.
+    /// `len` bytes from `start` on were retransmitted.
     pub fn on_retransmitted(&mut self, records: &mut Records, start: Seq, len: u32, now: Instant) {
         self.board.on_retransmitted(records, start, len, now);
         self.prr.on_sent(len);
@@ -270,17 +274,17 @@ impl Recovery {
         }
     }
 
-    /// A probe has left: `is_repeat` where it was not new data. New data is told by
-    /// [`Recovery::on_sent`] and a repetition by [`Recovery::on_retransmitted`] as well, before.
+    /// A probe was sent; `is_repeat` where it was not new data. Call [`Recovery::on_sent`] for new
+    /// data, or [`Recovery::on_retransmitted`] for a repetition, before.
     pub fn on_probe_sent(&mut self, is_repeat: bool, now: Instant) {
         self.probe = Some((self.board.nxt(), is_repeat));
         self.probe_at = At::NONE;
         self.progress = now;
     }
 
-    /// Whether an acknowledgment of nothing new, without SACK blocks, would change nothing: none
-    /// is owed, and nothing waits to be judged by one. So every segment of a peer is that only
-    /// sends.
+    /// Whether an acknowledgment of nothing new, without SACK blocks, would have no effect: nothing
+    /// is outstanding, and no episode awaits evidence. This holds for every segment of a peer that
+    /// only sends.
     #[inline]
     #[must_use]
     pub fn awaits_nothing(&self) -> bool {
@@ -291,7 +295,7 @@ impl Recovery {
             && self.probe_at.is_none()
     }
 
-    /// Takes an acknowledgment: everything that follows from it but the sending.
+    /// Processes an acknowledgment completely, except for sending.
     pub fn on_ack(
         &mut self,
         records: &mut Records,
@@ -304,7 +308,7 @@ impl Recovery {
         self.on_any_ack(records, segment, agreement)
     }
 
-    /// The same, whatever it says.
+    /// The same, in the general case.
     fn on_any_ack(
         &mut self,
         records: &mut Records,
@@ -328,7 +332,7 @@ impl Recovery {
             self.enter_fast(flight, pipe, segment.now);
             verdict.is_reduced = true;
         }
-        // The ACK that ends a recovery leaves the window at the threshold (RFC 9937).
+        // The ACK that ends a recovery leaves the window at `ssthresh` (RFC 9937).
         if !is_ending {
             self.open_window(segment, &change, &verdict, flight);
         }
@@ -336,8 +340,8 @@ impl Recovery {
         verdict
     }
 
-    /// Whether an acknowledgment is the usual one: nothing was lost, repeated or reported, and now
-    /// all of it has arrived.
+    /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
+    /// retransmitted or SACKed.
     #[inline]
     fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
         self.phase == Phase::Open
@@ -348,7 +352,7 @@ impl Recovery {
             && self.board.is_completed_by(segment.ack)
     }
 
-    /// What is left of [`Recovery::on_ack`] for such a one: there is nothing to be judged.
+    /// [`Recovery::on_ack`] for the fast path, without loss detection.
     fn on_plain_ack(&mut self, records: &mut Records, segment: &AckSegment<'_>) -> Verdict {
         let flight = self.board.outstanding();
         let change = self.board.complete(records, segment, &mut self.rack);
@@ -370,25 +374,26 @@ impl Recovery {
         }
         self.marked = Some(self.board.nxt());
         self.undo.disarm();
-        // What was in flight when the marked segment passed, of which this may be the last ACK.
+        // The data in flight when the marked segment passed; this may be its last ACK.
         let size = self.board.outstanding().max(u32::from(self.burst).saturating_mul(self.mss));
         self.controller.on_congestion(Congestion::Ecn, &Flight { size, mss: self.mss, now });
         true
     }
 
-    /// Whether what is outstanding has cost a reduction already: one for each window of data,
-    /// whatever tells of congestion.
+    /// Whether the outstanding data has caused a reduction already: one per window of data, for any
+    /// kind of congestion event.
     fn is_reduced_for_a_mark(&self) -> bool {
         self.marked.is_some_and(|until| self.board.una().is_before(until))
     }
 
-    /// The handshake lost more than one SYN: the flow begins with one segment (RFC 5681 section
-    /// 3.1, which RFC 6928 section 2 eases for a single one).
+    /// More than one SYN of the handshake was lost: the flow begins with one segment (RFC 5681
+    /// section 3.1; RFC 6928 section 2 exempts the loss of a single one).
     pub fn begin_slowly(&mut self) {
         self.controller.begin_with(self.mss);
     }
 
-    /// When to call [`Recovery::on_timer`], and what for; `None` while nothing is outstanding.
+    /// When to call [`Recovery::on_timer`], and for which purpose; `None` while nothing is
+    /// outstanding.
     #[inline]
     #[must_use]
     pub fn timer(&self, agreement: &Agreement) -> Option<(Timer, Instant)> {
@@ -399,13 +404,13 @@ impl Recovery {
         let rto = Instant::from_nanos(self.progress.as_nanos().saturating_add(rto));
         Some(match (self.reordering.get(), self.probe_at.get()) {
             (Some(at), _) if at < rto => (Timer::Reordering, at),
-            // A probe takes the place of a timeout that would come first (RFC 8985 section 7.2).
+            // A probe replaces a timeout that would expire first (RFC 8985 section 7.2).
             (None, Some(at)) => (Timer::Probe, at.min(rto)),
             _ => (Timer::Retransmission, rto),
         })
     }
 
-    /// The timer may have run out.
+    /// The timer may have expired.
     pub fn on_timer(
         &mut self,
         records: &mut Records,
@@ -422,7 +427,7 @@ impl Recovery {
         }
     }
 
-    /// The segment size has changed (path MTU): the window keeps its segments.
+    /// The segment size has changed (path MTU): the window keeps its number of segments.
     pub fn set_mss(&mut self, mss: u32) {
         let mss = mss.max(1);
         if mss != self.mss {
@@ -431,20 +436,20 @@ impl Recovery {
         }
     }
 
-    /// A router says that what we sent was too big: the first segment is lost, and that is no
-    /// congestion (RFC 1191 section 3, RFC 5927). The caller has validated it and set the size.
+    /// A router reports that a segment was too big: the first segment is lost, without congestion
+    /// (RFC 1191 section 3, RFC 5927). The caller has validated the report and set the size.
     pub fn on_too_big(&mut self, records: &mut Records) {
         self.board.mark_first_lost(records);
     }
 
-    /// Gives the records back: before the connection goes.
+    /// Frees the records: before the connection is freed.
     pub fn clear(&mut self, records: &mut Records) {
         self.board.clear(records);
     }
 
     fn measure(&mut self, change: &Change, segment: &AckSegment<'_>, flight: u32) {
         let per_round = flight.div_ceil(2 * self.mss);
-        // Karn: what was sent once; else by the echo, if the ACK moved on (RFC 7323 section 4.1).
+        // Karn: only data sent once; else by the echo, if `una` advanced (RFC 7323 section 4.1).
         let echoed = || {
             let at = segment.echoed_at.filter(|_| change.acked > 0)?;
             Some(segment.now.saturating_since(at))
@@ -455,7 +460,7 @@ impl Recovery {
         }
     }
 
-    /// Finds what is lost (by time where SACK was agreed on, else by duplicates).
+    /// Detects losses (by time with RACK where SACK is in use, else by duplicate ACKs).
     fn detect(
         &mut self,
         records: &mut Records,
@@ -498,7 +503,8 @@ impl Recovery {
         }
         self.board.presume(self.mss);
         self.duplicates = self.duplicates.saturating_add(1);
-        // RFC 5827: with less than four segments in flight, three duplicates cannot come.
+        // Early retransmit, RFC 5827: with less than four segments in flight, three duplicates
+        // cannot arrive.
         let segments = self.board.outstanding().div_ceil(self.mss);
         let thresh = u32::from(DUP_THRESH).min(segments.saturating_sub(1)).max(1);
         let is_new = self.point.is_at_most(self.board.una());
@@ -521,8 +527,8 @@ impl Recovery {
         self.probe_at = At::NONE;
     }
 
-    /// A recovery ends once what was outstanding at its beginning is acknowledged; true where that
-    /// was a fast one.
+    /// A recovery ends once all data outstanding at its beginning is acknowledged; returns true
+    /// where that was a fast recovery.
     fn end_recovery(&mut self, change: &Change) -> bool {
         if self.phase == Phase::Open || change.acked == 0 || self.board.una().is_before(self.point)
         {
@@ -544,7 +550,7 @@ impl Recovery {
     ) {
         if self.phase == Phase::Fast {
             let delivered = match change.delivered() {
-                // Without SACK each duplicate stands for a segment.
+                // Without SACK each duplicate ACK stands for a segment.
                 0 if segment.is_duplicate => self.mss,
                 delivered => delivered,
             };
@@ -554,7 +560,8 @@ impl Recovery {
             let window = self.controller.window();
             let slack = (window / 8).max(2 * self.mss);
             let is_slow_start = window < self.controller.ssthresh();
-            // Of a burst that filled half of the window each ACK opens it, the last as the first.
+            // If a burst has filled half of the window, each of its ACKs opens the window, the last
+            // as the first.
             let is_tested = u32::from(self.burst).saturating_mul(2 * self.mss) > window
                 || self.burst == u16::MAX;
             let is_window_limited = self.phase == Phase::Timeout
@@ -572,7 +579,7 @@ impl Recovery {
         }
     }
 
-    /// RFC 8985 section 7.4: what the ACK of a probe tells.
+    /// RFC 8985 section 7.4: evaluates the ACK of a probe.
     fn judge_probe(
         &mut self,
         segment: &AckSegment<'_>,
@@ -591,7 +598,7 @@ impl Recovery {
         if !is_repeat || is_dsack {
             self.probe = None;
         } else if end.is_before(segment.ack) {
-            // The probe repaired a loss that nobody else will tell of.
+            // The probe repaired a loss that no other ACK will report.
             self.probe = None;
             if self.phase == Phase::Open {
                 let size = Flight { size: flight, mss: self.mss, now: segment.now };
@@ -603,8 +610,8 @@ impl Recovery {
         }
     }
 
-    /// Section 7.2: a probe is due after two round trips in which nothing was heard; where a
-    /// timeout would come first, then ([`Recovery::timer`]).
+    /// Section 7.2: a probe is due after two round trips without an ACK; where a timeout would come
+    /// first, at that time ([`Recovery::timer`]).
     fn schedule_probe(&mut self, agreement: &Agreement, now: Instant) {
         let may = agreement.sack
             && self.phase == Phase::Open
@@ -650,8 +657,8 @@ impl Recovery {
 
     fn on_timeout(&mut self, records: &mut Records, now: Instant) -> Expired {
         let size = Flight { size: self.board.outstanding(), mss: self.mss, now };
-        // A timeout of what was sent again after a timeout is the same episode (RFC 5681 section
-        // 3.1, equation 4).
+        // A timeout of data that was retransmitted after a timeout belongs to the same episode (RFC
+        // 5681 section 3.1, equation 4).
         let is_new = self.phase != Phase::Timeout;
         self.controller.on_timeout(&size, is_new);
         if is_new {
@@ -669,7 +676,7 @@ impl Recovery {
         Expired::Timeout
     }
 
-    /// RFC 4015: a reduction that answered no loss is taken back.
+    /// RFC 4015: undoes a spurious reduction.
     fn judge_undo(
         &mut self,
         records: &mut Records,

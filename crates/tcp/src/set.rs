@@ -1,5 +1,5 @@
-//! The set's sides: segments that arrive, handshakes, what applications ask on the same core and
-//! on others.
+//! The operations of a set of connections: arriving segments, handshakes, and calls of applications
+//! on the same core and on others.
 
 mod calls;
 mod half_open;

@@ -1,16 +1,16 @@
-//! The send half: what the application wrote and the peer has not acknowledged, and how much of it
-//! the peer's window lets go.
+//! The send half: written and unacknowledged data, and how much of it the peer's window permits to
+//! send.
 //!
-//! Called by the connection's handlers. SND of RFC 9293 section 3.3.1, and the bytes: written into
+//! Used by the connection's handlers. SND of RFC 9293 section 3.3.1, and the data: written into
 //! reference-counted chunks once, borrowed by segments, dropped when acknowledged (decision B8).
 //! Invariants: `una <= nxt`, both moved forward only; `sent` holds exactly the bytes between them,
-//! `unsent` those behind; a FIN is sent behind the last byte and never before. Not here: what was
-//! lost and the congestion window (`flight.rs`), and when a segment leaves (`output.rs`).
+//! `unsent` those behind; a FIN is sent after the last byte and never before. Not here: losses and
+//! the congestion window (`recovery.rs`), and when a segment is sent (`output.rs`).
 //!
 //! # Under flood
-//! Only the application fills it, up to its `send_bytes` in true bytes, out of the preallocated
-//! pool; a peer that never acknowledges keeps it filled until the connection is given up
-//! (`timer.rs`). An ACK costs a look at each chunk that it frees.
+//! Only the application fills it, up to its `send_bytes` in true bytes, from the preallocated pool;
+//! a peer that never acknowledges keeps it filled until the connection is given up (`alarm.rs`). An
+//! ACK costs a visit to each chunk that it frees.
 
 use floodwall_base::Seq;
 use floodwall_packet::{PacketBuf, PacketList, Pool};
@@ -18,30 +18,30 @@ use floodwall_sync::prefetch;
 
 use crate::queue::{BORROWED_MAX, ByteQueue};
 
-/// See the file's head.
+/// The send half of a connection: sequence variables, window and send queue.
 #[derive(Debug)]
 pub(crate) struct Snd {
     /// The initial sequence number: that of the SYN.
     pub(crate) iss: Seq,
-    /// The oldest number that is not acknowledged.
+    /// SND.UNA: the oldest unacknowledged number.
     pub(crate) una: Seq,
-    /// The next number to be sent.
+    /// SND.NXT: the next number to be sent.
     pub(crate) nxt: Seq,
     /// The peer's window, from `una` on.
     pub(crate) wnd: u32,
-    /// The largest window that the peer ever offered.
+    /// The largest window that the peer has offered.
     pub(crate) wnd_max: u32,
-    /// The segment that the window was taken from: its sequence number and acknowledgment.
+    /// SND.WL1 and SND.WL2: sequence number and acknowledgment of the last window update.
     pub(crate) wl1: Seq,
     pub(crate) wl2: Seq,
-    /// Below this no acknowledgment is believed (RFC 5961 section 5.2): as far behind `una` as the
-    /// peer's window ever reached, and never what came before our SYN.
+    /// Acknowledgments below this are invalid (RFC 5961 section 5.2): as far below `una` as the
+    /// peer's largest window, and never below our SYN.
     oldest: Seq,
-    /// Where the last segment ended that was not full.
+    /// The end of the last segment that was not full.
     pub(crate) short: Seq,
-    /// How the peer scales its windows (RFC 7323 section 2).
+    /// The peer's window scale (RFC 7323 section 2).
     pub(crate) shift: u8,
-    /// The application has no more to send.
+    /// The application has closed the send direction.
     pub(crate) fin: bool,
     /// The FIN was sent, and is counted in `nxt`.
     pub(crate) fin_sent: bool,
@@ -71,7 +71,7 @@ impl Snd {
         }
     }
 
-    /// Asks for what a segment and a write will read and write (`connection.rs`).
+    /// Prefetches the lines that a segment and a write will touch (`connection.rs`).
     #[inline]
     pub(crate) fn expect(&self) {
         prefetch(&self.wnd);
@@ -79,17 +79,17 @@ impl Snd {
         prefetch(&self.unsent);
     }
 
-    /// Whether our SYN is still unacknowledged.
+    /// Whether our SYN is unacknowledged.
     pub(crate) fn syn_outstanding(&self) -> bool {
         self.una == self.iss && self.nxt != self.iss
     }
 
-    /// Bytes that were not sent yet.
+    /// Number of bytes not sent yet.
     pub(crate) const fn unsent(&self) -> u32 {
         self.unsent.len()
     }
 
-    /// Bytes of data that are sent and not acknowledged.
+    /// Number of data bytes sent and not acknowledged.
     pub(crate) const fn outstanding(&self) -> u32 {
         self.sent.len()
     }
@@ -99,24 +99,24 @@ impl Snd {
         self.fin_sent && self.una == self.nxt
     }
 
-    /// True bytes that wait here.
+    /// True bytes in the send buffer.
     pub(crate) const fn held(&self) -> u32 {
         self.sent.held() + self.unsent.held()
     }
 
-    /// Takes from `bytes` what fits into `limit` true bytes; what was taken.
+    /// Copies from `bytes` as much as fits into `limit` true bytes; returns how much.
     pub(crate) fn write(&mut self, bytes: &[u8], chunk: usize, limit: u32, pool: &Pool) -> usize {
         let room = limit.saturating_sub(self.sent.held());
         self.unsent.write(bytes, chunk, room, pool)
     }
 
-    /// Takes a chunk that somebody else has filled and paid for: no reference, so that its memory
+    /// Takes a chunk that the caller has filled and accounted for: no reference, so that its memory
     /// is counted here.
     pub(crate) fn push(&mut self, chunk: PacketBuf) {
         self.unsent.push(chunk);
     }
 
-    /// How many more bytes the peer's window takes.
+    /// How many more bytes the peer's window permits.
     pub(crate) fn usable(&self) -> u32 {
         let edge = self.una + self.wnd;
         if self.nxt.is_before(edge) { edge.since(self.nxt) } else { 0 }
@@ -133,8 +133,8 @@ impl Snd {
         Some(packet)
     }
 
-    /// Borrows what is missing for `len` bytes, as far as one packet has places for its chunks,
-    /// which are walked along once.
+    /// Borrows the missing part of `len` bytes, as far as one packet has places for the chunks;
+    /// walks the chunks once.
     fn take_more(&mut self, len: u32, packet: &mut PacketBuf, pool: &Pool) {
         let (mut taken, mut chunks) = (packet.len() as u32, packet.chunk_count());
         let mut pieces = PacketList::new();
@@ -155,22 +155,23 @@ impl Snd {
         debug_assert!(fits, "its chunks were counted");
     }
 
-    /// Borrows bytes that were sent before, from `seq` on.
+    /// Borrows bytes sent before, from `seq` on, for a retransmission.
     pub(crate) fn again(&self, seq: Seq, len: u32, pool: &Pool) -> Option<PacketBuf> {
         self.sent.share(seq.since(self.una), len, pool)
     }
 
-    /// Whether a segment that ends at `end` empties what there is to send.
+    /// Whether a segment that ends at `end` contains the last of the data to send.
     pub(crate) fn is_last(&self, end: Seq) -> bool {
         self.unsent.is_empty() && end == self.data_end()
     }
 
-    /// The sequence number behind the last byte that was sent: the FIN's, once there is no more.
+    /// The sequence number after the last written byte: the FIN's, once the send direction is
+    /// closed.
     pub(crate) fn data_end(&self) -> Seq {
         if self.fin_sent { self.nxt - 1 } else { self.nxt }
     }
 
-    /// Moves `una` on; the number of bytes of data that were newly acknowledged.
+    /// Advances `una`; returns the number of newly acknowledged data bytes.
     pub(crate) fn acknowledge(&mut self, ack: Seq) -> u32 {
         let syn = u32::from(self.syn_outstanding());
         let bytes = ack.since(self.una).saturating_sub(syn).min(self.sent.len());
@@ -180,19 +181,20 @@ impl Snd {
         bytes
     }
 
-    /// Whether an acknowledgment may be one of this connection's.
+    /// Whether an acknowledgment number is plausible for this connection.
     pub(crate) fn may_acknowledge(&self, ack: Seq) -> bool {
         self.oldest.is_at_most(ack) && ack.is_at_most(self.nxt)
     }
 
-    /// Whether a segment is in flight that was not full (Minshall's form of Nagle's algorithm).
+    /// Whether a segment that was not full is in flight (Minshall's form of Nagle's algorithm).
     pub(crate) fn has_short_outstanding(&self) -> bool {
         self.una.is_before(self.short)
     }
 
-    /// Takes the window of an acceptable segment, if it is not older than the last that was taken
-    /// (RFC 9293 section 3.10.7.4); whether it grew. What acknowledges more is newer wherever it
-    /// begins: as the filler of a hole, behind which others have told of their windows before.
+    /// Updates the window from an acceptable segment, if it is not older than the last update (RFC
+    /// 9293 section 3.10.7.4); returns whether the window grew. A higher acknowledgment is newer
+    /// regardless of the sequence number: it may be in a segment that fills a hole, when segments
+    /// beyond the hole have updated the window before.
     pub(crate) fn update_window(&mut self, seq: Seq, ack: Seq, window: u32) -> bool {
         let newer = self.wl2.is_before(ack)
             || self.wl1.is_before(seq)
@@ -207,7 +209,7 @@ impl Snd {
         before.is_before(self.una + window)
     }
 
-    /// Forgets all bytes.
+    /// Drops all data.
     pub(crate) fn clear(&mut self) {
         self.sent.clear();
         self.unsent.clear();
@@ -225,7 +227,7 @@ mod tests {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let mut snd = Snd::new(Seq(0));
         (snd.una, snd.nxt) = (Seq(1), Seq(1));
-        // A program's writes that end where no segment does.
+        // Writes that do not end at segment boundaries.
         let frames: Vec<_> = [456, 1448, 1448, 1448]
             .map(|len| pool.packet_from(&vec![7; len]).unwrap())
             .into_iter()
@@ -235,13 +237,13 @@ mod tests {
         let all: u32 = frames.iter().map(PacketBuf::true_size).sum();
         frames.into_iter().for_each(|frame| snd.push(frame));
         assert_eq!(snd.held(), all);
-        // Each of these cuts a frame: its front is a reference more, and no frame more.
+        // Each of these splits a frame: its front is one more reference, and no additional frame.
         for cut in 1..=3 {
             let segment = snd.take(1448, &pool).unwrap();
             assert_eq!(segment.len(), 1448);
             assert_eq!(snd.held(), all + cut * reference, "{cut} frames are cut");
         }
-        // The first frame and the front of the second are acknowledged; its rest holds it still.
+        // The first frame and the front of the second are acknowledged; its rest still occupies it.
         snd.acknowledge(Seq(1 + 1448));
         let first = pool.packet_from(&[7; 456]).unwrap().true_size();
         assert_eq!(snd.held(), all - first + 2 * reference);

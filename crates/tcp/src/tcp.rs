@@ -1,18 +1,19 @@
 //! `Tcp`: all connections and listeners of one shard.
 //!
-//! Called by `stack`: segments come in by [`Tcp::input`] (`set/intake.rs`), leave by
-//! [`Tcp::transmit`], timers ring in [`Tcp::work`]; applications use `set/calls.rs`. Invariants: a
-//! place is in the demultiplexer exactly as long as it has a connection that is not CLOSED: what a
-//! program still holds of a dead one stands in nobody's way (RFC 9293 section 3.10.7.1); after
-//! every call each connection that wants to send is on the list of those; of each other, and of
-//! those once they have sent, news are on the owner's list, the wheel knows a moment not later than
-//! the deadline, and what is held is counted. Nothing is allocated after construction but within
-//! the capacities that were reserved then.
+//! Used by `stack`: segments are received by [`Tcp::input`] (`set/intake.rs`) and sent by
+//! [`Tcp::transmit`], timers expire in [`Tcp::work`]; applications use `set/calls.rs`. Invariants:
+//! a place is in the demultiplexer exactly as long as it has a connection that is not CLOSED: what
+//! a program still holds of a closed one blocks no new connection (RFC 9293 section 3.10.7.1);
+//! after every call each connection with pending output is on the list of senders; for every other
+//! connection, and for senders once they have sent, events are on the owner's list, the wheel has a
+//! time not later than the deadline, and its memory is accounted for. Nothing is allocated after
+//! construction except within the capacities that were reserved then.
 //!
 //! # Under flood
-//! Strangers reach [`Tcp::input`]: one hash, one chain, one pass over the bytes of a segment that
-//! belongs to somebody. Places are taken by proven handshakes (bounded by the accept queues) and by
-//! our own applications, up to `TCP_CONNECTIONS_MAX`; a full table refuses the newcomer.
+//! Unverified sources reach [`Tcp::input`]: one hash, one chain, one pass over the bytes of a
+//! segment that matches a connection. Places are taken by proven handshakes (bounded by the accept
+//! queues) and by our own applications, up to `TCP_CONNECTIONS_MAX`; a full table refuses new
+//! connections.
 
 use core::net::IpAddr;
 use core::num::NonZeroU8;
@@ -43,16 +44,16 @@ use crate::state::State;
 use crate::time_wait::TimeWaits;
 use crate::timer::Timer;
 
-/// Owners of connections that can be told apart: applications of one shard.
+/// Maximum number of distinct owners of connections: applications of one shard.
 pub const OWNERS_MAX: usize = 64;
 
-/// What one call lends.
+/// The environment that a call borrows.
 pub struct Lend<'a> {
     /// The round's time.
     pub now: Instant,
     /// The wall clock's period, for cookies.
     pub epoch: Epoch,
-    /// Where packets come from.
+    /// The pool for packets.
     pub pool: &'a Pool,
     /// The shard's randomness.
     pub random: &'a mut Randomness,
@@ -76,20 +77,20 @@ impl Lend<'_> {
     }
 }
 
-/// A segment that is to leave.
+/// A segment to be sent.
 #[derive(Debug)]
 pub struct Transmit {
-    /// Begins with the TCP header; checksum complete; layers not yet set for a network header.
+    /// Begins with the TCP header; checksum complete; headroom for the network header.
     pub packet: PacketBuf,
-    /// The address that it leaves from.
+    /// The source address.
     pub src_addr: IpAddr,
-    /// Where to.
+    /// The destination address.
     pub dst_addr: IpAddr,
-    /// The link of link-local ends.
+    /// The interface of link-local addresses.
     pub zone: IfIndex,
-    /// The hop limit that the connection asks for.
+    /// The hop limit that the connection sets.
     pub hop_limit: Option<u8>,
-    /// The traffic class that the connection asks for, but for its two lowest bits.
+    /// The traffic class that the connection sets, except for its two lowest bits.
     pub traffic_class: u8,
     /// Routers may mark it: ECT(0) in its IP header (RFC 3168 section 6.1.2).
     pub ecn_capable: bool,
@@ -105,12 +106,12 @@ impl Transmit {
     }
 }
 
-/// How many connections did not end in order so far.
+/// The number of connections that ended abnormally.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Broken {
-    /// Before they were open; half-open ones of listeners apart.
+    /// Before they were established; half-open ones of listeners are not included.
     pub attempts: u64,
-    /// Open ones: by a reset of either side, or given up.
+    /// Established ones: by a reset of either side, or given up.
     pub open: u64,
 }
 
@@ -118,36 +119,36 @@ pub struct Broken {
 #[repr(C)]
 pub(crate) struct Place {
     pub(crate) generation: u32,
-    /// Who is told of events.
+    /// The owner that receives its events.
     pub(crate) owner: u32,
-    /// What the wheel knows.
+    /// The time that the wheel has for it.
     armed: Instant,
-    /// Which listener it came from, while nobody has accepted it.
+    /// The listener in the accept queue of which it waits; `None` once accepted.
     pub(crate) slot: Option<(u32, AcceptSlot)>,
     pub(crate) connection: Option<Connection>,
-    /// What its client's SYN said, if it had one.
+    /// The options of its client's SYN, for a passive open.
     pub(crate) said: Option<crate::set::SynSaid>,
 }
 
-/// See the file's head.
+/// All connections and listeners of one shard.
 pub struct Tcp<H = SynCache> {
     pub(crate) config: TcpConfig,
     pub(crate) places: Vec<Place>,
     free: Vec<u32>,
     pub(crate) demux: Demux,
-    /// At which ports of ours there are connections.
+    /// The local ports with connections.
     ports: PortCounts,
-    /// Under which flows are hashed: the half-open connections' own.
+    /// The key of flow hashes, shared with the half-open connections.
     flow_key: HashKey,
-    /// Whose segment arrived last.
+    /// The connection of the segment that arrived last.
     latest: u32,
     wheel: TimerWheel,
     delayed: DelayedAcks,
-    /// Those that want to send: list 0.
+    /// Connections with pending output: list 0.
     dirty: IndexLists,
-    /// Whose turn it is, and how many more segments it has.
+    /// The connection that currently sends, and how many more segments it may send in its turn.
     turn: (u32, u32),
-    /// Those with events, by owner.
+    /// Connections with events, by owner.
     ready: IndexLists,
     pub(crate) listeners: Listeners,
     pub(crate) half_open: H,
@@ -156,13 +157,13 @@ pub struct Tcp<H = SynCache> {
     runs: Runs,
     records: Records,
     memory: Memory,
-    /// Some connection holds more than when that was looked at last.
+    /// The memory of some connection has grown since the last check.
     grew: bool,
-    /// Connections that did not end in order.
+    /// Connections that ended abnormally.
     broken: Broken,
-    /// Devices finish checksums.
+    /// Devices complete checksums (checksum offload).
     partial: bool,
-    /// Segments of this burst that wait for those behind them.
+    /// The train of the current burst: segments that wait for later ones (GRO).
     pub(crate) train: Train,
     pub(crate) clock: HashKey,
     pub(crate) steering: Option<(Steering, WorkerId)>,
@@ -170,12 +171,13 @@ pub struct Tcp<H = SynCache> {
 
 /// The only list of `dirty`.
 const DIRTY: u32 = 0;
-/// Segments that a connection sends before it is another's turn: as many of 1,460 bytes as one
-/// super-frame holds, which devices make of those that leave in a row.
+/// Segments that a connection sends before the next one's turn: as many of 1,460 bytes as one
+/// super-frame holds, into which devices combine consecutive ones (GSO).
 const TURN: u32 = 44;
 
 impl Tcp {
-    /// An empty set with a SYN cache of its own, whose cookies nobody else's instance shares.
+    /// An empty set with a SYN cache of its own, with a cookie secret that no other instance
+    /// shares.
     #[must_use]
     pub fn new(config: TcpConfig, at: Moment, random: &mut Randomness) -> Self {
         let secret = Secret::random(&mut random.secret);
@@ -185,8 +187,8 @@ impl Tcp {
 }
 
 impl<H: HalfOpen> Tcp<H> {
-    /// An empty set. Takes the tables' memory now; the places' as they are used, within what is
-    /// reserved.
+    /// An empty set. Allocates the tables now; places are allocated as they are used, within the
+    /// reserved capacity.
     #[must_use]
     pub fn with(config: TcpConfig, half_open: H, now: Instant, random: &mut Randomness) -> Self {
         let max = config.connections_max;
@@ -223,7 +225,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// Names the shard: active opens choose ports whose answers come home to it.
+    /// Sets the shard: active opens select ports for which RSS delivers the answers to it.
     pub fn steer(&mut self, steering: Steering, worker: WorkerId) {
         self.steering = Some((steering, worker));
     }
@@ -234,59 +236,59 @@ impl<H: HalfOpen> Tcp<H> {
         self.partial = true;
     }
 
-    /// How many connections there are, TIME-WAIT included.
+    /// Number of connections, TIME-WAIT included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.demux.len() + self.time_waits.len()
     }
 
-    /// Puts the ports of ours at which segments are waited for into `ports`; whether they are at
-    /// every port.
+    /// Adds the local ports at which segments are expected to `ports`; returns whether all ports
+    /// are expected.
     pub fn ports(&self, ports: &mut PortSet) -> bool {
         let sets = [self.ports.set(), self.time_waits.ports(), self.listeners.heard()];
         sets.into_iter().for_each(|set| ports.add(set));
         self.listeners.hears_every_port()
     }
 
-    /// Another number whenever [`Tcp::ports`] has something else to say.
+    /// A number that changes whenever the result of [`Tcp::ports`] changes.
     #[must_use]
     pub fn ports_changed(&self) -> u64 {
         let sets = [self.ports.set(), self.time_waits.ports(), self.listeners.heard()];
         sets.into_iter().map(PortSet::changes).sum()
     }
 
-    /// How many connections did not end in order so far.
+    /// The number of connections that ended abnormally.
     #[must_use]
     pub const fn broken(&self) -> Broken {
         self.broken
     }
 
-    /// Whether there is none.
+    /// Whether there is no connection.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Connections at a time: every [`ConnectionId::index`] is below.
+    /// Maximum number of connections: every [`ConnectionId::index`] is below.
     #[must_use]
     pub const fn places_max(&self) -> usize {
         self.config.connections_max
     }
 
-    /// Bytes of one connection's state, idle, buffers apart.
+    /// Size in bytes of one connection's state, idle, without buffers.
     #[must_use]
     pub const fn connection_bytes() -> usize {
         size_of::<Place>()
     }
 
-    /// The hash by which connections and half-open ones know a flow.
+    /// The flow hash used by connections and half-open connections.
     #[inline]
     pub(crate) fn hash(&self, flow: &FlowKey) -> u64 {
         self.flow_key.flow(flow)
     }
 
-    /// Whose a segment is that arrives: mostly the connection's of the segment before. Else the
-    /// flow's hash, by which its half-open connection is asked for next.
+    /// The connection of an arriving segment: mostly that of the previous segment. Else the flow's
+    /// hash, with which its half-open connection is looked up next.
     #[inline]
     pub(crate) fn find_again(&mut self, flow: &FlowKey) -> Result<u32, u64> {
         let is_it = |c: &Connection| c.flow == *flow && c.state() != State::Closed;
@@ -300,7 +302,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(found)
     }
 
-    /// This connection will be worked with: what that touches is asked for, all at once.
+    /// Prefetches all memory of a connection that will be used next.
     #[inline]
     pub(crate) fn expect(&mut self, index: u32) {
         if index == self.latest {
@@ -341,7 +343,7 @@ impl<H: HalfOpen> Tcp<H> {
         place.and_then(|place| place.connection.as_mut()).ok_or(Gone)
     }
 
-    /// A connection and what it is lent.
+    /// A connection and the environment that it borrows.
     pub(crate) fn lent<'b>(
         &'b mut self,
         index: u32,
@@ -354,7 +356,7 @@ impl<H: HalfOpen> Tcp<H> {
         Some((connection, lend.cx(&mut self.runs, &mut self.records, (full, self.partial))))
     }
 
-    /// A connection and the records of what it sent.
+    /// A connection and its records of sent data.
     pub(crate) fn with_records(&mut self, index: u32) -> Option<(&mut Connection, &mut Records)> {
         let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
         Some((connection, &mut self.records))
@@ -365,12 +367,12 @@ impl<H: HalfOpen> Tcp<H> {
         ConnectionId { index, generation }
     }
 
-    /// Whether one more connection has a place.
+    /// Whether a place is free for one more connection.
     pub(crate) fn has_place(&self) -> bool {
         !self.free.is_empty() || self.places.len() < self.config.connections_max
     }
 
-    /// Puts a connection into a place; gives it back where there is none.
+    /// Stores a connection in a place; returns it where none is free.
     pub(crate) fn place(
         &mut self,
         connection: Connection,
@@ -405,8 +407,8 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(index)
     }
 
-    /// Restores the invariants of one place after something happened to its connection. Who wants
-    /// to send is asked for it before time passes, and all else is seen to then.
+    /// Restores the invariants of one place after a change of its connection. A connection with
+    /// pending output sends before time advances; its remaining invariants are restored then.
     pub(crate) fn settle(&mut self, index: u32, now: Instant) {
         let Some(connection) = self.at(index) else { return };
         if !connection.wants_output(&self.records) {
@@ -416,7 +418,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// The same after the program has read, which changes no more as a rule than what is held.
+    /// The same after the program has read, which usually changes only the memory held.
     pub(crate) fn settle_read(&mut self, index: u32, now: Instant) {
         match self.at(index) {
             Some(connection)
@@ -431,11 +433,11 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// As [`Tcp::settle`], where it is known whether it wants to send, of whoever was asked for it.
+    /// As [`Tcp::settle`], where it is known whether the connection has pending output.
     fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
-        // Of what has ended only a program's part is left, which lets go of it.
+        // Of an ended connection only the program's part is left, which the program frees.
         let held = if connection.state() == State::Closed { 0 } else { connection.held() };
         self.grew |= self.memory.note(index, held, now) && self.memory.is_short();
         if connection.state() == State::Closed {
@@ -481,7 +483,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// TIME-WAIT needs no place: a record stays behind.
+    /// Replaces a connection in TIME-WAIT by a record, which needs no place.
     fn shrink(&mut self, index: u32, now: Instant) {
         if let Some(connection) = self.at_mut(index) {
             let (flow, record) = (connection.flow, connection.time_wait());
@@ -497,7 +499,7 @@ impl<H: HalfOpen> Tcp<H> {
         self.delayed.set(index, Instant::FAR);
         self.dirty.unlink(index);
         self.ready.unlink(index);
-        // No time is asked where nothing is held any more.
+        // The time is not read where no memory is held any more.
         self.memory.note(index, 0, Instant::ORIGIN);
         if let Some(place) = self.places.get_mut(index as usize) {
             if let Some(mut connection) = place.connection.take() {
@@ -516,14 +518,14 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// The next segment that is to leave, some of each connection in its turn; `None` where there
-    /// is none. To be asked until then after every call that may change a connection.
+    /// The next segment to be sent, a few of each connection in turn (round-robin); `None` where
+    /// there is none. Call it until `None` after every call that may change a connection.
     pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
         self.transmit_some(lend, 1, &mut PacketList::new())
     }
 
-    /// As [`Tcp::transmit`]; segments that leave with it, to the same peer and by the same IP
-    /// header but for their lengths, are put behind `rest`.
+    /// As [`Tcp::transmit`]; segments of the same run, with the same peer and IP header except for
+    /// lengths, are appended to `rest`.
     pub fn transmit_run(&mut self, lend: &mut Lend<'_>, rest: &mut PacketList) -> Option<Transmit> {
         self.transmit_some(lend, TURN, rest)
     }
@@ -556,7 +558,8 @@ impl<H: HalfOpen> Tcp<H> {
             });
             self.turn.1 = left;
             if goes_on {
-                // It is asked again at once, and its last segment sees to timers and events.
+                // It is called again at once, and after its last segment timers and events are
+                // updated.
                 return transmit;
             }
             self.dirty.unlink(index);
@@ -569,7 +572,7 @@ impl<H: HalfOpen> Tcp<H> {
         None
     }
 
-    /// Who is to send now.
+    /// The connection that sends now.
     fn next_in_turn(&mut self) -> Option<u32> {
         let (whose, left) = self.turn;
         let stays = left > 0 && self.dirty.is_linked(whose);
@@ -578,8 +581,8 @@ impl<H: HalfOpen> Tcp<H> {
         Some(next)
     }
 
-    /// Where some connection holds more than before and memory is short, one that stands still
-    /// ends; where more is held than may be, as many as it takes.
+    /// Where memory is short and some connection has grown, ends one without progress; where more
+    /// is held than allowed, ends as many as necessary.
     fn relieve(&mut self, lend: &mut Lend<'_>) {
         if !core::mem::take(&mut self.grew) {
             return;
@@ -597,9 +600,9 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// Others hold so many true bytes of the frames in which connections keep what they send and
-    /// receive. To be told before connections are lent the pool, whenever that has changed. Whether
-    /// connections may hold less than if others held nothing.
+    /// Accounts for true bytes that other users hold of the frames in which connections keep their
+    /// data. Call it whenever that has changed, before connections use the pool. Returns whether
+    /// the limit of connections is lowered by it.
     pub fn share_memory(&mut self, pool: &Pool, others: u64) -> bool {
         self.memory.fit(pool);
         self.memory.beside(others);
@@ -607,7 +610,7 @@ impl<H: HalfOpen> Tcp<H> {
         self.memory.is_lowered()
     }
 
-    /// Lets all connections hold no more than so many true bytes together.
+    /// Limits the total of true bytes that all connections hold.
     pub fn limit_memory(&mut self, bytes: u64) {
         self.memory.limit(bytes);
     }
@@ -618,20 +621,21 @@ impl<H: HalfOpen> Tcp<H> {
         self.memory.held()
     }
 
-    /// Its owner is not told of it any more.
+    /// Removes a connection from its owner's event list.
     pub(crate) fn unready(&mut self, index: u32) {
         self.ready.unlink(index);
     }
 
-    /// Whether [`Tcp::transmit`] has something.
+    /// Whether [`Tcp::transmit`] has a segment.
     #[inline]
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         self.grew || !self.dirty.is_empty(DIRTY)
     }
 
-    /// Lets timers ring, with at most `units` of work; what was spent. Answers to SYNs that nobody
-    /// acknowledged leave by `send`; what connections send is asked for as always.
+    /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACK
+    /// retransmissions are passed to `send`; segments of connections are returned by
+    /// [`Tcp::transmit`] as usual.
     pub fn work(
         &mut self,
         lend: &mut Lend<'_>,
@@ -659,7 +663,7 @@ impl<H: HalfOpen> Tcp<H> {
         granted.minus(left)
     }
 
-    /// Lets the timers of a connection ring that are due.
+    /// Handles the expired timers of a connection.
     fn ring(&mut self, index: u32, lend: &mut Lend<'_>) {
         if let Some((connection, mut cx)) = self.lent(index, lend) {
             connection.ring(&mut cx);
@@ -667,13 +671,13 @@ impl<H: HalfOpen> Tcp<H> {
         self.settle(index, lend.now);
     }
 
-    /// Whether SYN-ACKs are due again, which [`Tcp::work`] sends.
+    /// Whether SYN-ACK retransmissions are due, which [`Tcp::work`] sends.
     #[must_use]
     pub fn has_to_resend(&self, now: Instant) -> bool {
         self.half_open.deadline() <= now
     }
 
-    /// When [`Tcp::work`] has something at the latest.
+    /// The latest time at which [`Tcp::work`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let or_far = |at: Option<Instant>| at.unwrap_or(Instant::FAR);
@@ -684,7 +688,7 @@ impl<H: HalfOpen> Tcp<H> {
         (first != Instant::FAR).then_some(first)
     }
 
-    /// A connection of this owner for which something has become possible.
+    /// The next connection of this owner with an event.
     pub fn next_event(&mut self, owner: u32) -> Option<(ConnectionId, Events)> {
         while let Some(index) = self.ready.pop_front(owner.min(OWNERS_MAX as u32 - 1)) {
             let id = self.id(index);

@@ -1,32 +1,32 @@
-//! What a program wants of a connection beyond the usual: how long to try, what to hold back, how
-//! to go on after a pause.
+//! Optional settings of a connection: time limits of the handshake and of unacknowledged data,
+//! corking, unsent data limit, and slow start after idle.
 //!
-//! Part of `connection.rs`; asked by `output.rs` before data leaves, by `alarm.rs` while a SYN is
-//! unanswered. Sixteen bytes: most connections have the usual ones. Reading: RFC 1122 section
+//! Part of `connection.rs`; used by `output.rs` before data is sent, by `alarm.rs` while a SYN is
+//! unanswered. Sixteen bytes: most connections have the defaults. Reading: RFC 1122 section
 //! 4.2.3.5, RFC 5681 section 4.1.
 
 use core::time::Duration;
 
 use crate::settings::Settings;
 
-/// As many SYNs as time allows.
+/// As many SYNs as the time limit permits.
 const ANY: u8 = u8::MAX;
 
-/// See the file's head.
+/// The optional settings of one connection, in compact form.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wishes {
-    /// Bytes that may be written and not sent.
+    /// Limit of bytes written and not sent.
     unsent_most: u32,
-    /// Milliseconds for the handshake; 0 is the usual.
+    /// Time limit of the handshake in milliseconds; 0 is the default.
     opening: u32,
-    /// Milliseconds that data may stay unacknowledged (RFC 5482); 0 is the usual.
+    /// Milliseconds that data may stay unacknowledged (user timeout, RFC 5482); 0 is the default.
     stalling: u32,
-    /// SYNs sent again, [`ANY`] or fewer.
+    /// Maximum of SYN retransmissions, or [`ANY`].
     syn_retries: u8,
-    /// A congestion window that nobody used shrinks.
+    /// A congestion window that was unused is reduced.
     pub(crate) restarts_slowly: bool,
     cork: bool,
-    /// The last write said that more comes.
+    /// The last write had `MSG_MORE`.
     more: bool,
 }
 
@@ -43,8 +43,8 @@ impl Wishes {
         }
     }
 
-    /// Whether less than a full segment stays, as long as it may: once nothing is in flight, until
-    /// the timer of a shut window rings.
+    /// Whether a partial segment is held back, as long as possible: once nothing is in flight,
+    /// until the persist timer expires.
     pub(crate) const fn holds_back(&self) -> bool {
         self.cork || self.more
     }
@@ -53,12 +53,12 @@ impl Wishes {
         self.cork = on;
     }
 
-    /// A program writes, and says whether more comes.
+    /// Notes a write, and whether more data follows.
     pub(crate) const fn writes(&mut self, more: bool) {
         self.more = more;
     }
 
-    /// How many bytes may be written where so many are unsent: at least a segment, where any.
+    /// How many bytes may be written where so many are unsent: at least a segment, if any.
     pub(crate) fn room(&self, unsent: u32, mss: u32) -> usize {
         match self.unsent_most.saturating_sub(unsent) {
             0 => 0,
@@ -66,23 +66,23 @@ impl Wishes {
         }
     }
 
-    /// For how long a handshake is tried, of the usual time.
+    /// The time limit of the handshake; the argument is the default.
     pub(crate) fn opening(&self, usual: Duration) -> Duration {
         bounded(usual, self.opening)
     }
 
-    /// For how long nothing may be acknowledged, of the usual time.
+    /// The time limit of unacknowledged data; the argument is the default.
     pub(crate) fn stalling(&self, usual: Duration) -> Duration {
         bounded(usual, self.stalling)
     }
 
-    /// Whether a SYN that was sent again so often is sent once more.
+    /// Whether a SYN that was retransmitted so often is retransmitted once more.
     pub(crate) const fn tries_again(&self, retries: u8) -> bool {
         self.syn_retries == ANY || retries < self.syn_retries
     }
 }
 
-/// At least one, where there is a bound at all; 0 is none.
+/// At least one, where there is a limit; 0 means none.
 fn millis(time: Option<Duration>) -> u32 {
     time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1))
 }

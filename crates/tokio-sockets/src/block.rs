@@ -1,7 +1,7 @@
 //! Waiting for a worker's answer in a call that cannot await.
 //!
-//! Called by the options' setters, whose signatures are tokio's and therefore not async. A worker
-//! answers within a round: microseconds, or the time of one round where it is busy.
+//! Called by the options' setters, which have tokio's synchronous signatures. A worker answers
+//! within a round: microseconds, or the time of one round where it is busy.
 
 use std::future::Future;
 use std::io;

@@ -1,8 +1,8 @@
 //! `NetworkBuilder`: devices, addresses and workers in; a running [`Network`] out.
 //!
-//! Called by programs, once. Devices are named by the same words as `floodwall run` takes, or given
-//! as values. Invariant: nothing is opened before [`NetworkBuilder::start`], and where that fails,
-//! nothing is left open or running. What every field means for the host is in
+//! Called by programs, once. Devices are given as specifications, as for `floodwall run`, or as
+//! values. Invariant: nothing is opened before [`NetworkBuilder::start`], and where that fails,
+//! nothing is left open or running. The effect of every field on the host is described at
 //! [`StackConfig`](floodwall_stack::StackConfig).
 
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ enum Source {
 /// TCP connections of each worker.
 const CONNECTIONS: usize = 4096;
 
-/// One interface as it was asked for.
+/// The requested configuration of one interface.
 struct Wanted {
     source: Source,
     addresses: Vec<String>,
@@ -84,10 +84,10 @@ impl Wanted {
 /// What the program adjusts last.
 type Adjust = Box<dyn FnOnce(&mut StackConfig) + Send>;
 
-/// See the file's head. Made by [`Network::builder`].
+/// The configuration of a [`Network`] before it starts. Made by [`Network::builder`].
 ///
-/// What is said of an interface (addresses, gateways, MTU) belongs to the device that was named
-/// last; what is wrong is told by [`NetworkBuilder::start`].
+/// Interface settings (addresses, gateways, MTU) belong to the device that was named last; errors
+/// are returned by [`NetworkBuilder::start`].
 #[must_use = "nothing happens before `start`"]
 pub struct NetworkBuilder {
     interfaces: Vec<Wanted>,
@@ -154,7 +154,7 @@ impl NetworkBuilder {
     }
 
     /// An address of ours on the last device, with its prefix length: `"192.0.2.1/24"`,
-    /// `"2001:db8::1/64"`. Without any, an Ethernet device asks DHCP servers and IPv6 routers.
+    /// `"2001:db8::1/64"`. Without any, an Ethernet device uses DHCP and IPv6 router discovery.
     pub fn address(self, cidr: &str) -> Self {
         self.last("an address", |wanted| wanted.addresses.push(cidr.to_owned()))
     }
@@ -175,19 +175,20 @@ impl NetworkBuilder {
         self.last("an MTU", |wanted| wanted.mtu = Some(mtu))
     }
 
-    /// Whether super-frames and partial checksums may cross the last device; they may, unless said.
+    /// Whether super-frames (GSO) and partial checksums may cross the last device; the default is
+    /// on.
     pub fn offload(self, on: bool) -> Self {
         self.last("offload", |wanted| wanted.offload = on)
     }
 
-    /// Whether DHCP servers and IPv6 routers on the last device are asked and believed, whether or
-    /// not addresses are given.
+    /// Whether the last device is configured by DHCP servers and IPv6 routers, with or without
+    /// given addresses.
     pub fn learns(self, on: bool) -> Self {
         self.last("what is learned", |wanted| wanted.learns = Some(on))
     }
 
-    /// Whether what arrives by the last device is for us whatever its destination, as VPNs and
-    /// sandboxes need: see [`TcpListener::bind_every`](crate::TcpListener::bind_every).
+    /// Whether packets from the last device are local for any destination, as VPNs and sandboxes
+    /// need: see [`TcpListener::bind_every`](crate::TcpListener::bind_every).
     pub fn any_destination(self, on: bool) -> Self {
         self.last("any destination", |wanted| wanted.any_destination = on)
     }
@@ -201,8 +202,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// Threads that work on packets; 1 unless said. Flows are spread over them; a socket hears what
-    /// all of them deliver.
+    /// Threads that process packets; the default is 1. Flows are spread over them; a socket
+    /// receives from all of them.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self
@@ -215,8 +216,8 @@ impl NetworkBuilder {
     }
 
     /// Whether workers and the runtime's threads share cores. Then a worker that sleeps is woken
-    /// only when every task that was ready has run, which nearly doubles what both achieve
-    /// together. So it is where the process has one core, unless said.
+    /// only when every ready task has run, which nearly doubles the throughput of both together.
+    /// The default is on where the process has one core.
     pub fn shares_core(mut self, on: bool) -> Self {
         self.shares_core = Some(on);
         self
@@ -228,8 +229,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// TCP connections of each worker at most, of which slots are allocated at the start; 4,096
-    /// unless said. Without any the host does not speak TCP.
+    /// Maximum TCP connections of each worker; their slots are allocated at the start. The default
+    /// is 4,096. With 0 the host has no TCP.
     pub fn connections_max(mut self, connections: usize) -> Self {
         self.connections_max = connections;
         self
@@ -241,13 +242,13 @@ impl NetworkBuilder {
         self
     }
 
-    /// The packet memory of all workers together. 18 MiB a worker, unless said.
+    /// The packet memory of all workers together. The default is 18 MiB a worker.
     pub fn memory(mut self, memory: PoolConfig) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// The memory to send from. 10 MiB, unless said.
+    /// The memory to send from. The default is 10 MiB.
     pub fn send_memory(mut self, small: usize, frames: usize) -> Self {
         self.sending = Some(RemoteConfig { small, frames, ..RemoteConfig::default() });
         self
@@ -259,13 +260,13 @@ impl NetworkBuilder {
         self
     }
 
-    /// Who turns names into addresses: see [`crate::SystemResolver`].
+    /// The name resolver: see [`crate::SystemResolver`].
     pub fn resolver(mut self, resolver: impl Resolver) -> Self {
         self.resolver = Some(Box::new(resolver));
         self
     }
 
-    /// Adjusts anything else of the host's configuration, after all that was said above.
+    /// Adjusts any other part of the host's configuration, after all other settings.
     pub fn stack(mut self, adjust: impl FnOnce(&mut StackConfig) + Send + 'static) -> Self {
         self.adjust.push(Box::new(adjust));
         self
@@ -276,7 +277,7 @@ impl NetworkBuilder {
     /// some milliseconds before it first awaits. Dropped while it waits, it stops what it started.
     ///
     /// # Errors
-    /// See [`NetworkError`]: each says what to do.
+    /// See [`NetworkError`]: each message gives a remedy.
     pub async fn start(self) -> Result<Network, NetworkError> {
         Network::launch(self.plan()?).await
     }
@@ -370,7 +371,7 @@ fn gateways(texts: &[String]) -> Result<Vec<IpAddr>, NetworkError> {
 
 type Queues = Vec<Box<dyn Device>>;
 
-/// The device's queues, what it is, and our station's link address behind it.
+/// The device's queues, its properties, and our station's link address behind it.
 fn open(
     wanted: &mut Wanted,
     workers: usize,

@@ -1,18 +1,19 @@
 //! One task in each runtime that wakes that runtime's tasks from inside.
 //!
-//! A worker leaves a round's wakers in the runtime's wake group and wakes one task, the driver; it
-//! wakes the others from inside of the runtime, which costs a hundredth and puts them into the same
-//! queue as everybody else's (`docs/design/ownership.md`). On a runtime of several threads it wakes
-//! [`MOST`] a poll: a thread's own queue holds 256, and what overflows goes to the back of all.
+//! A worker leaves a round's wakers in the runtime's wake group and wakes one task, the driver. The
+//! driver wakes the others from inside of the runtime, which costs a hundredth and puts them into
+//! the same queue as all other tasks (`docs/design/ownership.md`). On a runtime of several threads
+//! it wakes [`MOST`] a poll: a thread's own queue holds 256, and the overflow goes to the back of
+//! the global queue.
 //!
 //! A second duty, where workers and tasks share a core: a worker that sleeps is not woken at once,
 //! which would take the core from every task that is ready, but by the driver, once all of them
 //! have run.
 //!
 //! Called by the sockets whenever one has to wait: found by the runtime's id, spawned at the first
-//! time. Invariants: a driver ends with its runtime, and then its group is dead (workers wake
-//! directly) and no wake-up of a worker is lost; it ends with its network, too; no lock here is
-//! ever taken by a worker.
+//! time. Invariants: a driver ends with its runtime, and then its group is closed (workers wake
+//! tasks directly) and no wake-up of a worker is lost; it ends with its network, too; a worker
+//! never takes a lock of this file.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,7 +31,7 @@ use tokio::task::AbortHandle;
 
 /// Tasks that a driver wakes a poll, on a runtime of several threads.
 const MOST: usize = 100;
-/// The same on a runtime of one thread, whose queue has no end.
+/// The same on a runtime of one thread, which has an unbounded queue.
 const MOST_OF_ONE: usize = 4096;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -40,9 +41,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The drivers of one network.
 pub(crate) struct Drivers {
     remote: Remote,
-    /// Tells networks apart in [`LAST`].
+    /// Distinguishes networks in [`LAST`].
     number: u64,
-    /// Changes when a driver ends: what a thread remembers is old then.
+    /// Changes when a driver ends: a thread's cached entry is stale then.
     epoch: AtomicU64,
     of: Mutex<HashMap<Id, Entry>>,
     /// How each worker is woken.
@@ -93,7 +94,7 @@ impl Drivers {
         })
     }
 
-    /// Says how a worker is woken, before it sleeps for the first time; a restarted one is woken
+    /// Sets how a worker is woken, before it sleeps for the first time; a restarted one is woken
     /// the same way.
     pub(crate) fn set_bell(self: &Arc<Self>, worker: WorkerId, bell: Waker) {
         let index = usize::from(worker.0);
@@ -165,7 +166,7 @@ impl Drivers {
         Some(seat)
     }
 
-    /// Wakes the workers that are asked for.
+    /// Wakes the workers that were requested.
     fn wake_workers(&self, seat: &Seat) {
         let mut left = seat.workers.swap(0, Ordering::SeqCst);
         while left != 0 {
@@ -210,7 +211,7 @@ impl Wake for Deferred {
         };
         let driver = match seat.workers.fetch_or(1 << self.index, Ordering::SeqCst) {
             0 => lock(&seat.waker).take(),
-            // The driver has been told.
+            // The driver has been woken.
             _ => None,
         };
         if let Some(driver) = driver {

@@ -1,10 +1,10 @@
 //! `Network`: a running host, and the way to its sockets.
 //!
 //! Started by [`NetworkBuilder`]; shared by cloning. Its workers are threads of their own, on which
-//! no task ever runs; a thread beside them waits for their end. It runs until
-//! [`Network::shutdown`], until its last clone *and* its last socket are dropped, or until its last
-//! device vanishes. Invariants: a program never waits for a worker with a lock held, and no worker
-//! ever waits for a program; however it ends, whoever waits on a socket is told `BrokenPipe`.
+//! no task ever runs; another thread waits for their end. It runs until [`Network::shutdown`],
+//! until its last clone *and* its last socket are dropped, or until its last device vanishes.
+//! Invariants: a program never waits for a worker with a lock held, and no worker ever waits for a
+//! program; however it ends, every task that waits on a socket gets `BrokenPipe`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often they are looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What the builder has made of what it was told.
+/// The checked configuration of a network.
 pub(crate) struct Plan {
     pub(crate) stack: StackConfig,
     pub(crate) crew: CrewConfig,
@@ -41,7 +41,7 @@ pub(crate) struct Plan {
     pub(crate) tcp: floodwall_tcp::Settings,
 }
 
-/// See the file's head.
+/// A running host with its workers, as a shared handle.
 ///
 /// # Example
 ///
@@ -84,7 +84,7 @@ struct Inner {
     ended: watch::Receiver<Option<Ending>>,
 }
 
-/// How it ended; the first who asks is given the report.
+/// Its end; the first query gets the report.
 type Ending = Arc<Mutex<Option<Result<CrewEnded, CrewError>>>>;
 
 impl Drop for Inner {
@@ -95,7 +95,7 @@ impl Drop for Inner {
 }
 
 impl Network {
-    /// Says how a network is to be.
+    /// A builder for a network's configuration.
     pub fn builder() -> NetworkBuilder {
         NetworkBuilder::new()
     }
@@ -156,7 +156,7 @@ impl Network {
         self.inner.drivers.group()
     }
 
-    /// What all workers have counted, asked of each between two bursts.
+    /// The counters of all workers, read from each between two bursts.
     ///
     /// # Errors
     /// `Ended`.
@@ -170,8 +170,8 @@ impl Network {
         Ok(NetworkStats { workers: both.map(worker).collect() })
     }
 
-    /// Lets every worker come by a few times: a drop that was told before has been heard by its
-    /// worker, decided by the control shard, and carried out by all then.
+    /// Lets every worker finish its earlier requests: a drop that was sent before has been received
+    /// by its worker, decided by the control shard, and carried out by all then.
     pub(crate) async fn settle(&self) -> Result<(), NetworkError> {
         for _ in 0..4 {
             self.ask(|_| ()).await?;
@@ -179,7 +179,7 @@ impl Network {
         Ok(())
     }
 
-    /// Asks every worker.
+    /// Sends a request to every worker.
     async fn ask<R: Send + 'static>(
         &self,
         what: impl Fn(&mut Desk<'_, Shown<Stack>>) -> R + Clone + Send + 'static,
@@ -190,12 +190,12 @@ impl Network {
                 let (answer, answered) = oneshot::channel();
                 let what = what.clone();
                 let command = Command::new(move |desk: &mut Desk<'_, Shown<Stack>>| {
-                    // Who asked may have gone.
+                    // The caller may have been dropped.
                     let _ = answer.send(what(desk));
                 });
                 match control.post(command) {
                     Ok(()) => break answered,
-                    // Many ask at once: the worker takes some each turn.
+                    // Many requests at once: the worker takes some each turn.
                     Err(ControlError::Full) => tokio::task::yield_now().await,
                     Err(_) => return Err(NetworkError::Ended),
                 }
@@ -209,9 +209,9 @@ impl Network {
         Ok(all)
     }
 
-    /// Ends the network in good order: what was sent and taken still leaves, sockets are told
-    /// `BrokenPipe`, the workers' threads end. Waits for that, a few milliseconds. Again is
-    /// allowed.
+    /// Ends the network in good order: data that was accepted is still sent, sockets get
+    /// `BrokenPipe`, the workers' threads end. Waits for that, a few milliseconds. May be called
+    /// again.
     ///
     /// # Errors
     /// How it had ended before, where that was not by a call of this.
@@ -220,10 +220,10 @@ impl Network {
         self.closed().await
     }
 
-    /// Waits until it has ended, by whatever.
+    /// Waits until it has ended, for any reason.
     ///
     /// # Errors
-    /// The last device vanished, or a worker failed; told to the first who asks.
+    /// The last device vanished, or a worker failed; returned to the first caller.
     pub async fn closed(&self) -> Result<(), NetworkError> {
         let mut ended = self.inner.ended.clone();
         let ending = match ended.wait_for(Option::is_some).await {
@@ -314,7 +314,7 @@ fn wait_for(
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// Its stack's counters, fates and drops by reason.
+    /// Its stack's counters and drops by reason.
     pub stack: Stats,
     /// What its loop has counted, as last published.
     pub facts: Facts,
@@ -337,13 +337,13 @@ impl NetworkStats {
         self.workers.iter().map(|worker| worker.stack.counters.of(counter)).sum()
     }
 
-    /// What has died on its way in for one reason, at all workers together.
+    /// Packets dropped on receive for one reason, all workers together.
     #[must_use]
     pub fn drops_in(&self, reason: DropReason) -> u64 {
         self.workers.iter().map(|worker| worker.stack.drops_in.of(reason)).sum()
     }
 
-    /// What has died on its way out for one reason, at all workers together.
+    /// Packets dropped on transmit for one reason, all workers together.
     #[must_use]
     pub fn drops_out(&self, reason: DropReason) -> u64 {
         self.workers.iter().map(|worker| worker.stack.drops_out.of(reason)).sum()
@@ -355,7 +355,7 @@ impl NetworkStats {
         self.workers.iter().map(|worker| worker.facts.of(fact)).sum()
     }
 
-    /// Whether, at each worker, every packet had exactly one fate.
+    /// Whether the packet accounting of each worker balances.
     #[must_use]
     pub fn is_conserved(&self) -> bool {
         self.workers.iter().all(|worker| worker.stack.conservation().holds())

@@ -1,8 +1,8 @@
 //! Waiting for readiness and paying for it, as all sockets here do: tokio's `ready` and its polls.
 //!
-//! Invariants: nothing is kept across `Pending` but a place among those who wait; whoever is about
-//! to wait names its runtime first; one unit of tokio's cooperative budget is paid for what was
-//! achieved, and none for waiting.
+//! Invariants: nothing is kept across `Pending` except a waker registration; the runtime is
+//! registered before a wait; one unit of tokio's cooperative budget is used for each success, and
+//! none for waiting.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -13,8 +13,8 @@ use floodwall_stack::remote::Direction;
 use tokio::io::{Interest, Ready};
 use tokio::task::coop;
 
-/// Waits until one of the directions of interest is ready; says which are. `name` names the runtime
-/// that is about to wait.
+/// Waits until one of the directions of interest is ready; returns which. `name` registers the
+/// runtime that is about to wait.
 pub(crate) async fn ready(
     interest: Interest,
     read: impl Future<Output = io::Result<()>>,

@@ -1,9 +1,10 @@
-//! What fair drop costs a datagram: nanoseconds of one question, where the socket is calm, where it
-//! is pressed and grants, where it refuses, and where ten times as many come as are read, so that
-//! nobody can guess the answer; sources of both families out of many prefixes.
+//! The cost of fair drop per datagram: nanoseconds of one decision, where the socket is calm, where
+//! it is pressed and grants, where it refuses, and where ten times as many arrive as are read, so
+//! that the result is hard to predict for the processor; sources of both families out of many
+//! prefixes.
 //!
-//! Run: `cargo bench -p floodwall-udp --bench fair`. Medians of rounds; beside them the least,
-//! which is what a machine that others use too would show if they did not. The aim is 20 ns.
+//! Run: `cargo bench -p floodwall-udp --bench fair`. Medians of rounds, and the minimum, which
+//! excludes the load of other programs on the machine. The aim is 20 ns.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::hint::black_box;

@@ -32,7 +32,7 @@ struct Path {
     access: AccessCounters,
     sender: SocketId,
     ids: Vec<SocketId>,
-    /// Per socket: whom it hears, and where it listens.
+    /// Per socket: its peer, and its local address.
     ends: Vec<(SocketAddr, SocketAddr)>,
     header: Vec<u8>,
 }
@@ -98,7 +98,7 @@ impl Path {
         let (pool, counters) = (&self.pool, &mut self.counters);
         let sent = self.udp.output(pool, self.sender, to, from, black_box(&PAYLOAD), counters);
         let mut packet = sent.expect("room to send");
-        // A connected receiver hears another port than the sender's; the sum stays right.
+        // A connected receiver is connected to another port than the sender's; the sum stays right.
         if from.port() != 1000 {
             let bytes = packet.first_mut().expect("its only owner");
             let check = u16::from_be_bytes([bytes[6], bytes[7]]);

@@ -1,14 +1,14 @@
-//! `Challenge`: a socket's way to make strangers prove their address before it queues anything.
+//! `Challenge`: a socket's hook to verify source addresses before it queues anything.
 //!
 //! A function of the datagram alone, without any state: where a socket fills up, `input.rs` hands
-//! it what a stranger sent, and it lets it pass, says that its sender is proven (it returned a
-//! token that only its address could have received), or writes an answer that is sent at once: the
-//! token. DNS cookies (RFC 7873, 9018), QUIC's Retry (RFC 9000 section 8.1) and DTLS's
-//! HelloVerifyRequest (RFC 6347 section 4.2.1) are of this kind; `examples/dns_responder.rs` of the
-//! crate `floodwall` has the first.
+//! it datagrams of unverified sources, and it lets a datagram pass, reports its source as verified
+//! (it returned a token that only its address could have received), or writes an answer that is
+//! sent at once: the token. DNS cookies (RFC 7873, 9018), QUIC's Retry (RFC 9000 section 8.1) and
+//! DTLS's HelloVerifyRequest (RFC 6347 section 4.2.1) are of this kind; `examples/dns_responder.rs`
+//! of the crate `floodwall` has the first.
 //!
-//! Invariants: nothing is kept of a stranger who is challenged; an answer is never longer than what
-//! it answers, so that nobody is flooded through us; nothing that fails its checksum is answered.
+//! Invariants: nothing is kept of a challenged source; an answer is never longer than what it
+//! answers, so that there is no amplification; a datagram that fails its checksum is not answered.
 //!
 //! # Under flood
 //! Worst work per datagram: the checksum, the function, and one packet that leaves. Nothing grows.
@@ -29,10 +29,10 @@ use crate::output::gather;
 /// Bytes of an answer at most.
 pub const CHALLENGE_MAX: usize = 512;
 
-/// A datagram of somebody whom the socket does not know.
+/// A datagram of a source that the socket does not know.
 #[derive(Clone, Copy, Debug)]
 pub struct Stranger<'a> {
-    /// Where it says it comes from.
+    /// The source address.
     pub from: SocketAddr,
     /// Where it was sent to.
     pub to: SocketAddr,
@@ -45,7 +45,7 @@ pub struct Stranger<'a> {
 /// What is to be done with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Challenged {
-    /// As without a challenge: the stranger's share decides.
+    /// As without a challenge: the share of unverified sources decides.
     Pass,
     /// It returned a token that only its address could have received: it is known.
     Proven,
@@ -53,10 +53,11 @@ pub enum Challenged {
     Answer(usize),
 }
 
-/// See the file's head. Called by workers, on any of them: what it needs (keys) it owns.
+/// A hook that decides about datagrams of unverified sources. Called by any worker: what it needs
+/// (keys) it owns.
 pub trait Challenge: Send + Sync {
-    /// Judges one datagram; `answer` has as many bytes as its payload, [`CHALLENGE_MAX`] at most.
-    /// Must not wait, lock or allocate.
+    /// Decides about one datagram; `answer` has as many bytes as its payload, [`CHALLENGE_MAX`] at
+    /// most. Must not wait, lock or allocate.
     fn judge(&self, stranger: &Stranger<'_>, answer: &mut [u8]) -> Challenged;
 }
 
@@ -78,7 +79,7 @@ impl fmt::Debug for ChallengeHook {
     }
 }
 
-/// Asks a hook about a packet's payload, which begins at `offset`; the answer comes back as a
+/// Calls a hook with a packet's payload, which begins at `offset`; the answer comes back as a
 /// packet that begins with its UDP header.
 pub(crate) fn judge(
     hook: &ChallengeHook,
@@ -105,7 +106,7 @@ pub(crate) fn judge(
     }
 }
 
-/// What [`judge`] found.
+/// The result of [`judge`].
 pub(crate) enum Outcome {
     Pass,
     Proven,

@@ -1,11 +1,11 @@
-//! Whose a datagram is, asked before any work is put into it.
+//! Classifies datagrams by socket for triage, before any work is spent on them.
 //!
-//! Called by the stack's triage for a burst, before the first packet of it is handled: it asks
-//! while it parses, and hears the answers once all are on their way (`demux/burst.rs`). Nothing is
-//! changed or counted. A packet that will be refused costs one line that may lie in no cache, the
-//! bucket's; whether a socket is full stands in two bits (`Rooms`), not in its account. With many
-//! sockets this is also what makes friends fast: `input` then finds the tables warm (packet design
-//! note, section 5).
+//! Called by the stack's triage for a burst, before the first packet of it is handled: it starts
+//! the look-ups while it parses, and reads the results once all cache lines are on their way
+//! (`demux/burst.rs`). Nothing is changed or counted. A packet that will be refused costs one cache
+//! line that may miss, the bucket's; whether a socket is full is read from two bits (`Rooms`), not
+//! from its account. With many sockets this also speeds up established peers: `input` then finds
+//! the tables warm (packet design note, section 5).
 //!
 //! Invariant: what is refusable here `Udp::input` would not take: shown for any sockets in
 //! `tests/triage.rs`.
@@ -20,12 +20,12 @@ use crate::demux::{Kind, NONE, Probe, Seek, Sight, V4, bits, is_group, is_link_s
 use crate::intake::Intake;
 use crate::sockets::Udp;
 
-/// What is asked about one datagram: where it is from, where it is to, and where it arrived.
+/// The look-up key of one datagram: its source, its destination, and its interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Whose(Probe);
 
 impl Whose {
-    /// A datagram that asks for nothing: for arrays.
+    /// An empty query: for arrays.
     pub const NOBODYS: Self =
         Self(Probe { local: 0, remote: 0, iface: 0, local_port: 0, remote_port: 0 });
 
@@ -75,7 +75,7 @@ impl Whose {
     }
 }
 
-/// A question of which the first step is on its way.
+/// A look-up with its first step in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Sought(Seek);
 
@@ -84,7 +84,7 @@ impl Sought {
     pub const NOTHING: Self = Self(Seek::NOBODY);
 }
 
-/// A question that has been asked: what it waits for is on its way.
+/// A look-up in progress: its cache lines are on their way.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     whose: Whose,
@@ -93,7 +93,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Nothing was asked: for arrays.
+    /// No look-up: for arrays.
     pub const NOTHING: Self =
         Self { whose: Whose::NOBODYS, seek: Seek::NOBODY, class: Class::Frame };
 
@@ -117,8 +117,8 @@ impl<I: Intake> Udp<I> {
         class[0]
     }
 
-    /// What [`Udp::answer`] says, the straightforward way: one look-up, then the socket's own
-    /// account about a packet of so many true bytes. For tests and benches, which compare.
+    /// What [`Udp::answer`] returns, computed directly: one look-up, then the socket's own account
+    /// about a packet of so many true bytes. For tests and benches, which compare.
     #[must_use]
     pub fn classify_slowly(&self, whose: &Whose, true_size: u32) -> Triage {
         let Some(index) = self.demux.lookup(&whose.0) else {
@@ -135,9 +135,9 @@ impl<I: Intake> Udp<I> {
         }
     }
 
-    /// Begins to ask whose a datagram to this port of ours is, in a packet whose first chunk is of
-    /// `class`. `None` where nobody takes it: no socket has the port, or the only one that has it
-    /// is full. `whose` says more about it, where several sockets have the port. Some 2 ns; waits
+    /// Starts the look-up of a datagram to this local port, in a packet whose first chunk is of
+    /// `class`. `None` where no socket takes it: none has the port, or the only one that has it is
+    /// full. `whose` has the rest of the key, where several sockets have the port. Some 2 ns; waits
     /// for no table.
     #[must_use]
     #[inline(always)]
@@ -167,17 +167,17 @@ impl<I: Intake> Udp<I> {
         self.demux.hears_every_port()
     }
 
-    /// Whether somebody may take what was sought, by the marks of a bucket: of strangers to
-    /// connected sockets, one in 70 or so. One load, which [`Udp::seek`] has asked for; asks for
-    /// the bucket.
+    /// Whether some socket may take the datagram, by the marks of a bucket: of unverified sources
+    /// to connected sockets, one in 70 or so. One load, which [`Udp::seek`] has prefetched;
+    /// prefetches the bucket.
     #[must_use]
     #[inline(always)]
     pub fn may_find(&self, sought: Sought) -> bool {
         self.demux.may_find(sought.0)
     }
 
-    /// Asks whose a datagram is, in a packet whose first chunk is of `class`, and keeps that in
-    /// `asked`. A few ns; waits for no table.
+    /// Starts the look-up of a datagram, in a packet whose first chunk is of `class`, and keeps it
+    /// in `asked`. A few ns; waits for no table.
     #[inline(always)]
     pub fn ask(&self, whose: Whose, class: Class, asked: &mut Asked) {
         asked.seek = self.demux.seek(whose.0.local_port, || whose.0);
@@ -185,10 +185,11 @@ impl<I: Intake> Udp<I> {
         asked.class = class;
     }
 
-    /// For each of up to [`BURST_MAX`] datagrams: a friend where a connected socket waits for
-    /// exactly this peer, a stranger where some socket would take it, refusable where none would,
-    /// because nobody listens or the socket is full. Where only connected sockets have the port,
-    /// one line tells who is refused; who is not costs the line of a key, all of them at a time.
+    /// For each of up to [`BURST_MAX`] datagrams: established where a connected socket has exactly
+    /// this peer, unverified where some other socket would take it, refusable where none would,
+    /// because no socket has the port or the socket is full. Where only connected sockets have the
+    /// port, one cache line is enough to refuse; the others cost the line of a key each, fetched
+    /// together.
     #[inline]
     pub fn answer(&self, asked: &[Asked], classes: &mut [Triage]) {
         for (asked, class) in asked.iter().zip(&mut *classes) {
@@ -232,7 +233,7 @@ impl<I: Intake> Udp<I> {
             Sight::Nobody => false,
             Sight::Unclear => true,
             Sight::Perhaps(socket) => {
-                // Whoever it is for: if this socket is full, there is no other that it may be.
+                // If this socket is full, no other can take the datagram.
                 let takes = self.rooms.of(socket).admits(asked.class);
                 if takes {
                     self.demux.expect(socket);
@@ -258,7 +259,7 @@ impl<I: Intake> Udp<I> {
         }
     }
 
-    /// Whether some socket is connected: then some peers are friends by a program's own word.
+    /// Whether some socket is connected: then some peers are established by a program's own choice.
     #[must_use]
     #[inline]
     pub const fn has_connected(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What every [`Intake`] must do, whoever wrote it.
+//! The contract tests that every implementation of [`Intake`] must pass.
 //!
 //! Run by this crate's tests for [`crate::LocalIntake`], and by tests of other intakes under the
 //! feature `testing`. Each check panics with what was broken.
@@ -71,7 +71,7 @@ fn holds_its_limit<I: Intake>(pool: &Pool, source: IpAddr) {
     assert!(!intake.admits(1));
     let refused = offer(&mut intake, packet(pool, 9), source)
         .expect_err("true sizes count, not payload bytes");
-    assert_eq!(refused.first(), [9], "the newcomer is given back");
+    assert_eq!(refused.first(), [9], "the new packet is given back");
     assert_eq!((intake.len(), intake.charged()), (3, u64::from(size) * 3));
     drop(refused);
     assert_eq!(intake.charged(), u64::from(size) * 3, "a refused packet was never charged");
@@ -102,11 +102,11 @@ fn releases_exactly<I: Intake>(pool: &Pool, source: IpAddr) {
     let offer = Offer { source, now: Instant::ORIGIN };
     assert!(intake.reserve(&mut reserved, &offer) && intake.charged() > all && intake.len() == 4);
     drop(reserved);
-    assert_eq!(intake.charged(), all, "a packet that dies before it is queued owes nothing");
+    assert_eq!(intake.charged(), all, "a packet that is dropped unqueued is not charged");
     let taken = intake.take();
-    assert_eq!(intake.charged(), all, "what is taken stays charged while it lives");
+    assert_eq!(intake.charged(), all, "what is taken stays charged while it exists");
     drop(taken);
-    assert_eq!(intake.charged(), all / 4 * 3, "and is released when it dies");
+    assert_eq!(intake.charged(), all / 4 * 3, "and is released when it is dropped");
     drop(intake);
     assert_eq!(pool.available(), before, "a dropped intake leaves nothing behind");
 }

@@ -5,19 +5,18 @@
 //! socket's key. A port with several has its keys in a hash table with a secret key
 //! (`key_table.rs`): one probe per kind of socket that the port has at all, at most two, and the
 //! newest of equal sockets wins, as in Linux. Sockets at every port are those of port 0, which is
-//! nobody else's: they are asked where the datagram's own port has none for it. So the cost of a
-//! look-up does not depend on how many sockets there are. Called by `sockets.rs` (changes) and
-//! `input.rs` (look-ups).
+//! not used otherwise: they are looked up where the datagram's own port has none for it. So the
+//! cost of a look-up does not depend on how many sockets there are. Called by `sockets.rs`
+//! (changes) and `input.rs` (look-ups).
 //!
 //! Invariants: `keys` and `holds` of a socket that is entered never change; the hash tables hold
 //! the sockets of shared ports only.
 //!
 //! # Under flood
-//! Strangers only look up: two cache lines, at most two probes of a table, and as many again where
-//! a socket takes every port. Only applications
-//! make it grow, up to `sockets_max`, allocated at construction. A datagram to a group visits
-//! `UDP_GROUP_SOCKETS_MAX` sockets at most; honest groups with more sockets on one port lose the
-//! rest.
+//! Remote peers only cause look-ups: two cache lines, at most two probes of a table, and as many
+//! again where a socket takes every port. Only applications make it grow, up to `sockets_max`,
+//! allocated at construction. A datagram to a group visits `UDP_GROUP_SOCKETS_MAX` sockets at most;
+//! honest groups with more sockets on one port lose the rest.
 
 mod burst;
 mod hash;
@@ -64,7 +63,7 @@ const ALONE: Link = Link { prev: NONE, next: NONE };
 /// binds to one address.
 const HOLDS: usize = 2;
 
-/// See the file's head.
+/// The demultiplexing table of one stack: from a datagram's addresses and ports to its socket.
 #[derive(Debug)]
 pub(crate) struct Demux {
     /// Per port: 0, or a socket's place plus one, or a shared port's plus one with [`SHARED`].
@@ -97,7 +96,7 @@ enum At {
 impl Demux {
     pub(crate) fn new(sockets_max: usize, random: &mut SecretRandom) -> Self {
         Self {
-            // By way of a vector: no array of this size should lie on a stack.
+            // By way of a vector: an array of this size must not be on a stack.
             ports: vec![0; PORTS].try_into().unwrap_or_else(|_| Box::new([0; PORTS])),
             heard: PortSet::default(),
             keys: Broad::with_capacity(sockets_max),
@@ -192,9 +191,10 @@ impl Demux {
             .map(|index| self.spread(port, index, list, &probe))
     }
 
-    /// The one of several sockets that are bound alike which has this flow: of those that say so,
-    /// by a hash with a key of its own, for who is served by which may show. The newest where it
-    /// does not say so. A walk over `UDP_GROUP_SOCKETS_MAX` of them at most.
+    /// Selects one of several sockets that are bound alike (`SO_REUSEPORT`) for this flow: among
+    /// those that spread flows, by a hash with a key of its own, since peers can observe which
+    /// socket serves them. The newest where it does not spread. A walk over `UDP_GROUP_SOCKETS_MAX`
+    /// of them at most.
     #[inline(always)]
     fn spread(&self, port: &Port, newest: u32, list: usize, probe: &Probe) -> u32 {
         if port.spread == 0 || !self.hold(newest).spread {
@@ -388,7 +388,7 @@ impl Demux {
         Ok(place)
     }
 
-    /// Forgets a port's record where one socket is left.
+    /// Removes a port's record where one socket is left.
     fn unshare(&mut self, place: u32, port: u16) {
         let Some(record) = self.shared.get(place as usize) else { return };
         if record.total == 1 {
@@ -481,7 +481,7 @@ impl Demux {
         self.links.get_mut(index as usize)?.get_mut(list)
     }
 
-    /// Makes a socket the first of a list whose first was `head`.
+    /// Prepends a socket to a list with the present head `head`.
     fn link_before(&mut self, list: usize, index: u32, head: u32) {
         if let Some(link) = self.link(list, index) {
             *link = Link { prev: NONE, next: head };

@@ -1,9 +1,9 @@
 //! `Drops`: how many datagrams each socket of a shard refused, and why.
 //!
-//! Written by the shard's worker where it refuses, in lines that no other worker writes; read by
-//! anyone. A socket that several shards have is counted by each of them, and summed when read.
-//! Invariant: one writer, so that counting is a load and a store; a place's numbers begin again
-//! when a socket is opened there.
+//! Written by the shard's worker where it refuses, in cache lines that no other worker writes; read
+//! by any thread. A socket that several shards have is counted by each of them, and summed when
+//! read. Invariant: one writer, so that counting is a load and a store; a place's numbers begin
+//! again when a socket is opened there.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// All of them: what `SO_RXQ_OVFL` tells.
+    /// All of them: the value of `SO_RXQ_OVFL`.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.full + self.over_share + self.challenged + self.memory
@@ -49,7 +49,7 @@ pub(crate) enum Cause {
 #[derive(Debug, Default)]
 struct Counts([AtomicU64; 4]);
 
-/// See the file's head.
+/// Drop counts of each socket of a shard, by reason.
 #[derive(Debug)]
 pub struct Drops(Box<[Counts]>);
 

@@ -1,8 +1,8 @@
-//! Ports for sockets that did not ask for one.
+//! Ephemeral port selection.
 //!
-//! Random choice with re-randomised attempts (RFC 6056 section 3.3.2, algorithm 2), so that a
-//! stranger cannot guess a port; where chance fails, a walk from a random start finds what is left
-//! (section 3.3.1). Invariant: an error means that every port of the range is really taken.
+//! Random choice with re-randomised attempts (RFC 6056 section 3.3.2, algorithm 2), so that an
+//! off-path attacker cannot guess a port; where chance fails, a walk from a random start finds what
+//! is left (section 3.3.1). Invariant: an error means that every port of the range is really taken.
 
 use core::ops::RangeInclusive;
 

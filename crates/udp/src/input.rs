@@ -1,16 +1,16 @@
-//! A validated IP payload becomes a queued datagram, or dies here.
+//! A validated IP payload becomes a queued datagram, or is dropped here.
 //!
 //! Called by `stack` once the network layer has checked its header. The order makes refusal
 //! cheap: lengths, then the port, then its source's share of the socket (`fair.rs`) and room in
 //! the socket, and only then the checksum, which is the first to touch the payload (decision E24).
-//! A stranger is challenged, where the socket does that, after the checksum and before its share
-//! is spent (`challenge.rs`). Read first: RFC 768, RFC 1122 section 4.1.3,
-//! RFC 8200 section 8.1, RFC 6935, RFC 9868 (bytes behind the UDP length are no error).
+//! An unverified source is challenged, where the socket does that, after the checksum and before
+//! its share is spent (`challenge.rs`). Read first: RFC 768, RFC 1122 section 4.1.3, RFC 8200
+//! section 8.1, RFC 6935, RFC 9868 (bytes behind the UDP length are no error).
 //!
 //! # Under flood
-//! Reachable by anyone. Nothing grows but the socket's queue (`intake.rs`). Worst work per
-//! datagram: two table probes and one pass over its bytes; for a group, a copy for each of at
-//! most `UDP_GROUP_SOCKETS_MAX` sockets. A datagram that a socket refuses costs no pass.
+//! Reachable by any sender. Nothing grows but the socket's queue (`intake.rs`). Worst work per
+//! datagram: two table probes and one pass over its bytes; for a group, a copy for each of at most
+//! `UDP_GROUP_SOCKETS_MAX` sockets. A datagram that a socket refuses costs no pass.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -34,7 +34,7 @@ pub(crate) const PROTOCOL: u8 = 17;
 /// Bytes of the UDP header.
 pub(crate) const HEADER_LEN: usize = 8;
 
-/// What the network layer knows of an arrived datagram.
+/// The network layer's description of a received datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Input {
     /// The sender.
@@ -71,14 +71,14 @@ pub enum Verdict {
     /// Its sender is to prove its address first: the caller sends the answer, which begins with its
     /// UDP header, and counts `UdpChallenged`.
     Challenged {
-        /// What asked.
+        /// The challenged datagram.
         packet: PacketBuf,
-        /// What is answered: none where the pool is empty, or nothing was to be said.
+        /// The answer: none where the pool is empty, or the hook wrote none.
         answer: Option<PacketBuf>,
     },
-    /// Nobody listens: the caller may answer with an ICMP error, and counts `UdpNoPort`.
+    /// No socket has the port: the caller may answer with an ICMP error, and counts `UdpNoPort`.
     PortUnreachable(PacketBuf),
-    /// It is to die, for a reason that the caller counts.
+    /// It is to be dropped, for a reason that the caller counts.
     Dropped(PacketBuf, DropReason),
 }
 
@@ -114,7 +114,7 @@ enum Share {
 }
 
 impl<I: Intake> Udp<I> {
-    /// Takes one datagram. `pool` pays for the copies where several sockets hear a group. Names
+    /// Takes one datagram. `pool` provides the copies where several sockets are in a group. Sets
     /// the packet's interface and stores its layers.
     ///
     /// Counts per family: `InErrors` (everything but a missing socket), `InCsumErrors`,
@@ -131,8 +131,8 @@ impl<I: Intake> Udp<I> {
         self.input_from(input, packet, pool, counters, access, |_| false)
     }
 
-    /// As [`Udp::input`]; `is_answered` says whether a program here lately answered a sender. Asked
-    /// only where its socket fills up.
+    /// As [`Udp::input`]; `is_answered` reports whether a local program lately answered a sender.
+    /// Called only where its socket fills up.
     #[inline(always)]
     pub fn input_from(
         &mut self,
@@ -158,7 +158,7 @@ impl<I: Intake> Udp<I> {
         self.deliver(index, (input, header), packet, pool, tally, &is_answered)
     }
 
-    /// Takes a burst, handing each verdict to `each` in order.
+    /// Takes a burst, passing each result to `each` in order.
     pub fn input_burst(
         &mut self,
         burst: impl IntoIterator<Item = (Input, PacketBuf)>,
@@ -220,7 +220,7 @@ impl<I: Intake> Udp<I> {
             self.refuse(index, Cause::Full);
             return tally.drop(packet, DropReason::UdpSocketFull);
         }
-        // The settings lie in another cache line, which few datagrams need.
+        // The settings are in another cache line, which few datagrams need.
         let zero_allowed = !header.has_checksum && body.settings.zero_checksum_rx;
         if !verifies(input, header, &packet, zero_allowed) {
             packet.uncharge();
@@ -304,7 +304,7 @@ impl<I: Intake> Udp<I> {
             return Share::Granted;
         }
         if !body.intake.admits(ask.true_size) {
-            // Whoever it is: the cap says so, and is asked next.
+            // The cap decides regardless of the source, and is checked next.
             return Share::Granted;
         }
         self.refuse(index, Cause::OverShare);
@@ -478,7 +478,7 @@ impl Tally<'_> {
     }
 }
 
-/// What the tables are asked for.
+/// The look-up key of a datagram.
 #[inline(always)]
 fn probe(input: &Input, header: Header) -> Probe {
     Probe {
@@ -514,7 +514,8 @@ fn parse(input: &Input, packet: &PacketBuf, access: &mut AccessCounters) -> Opti
     })
 }
 
-/// Nobody listens. A datagram that is not even intact gets no answer (RFC 1122 section 4.1.3.4).
+/// No socket has the port. A datagram that is not even intact gets no answer (RFC 1122 section
+/// 4.1.3.4).
 #[cold]
 fn no_port(input: Input, header: Header, packet: PacketBuf, mut tally: Tally<'_>) -> Verdict {
     if !verifies(&input, header, &packet, false) {

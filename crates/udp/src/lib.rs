@@ -1,9 +1,9 @@
 //! UDP sockets: demultiplexing, intake, output.
 //!
 //! A [`Udp`] is all sockets of one stack. The stack hands it validated IP payloads
-//! ([`Udp::input`]), applications read ([`Udp::recv`]) and send ([`Udp::output`]), and what is
-//! sent comes out as a packet with its UDP header, to be routed by somebody who knows routes.
-//! Sockets with news are announced once ([`Udp::next_ready`]).
+//! ([`Udp::input`]), applications read ([`Udp::recv`]) and send ([`Udp::output`]), and what is sent
+//! comes out as a packet with its UDP header, to be routed by the stack. Sockets with news are
+//! announced once ([`Udp::next_ready`]).
 //!
 //! Invariants: routes, neighbours and the network layer are unknown here; what waits is charged
 //! in true bytes to its socket, and released exactly; nothing is allocated per datagram; the cost

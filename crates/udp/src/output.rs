@@ -22,18 +22,18 @@ use crate::sockets::Udp;
 
 /// Bytes of payload that one IPv4 packet carries.
 const PAYLOAD_MAX_V4: usize = 65_535 - 20 - HEADER_LEN;
-/// The same for IPv6, whose header does not count.
+/// The same for IPv6, which does not count its header.
 const PAYLOAD_MAX_V6: usize = 65_535 - HEADER_LEN;
 
 /// Why a datagram was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The destination is not of a family that the socket speaks from where it is bound, or the
+    /// The destination is of a family that the socket cannot send to from its bound address, or the
     /// source is of another family.
     #[error("the address is not of the socket's family")]
     AddressFamily,
-    /// The destination is everybody, and the socket did not say that it means it.
+    /// The destination is a broadcast address, and the socket did not enable broadcast.
     #[error("sending to a broadcast address needs the socket's broadcast setting")]
     BroadcastRefused,
     /// The socket is closed.
@@ -48,15 +48,14 @@ pub enum SendError {
     /// More bytes than a datagram can have.
     #[error("a datagram has at most {max} bytes of payload here")]
     MessageTooLong {
-        /// The most of this family.
+        /// The maximum of this family.
         max: usize,
     },
     /// The packet pool is empty.
     #[error("the packet pool is empty")]
     NoBuffer,
-    /// A socket at every port has to be told which one its datagrams leave from; any other sends
-    /// from its own.
-    #[error("the source port is not the socket's, or a socket at every port was told none")]
+    /// A socket at every port needs a source port for each datagram; any other sends from its own.
+    #[error("the source port is not the socket's, or a socket at every port was given none")]
     SourcePort,
     /// The socket has no port: bind it first.
     #[error("the socket has no port yet")]
@@ -164,7 +163,7 @@ impl<I: Intake> Udp<I> {
     }
 
     /// Checks what does not change between the datagrams of one flow. They leave from the socket's
-    /// own port, which `from` says as 0 or by its number; a socket at every port is told which one.
+    /// own port, which `from` gives as 0 or by its number; a socket at every port needs the number.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -207,12 +206,12 @@ impl<I: Intake> Udp<I> {
         self.head(id, flow, front, packet, sum, counters)
     }
 
-    /// As [`Udp::output_prepared`] for a payload that lies in the packet already, of the sum `sum`:
+    /// As [`Udp::output_prepared`] for a payload that is in the packet already, with the sum `sum`:
     /// see [`gather`]. The headers go before it.
     ///
     /// # Errors
     /// As [`Udp::output`]; the packet is dropped then.
-    #[expect(clippy::too_many_arguments, reason = "a flow, a packet, and where they lie")]
+    #[expect(clippy::too_many_arguments, reason = "a flow, a packet, and their offsets")]
     pub fn output_in_place(
         &mut self,
         pool: &Pool,

@@ -15,7 +15,7 @@ struct Link {
     on: bool,
 }
 
-/// See the file's head.
+/// The queue of sockets with news.
 #[derive(Debug)]
 pub(crate) struct Ready {
     links: Vec<Link>,

@@ -1,9 +1,9 @@
 //! What applications read: copied out, handed out whole, or looked at.
 //!
-//! Called by `stack` for its applications. Nothing is stored beside the queued packet: sender,
-//! destination and length are read from its own headers. Invariants: an error is given once and
+//! Called by `stack` for its applications. Nothing is stored besides the queued packet: sender,
+//! destination and length are read from its own headers. Invariants: an error is reported once and
 //! before any datagram; a datagram counts as received when it is read, as in Linux; its charge is
-//! released when its memory is.
+//! released with its memory.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
@@ -27,7 +27,7 @@ pub enum RecvError {
     /// The socket is closed.
     #[error(transparent)]
     Closed(#[from] SocketClosed),
-    /// An earlier datagram of ours came to nothing. Given once.
+    /// An error about an earlier datagram of ours. Reported once.
     #[error(transparent)]
     Icmp(#[from] IcmpError),
     /// Nothing waits.
@@ -48,9 +48,10 @@ pub struct Received {
     pub iface: IfIndex,
     /// The datagram had more bytes than the buffer; they are lost.
     pub truncated: bool,
-    /// When it arrived: where its device said so, or the socket asked (`timestamps`).
+    /// When it arrived: where its device provided it, or the socket requested it (`timestamps`).
     pub timestamp: Option<Instant>,
-    /// What the socket has refused until now, where it asked (`drop_count`): `SO_RXQ_OVFL`. Wraps.
+    /// What the socket has refused until now, where it requested that (`drop_count`):
+    /// `SO_RXQ_OVFL`. Wraps.
     pub dropped: u32,
 }
 
@@ -59,7 +60,7 @@ pub struct Received {
 pub struct ReceivedPacket {
     /// The whole packet, headers included.
     pub packet: PacketBuf,
-    /// Where in it the payload lies.
+    /// The offset of the payload in it.
     pub payload: Range<usize>,
     /// The sender.
     pub from: SocketAddr,
@@ -78,7 +79,7 @@ pub struct ReceiveSlot<'a> {
     pub received: Option<Received>,
 }
 
-/// What a queued packet's headers say.
+/// The header fields of a queued packet.
 struct Datagram {
     from: SocketAddr,
     to: SocketAddr,
@@ -86,8 +87,8 @@ struct Datagram {
 }
 
 impl<I: Intake> Udp<I> {
-    /// Copies the oldest datagram into `out`. Bytes beyond are lost, and said so. A datagram
-    /// without payload is one of length 0.
+    /// Copies the oldest datagram into `out`. Bytes beyond are lost, and this is reported. A
+    /// datagram without payload is one of length 0.
     ///
     /// # Errors
     /// A pending ICMP error comes first, once; else nothing waits, or the socket is closed.
@@ -106,7 +107,7 @@ impl<I: Intake> Udp<I> {
         Ok(received)
     }
 
-    /// What a socket's datagrams tell of those that were refused.
+    /// The drop counts that a socket's datagrams report.
     #[cold]
     fn told_drops(&self, id: SocketId) -> u32 {
         match self.body(id) {
@@ -154,7 +155,7 @@ impl<I: Intake> Udp<I> {
 
     /// Takes all that waits, in order, to be read elsewhere ([`ReceivedPacket::of`],
     /// [`copy_datagram`]); and how many of them came by IPv4. Nothing is counted as received, and
-    /// every packet stays charged until it is dropped, by whatever thread.
+    /// every packet stays charged until it is dropped, by any thread.
     #[must_use]
     pub fn take_waiting(&mut self, id: SocketId) -> (PacketList, u64) {
         let (mut all, mut v4) = (PacketList::new(), 0);
@@ -196,8 +197,8 @@ impl<I: Intake> Udp<I> {
     }
 }
 
-/// Copies a datagram out of its packet, which a socket has delivered: bytes beyond `out` are not,
-/// and that is said. `None` where it is no such packet.
+/// Copies a datagram out of its packet, which a socket has delivered: bytes beyond `out` are cut,
+/// and this is reported. `None` where it is no such packet.
 #[must_use]
 #[inline]
 pub fn copy_datagram(packet: &PacketBuf, out: &mut [u8]) -> Option<Received> {
@@ -205,7 +206,8 @@ pub fn copy_datagram(packet: &PacketBuf, out: &mut [u8]) -> Option<Received> {
 }
 
 impl ReceivedPacket {
-    /// What a delivered packet says. `None`, and the packet is dropped, where it is no such packet.
+    /// The metadata of a delivered packet. `None`, and the packet is dropped, where it is no such
+    /// packet.
     #[must_use]
     pub fn of(packet: PacketBuf) -> Option<Self> {
         let datagram = Datagram::of(&packet)?;
@@ -217,8 +219,8 @@ impl ReceivedPacket {
     }
 }
 
-/// The oldest packet and what it says. `input` has checked all this; what does not say it all the
-/// same is dropped.
+/// The oldest packet and its metadata. `input` has checked all this; a packet without valid
+/// metadata is dropped.
 #[inline(always)]
 fn take<I: Intake>(body: &mut Body<I>) -> Option<(PacketBuf, Datagram)> {
     loop {

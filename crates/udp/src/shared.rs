@@ -1,10 +1,10 @@
 //! Sockets that every shard of a host has under one id: one shard decides, the others repeat.
 //!
 //! Called by `stack` on the control shard ([`Udp::open_shared`], then [`Udp::bind`] and the like,
-//! which choose places and ports) and on its followers (the calls that end in `_as`, which are told
-//! them). Invariants: these sockets have places of their own, above those that each shard opens by
-//! itself, so that ids never meet; what is repeated never asks whether an address is in use, for
-//! that was decided.
+//! which choose places and ports) and on its followers (the calls that end in `_as`, which take
+//! them as arguments). Invariants: these sockets have places of their own, above those that each
+//! shard opens by itself, so that ids never meet; what is repeated never checks whether an address
+//! is in use, for that was decided.
 
 use core::net::{IpAddr, SocketAddr};
 

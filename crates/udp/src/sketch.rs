@@ -1,31 +1,31 @@
 //! `PrefixSketch`: how much each source was granted lately, in little memory, never too low.
 //!
 //! Called by `fair.rs`. A count-min sketch with conservative update (Cormode and Muthukrishnan
-//! 2005; Estan and Varghese 2002) whose counters halve with every tick: by themselves, at the next
-//! look, so that no sweep is owed (`sketch/halving.rs`). One for each length of prefix that
+//! 2005; Estan and Varghese 2002) with counters that halve every tick: by themselves, at the next
+//! look, so that no sweep is needed (`sketch/halving.rs`). One for each length of prefix that
 //! addresses are given out by: the host itself (/32, /128), its network (/24, /64), and for IPv6
 //! its site (/48). A source that changes its address within what it was given stays one source by
 //! the shorter ones.
 //!
-//! What a datagram costs are the counters it touches, most of which lie in no first-level cache
-//! under flood: hence few rows, and wide ones. All lengths are hashed at once, for looking and
-//! granting: a multilinear hash with secret keys, of which nobody outside sees a value. The upper
-//! 32 bits of its sums are uniform and pairwise independent (Lemire and Kaser 2014, "Strongly
-//! universal string hashing is fast"): sixteen for each row.
+//! What a datagram costs are the counters it touches, most of which miss the L1 cache under flood:
+//! hence few rows, and wide ones. All lengths are hashed at once, for looking and granting: a
+//! multilinear hash with secret keys, and its values never leave the host. The upper 32 bits of its
+//! sums are uniform and pairwise independent (Lemire and Kaser 2014, "Strongly universal string
+//! hashing is fast"): sixteen for each row.
 //!
 //! # Bound of the error
 //! An estimate is never below what the prefix was granted, halved as often as ticks went by, but
 //! for the 2^31th part of a byte. It is above by more than e^2/width of all that was granted
-//! (halved alike) for at most one prefix in e^4, about 2 %, whatever the stream: in each of two
-//! rows for one in e^2, by Markov's inequality (Cormode and Muthukrishnan's theorem); conservative
-//! update only lowers it. `tests` hold it against an exact list.
+//! (halved alike) for at most one prefix in e^4, about 2 %, for any stream: in each of two rows for
+//! one in e^2, by Markov's inequality (Cormode and Muthukrishnan's theorem); conservative update
+//! only lowers it. `tests` hold it against an exact list.
 //!
 //! # Under flood
-//! Who can fill it: anybody, with forged sources. Bound: [`limits::UDP_FAIR_CELLS`] counters in
-//! each of [`ROWS`] rows and three lengths, taken at the start: 768 KiB. Worst work: six products
-//! and six counters (IPv4: three and four). Nobody is evicted; forged sources raise everybody's
-//! estimate by their part of e^2/width at most, but for the 2 %. Whose counters they meet depends
-//! on the secret keys.
+//! Reachable by any sender, with forged sources. Bound: [`limits::UDP_FAIR_CELLS`] counters in each
+//! of [`ROWS`] rows and three lengths, taken at the start: 768 KiB. Worst work: six products and
+//! six counters (IPv4: three and four). Nothing is evicted; forged sources raise every estimate by
+//! their part of e^2/width at most, but for the 2 %. Which counters they hit depends on the secret
+//! keys.
 
 mod halving;
 
@@ -41,7 +41,8 @@ const ROWS: usize = 2;
 /// Lengths of prefix.
 const LENGTHS: usize = 3;
 
-/// See the file's head. `WIDTH` counters in a row: a power of two, to 65,536.
+/// A count-min sketch of bytes granted per prefix, with decay. `WIDTH` counters in a row: a power
+/// of two, to 65,536.
 #[derive(Debug)]
 pub(crate) struct PrefixSketch<const WIDTH: usize = { limits::UDP_FAIR_CELLS }> {
     keys: Keys,
@@ -51,8 +52,8 @@ pub(crate) struct PrefixSketch<const WIDTH: usize = { limits::UDP_FAIR_CELLS }> 
     rows: Box<[[Halving; WIDTH]; ROWS * LENGTHS]>,
 }
 
-/// Secrets of the hash: what a sum begins with in each family, and a factor for each word of what
-/// is hashed.
+/// Secrets of the hash: the initial value of a sum in each family, and a factor for each 32-bit
+/// word of the input.
 #[derive(Debug)]
 struct Keys {
     begin: [u64; 2],
@@ -75,7 +76,7 @@ pub(crate) struct Look<const N: usize> {
 }
 
 impl<const WIDTH: usize> PrefixSketch<WIDTH> {
-    /// An empty one, whose weights halve every `tick`. Takes 48 bytes a counter of a row.
+    /// An empty one, with weights that halve every `tick`. Takes 48 bytes a counter of a row.
     pub(crate) fn new(key: HashKey, tick: Duration) -> Self {
         const { assert!(WIDTH.is_power_of_two() && WIDTH <= 1 << 16) };
         let [b0, b1, scope, v4 @ .., w0, w1, w2, w3, w4] =
@@ -87,7 +88,7 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
         }
     }
 
-    /// The tick that `now` lies in. A division: once a round will do.
+    /// The tick of `now`. A division: once a round is enough.
     pub(crate) const fn tick_of(&self, now: Instant) -> u64 {
         match now.as_nanos().checked_div(self.tick) {
             Some(tick) => tick,
@@ -171,7 +172,7 @@ fn empty<const WIDTH: usize, const ROWS: usize>() -> Box<[[Halving; WIDTH]; ROWS
     }
 }
 
-/// A word's part of a sum.
+/// The contribution of a word to a sum.
 #[inline(always)]
 const fn times(key: u64, word: u32) -> u64 {
     key.wrapping_mul(word as u64)
@@ -278,8 +279,8 @@ mod tests {
         }
     }
 
-    /// Ten thousand prefixes, some of them heavy, over many ticks: how many estimates are beyond
-    /// the bound that the file's head states.
+    /// Ten thousand prefixes, some of them heavy, over many ticks: how many estimates exceed the
+    /// bound that the module documentation states.
     #[test]
     fn few_estimates_are_beyond_the_stated_bound() {
         for is_v6 in [false, true] {
@@ -321,7 +322,7 @@ mod tests {
         assert_eq!(sketch.estimate(from, 1, now + TICK * 40), [0.0; 2]);
     }
 
-    /// Sockets are told apart, hosts of one network are not by the wider ones.
+    /// Sockets are kept apart, hosts of one network are not by the wider ones.
     #[test]
     fn a_grant_counts_for_its_socket_its_network_and_its_site() {
         let addr = |text: &str| text.parse::<IpAddr>().unwrap();

@@ -1,4 +1,4 @@
-//! `Udp`: the sockets of one stack, and what applications do with them beside moving datagrams.
+//! `Udp`: the sockets of one stack, and their control operations: open, bind, connect, close.
 //!
 //! Called by `stack` for its applications. Invariants: a place is used again only under another
 //! generation; a closed socket leaves nothing behind, not in the tables, not in the accounts.
@@ -31,10 +31,10 @@ use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
 /// All sockets of one stack.
 ///
 /// # Under flood
-/// Reachable by anyone. Bounds: `sockets_max` places, allocated at construction, which only
+/// Reachable by any sender. Bounds: `sockets_max` places, allocated at construction, which only
 /// applications take; per socket the intake's (`intake.rs`); for all together `memory.rs`. Worst
-/// work per datagram: two table probes and one pass over its bytes. When a socket is full the
-/// newcomer is refused before its bytes are read; a flood of one socket costs the others nothing.
+/// work per datagram: two table probes and one pass over its bytes. When a socket is full the new
+/// datagram is refused before its bytes are read; a flood of one socket costs the others nothing.
 /// Counters: `UdpNoPorts`, `UdpRcvbufErrors`, `UdpInErrors` and those of IPv6.
 #[derive(Debug)]
 pub struct Udp<I: Intake = LocalIntake> {
@@ -43,22 +43,22 @@ pub struct Udp<I: Intake = LocalIntake> {
     pub(crate) ready: Ready,
     /// What still fits into each socket, by its place.
     pub(crate) rooms: Arc<Rooms>,
-    /// Who has had much of a socket that fills up.
+    /// Sources that have had much of a socket that fills up.
     pub(crate) fair: FairShare,
     /// What all of them hold.
     pub(crate) memory: Memory,
     pub(crate) drops: Drops,
-    /// Sockets that have refused something since somebody asked.
+    /// Sockets that have refused something since the last report.
     pub(crate) refusing: Ready,
-    /// Some socket wants to be told more than what a datagram says.
+    /// Some socket needs more than a datagram's usual metadata.
     pub(crate) tells: bool,
     /// When this round began.
     pub(crate) now: Instant,
     pub(crate) free: Vec<u32>,
-    /// Places that all shards share, for whoever allots them.
+    /// Places that all shards share, for the shard that allots them.
     pub(crate) shared_free: Vec<u32>,
     pub(crate) allots: bool,
-    /// Whom connections of ours should come home to, where there are several workers.
+    /// The worker to which our connections should hash (RSS), where there are several workers.
     home: Option<(Steering, WorkerId)>,
     config: UdpConfig,
 }
@@ -75,14 +75,14 @@ pub(crate) struct Socket<I> {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Body<I> {
-    /// Its spare tags also tell an open place from a closed one, in the first line.
+    /// Its spare tags also mark a place as open or closed, in the first cache line.
     pub(crate) error: Option<IcmpError>,
     pub(crate) intake: I,
     pub(crate) send: Allowance,
     pub(crate) demand: Demand,
     pub(crate) settings: SocketSettings,
     /// Boxed, for few have any, and a vector's spare values would be taken for the above.
-    #[expect(clippy::box_collection, reason = "as said")]
+    #[expect(clippy::box_collection, reason = "boxed for size, as the comment above explains")]
     pub(crate) groups: Option<Box<Vec<Joined>>>,
     /// The message behind the last error.
     report: Option<IcmpReport>,
@@ -135,7 +135,7 @@ pub enum BindError {
     /// Another socket holds the address and port, or a wildcard that covers it.
     #[error("the address is in use")]
     AddrInUse,
-    /// The address is of a family that the socket does not speak.
+    /// The address is of a family that the socket does not support.
     #[error("the address is not of the socket's family")]
     AddressFamily,
     /// A socket is bound once.
@@ -178,7 +178,7 @@ pub enum GroupError {
     #[error(transparent)]
     Closed(#[from] SocketClosed),
     /// It is no group address of the socket's families.
-    #[error("not a group address that the socket can hear")]
+    #[error("not a group address that the socket can join")]
     NotGroup,
     /// Joined before, or not joined when leaving.
     #[error("the socket is a member already, or was none")]
@@ -294,7 +294,7 @@ impl<I: Intake> Udp<I> {
         self.sockets.iter().filter(|socket| socket.body.is_some()).count()
     }
 
-    /// Closes a socket; what waits in it dies, and its charges are released. Returns how many
+    /// Closes a socket; what waits in it is dropped, and its charges are released. Returns how many
     /// datagrams that were: the stack's ledger has them as delivered.
     ///
     /// # Errors
@@ -319,11 +319,11 @@ impl<I: Intake> Udp<I> {
 
     /// Binds a socket to an address of ours (the caller has checked that it is) or to all of
     /// them, and to a port, or to an ephemeral one for port 0 (to every port, where its settings
-    /// say so). `zone` is the interface of a link-local address. Returns what it is bound to.
+    /// enable that). `zone` is the interface of a link-local address. Returns what it is bound to.
     ///
     /// # Errors
     /// See [`BindError`]. Without `reuse_address` on both, sockets may not overlap: neither equal
-    /// addresses nor a wildcard beside a specific one, IPv4 beside `::` included.
+    /// addresses nor a wildcard with a specific one, IPv4 with `::` included.
     pub fn bind(
         &mut self,
         id: SocketId,
@@ -394,9 +394,9 @@ impl<I: Intake> Udp<I> {
         if self.demux.refuses(&hold) { Err(BindError::AddrInUse) } else { Ok(hold) }
     }
 
-    /// Lets a socket hear one peer only, and send to it by default. An unbound socket gets an
-    /// ephemeral port. `src_addr` is our address towards the peer, for sockets that are bound to
-    /// none; `zone` is the interface of a link-local address. May be called again.
+    /// Connects: the socket receives from one peer only, and sends to it by default. An unbound
+    /// socket gets an ephemeral port. `src_addr` is our address towards the peer, for sockets that
+    /// are bound to none; `zone` is the interface of a link-local address. May be called again.
     ///
     /// # Errors
     /// See [`ConnectError`]; the socket is unchanged then.
@@ -472,7 +472,8 @@ impl<I: Intake> Udp<I> {
         })
     }
 
-    /// Lets a connected socket hear everybody again, at what it was bound to. It keeps its port.
+    /// Disconnects: the socket receives from any source again, at what it was bound to. It keeps
+    /// its port.
     ///
     /// # Errors
     /// It is closed, or (practically never) the table is full at the place.
@@ -522,7 +523,7 @@ impl<I: Intake> Udp<I> {
         Ok(self.demux.key(id.index).zone.checked_sub(1).map(|iface| IfIndex(iface as u16)))
     }
 
-    /// What the socket was told.
+    /// The socket's settings.
     ///
     /// # Errors
     /// It is closed.
@@ -530,8 +531,8 @@ impl<I: Intake> Udp<I> {
         Ok(&self.body(id)?.settings)
     }
 
-    /// Tells the socket something else. `family` never changes, and `v6_only`,
-    /// `reuse_address` and the like do not once it is bound: those are left as they are.
+    /// Changes the socket's settings. `family` never changes, and `v6_only`, `reuse_address` and
+    /// the like do not once it is bound: those are left as they are.
     ///
     /// # Errors
     /// It is closed.
@@ -554,7 +555,7 @@ impl<I: Intake> Udp<I> {
         Ok(())
     }
 
-    /// Datagrams that wait in all sockets together. Visits all places.
+    /// Total number of datagrams that wait in sockets. Visits all places.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let bodies = self.sockets.iter().filter_map(|socket| socket.body.as_ref());
@@ -637,10 +638,10 @@ impl<I: Intake> Udp<I> {
         Ok(self.body(id)?.send.used())
     }
 
-    /// Takes an ICMP error about a datagram that may be ours. The caller has parsed the quote and
-    /// answers for nothing: only a socket that could have sent it hears of it (RFC 8085 section
-    /// 5.2). Connected sockets hear hard errors, others only with `recv_errors`. A later error
-    /// replaces one that nobody has read.
+    /// Takes an ICMP error about a datagram that may be ours. The caller has parsed the quote but
+    /// not matched it: only a socket that could have sent the datagram gets the error (RFC 8085
+    /// section 5.2). Connected sockets get hard errors, others only with `recv_errors`. A later
+    /// error replaces one that was not read.
     pub fn icmp_error(&mut self, quote: &Quote, error: IcmpError) -> IcmpVerdict {
         let Some(index) = self.quoted(quote) else { return IcmpVerdict::NoFlow };
         let connected = self.demux.key(index).kind == Kind::Connected;

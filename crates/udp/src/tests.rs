@@ -1,4 +1,4 @@
-//! Behaviour of the whole crate through its public face: fixtures for the files beside.
+//! Behaviour of the whole crate through its public API: fixtures for the test modules.
 
 mod adversarial;
 mod bind;
@@ -121,7 +121,7 @@ pub(crate) fn l4_of(addr: IpAddr) -> usize {
     if addr.is_ipv4() { 20 } else { 40 }
 }
 
-/// What the network layer says of a packet of `len` bytes.
+/// The network layer's description of a packet of `len` bytes.
 pub(crate) fn input_of(from: SocketAddr, to: SocketAddr, len: usize) -> Input {
     let l4 = l4_of(to.ip());
     Input {

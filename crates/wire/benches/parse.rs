@@ -2,7 +2,7 @@
 //!
 //! Run: `cargo bench -p floodwall-wire`. Every rival finds the same ports and the same payload
 //! length in the same frames (checked before the clock starts). What each does for it differs and
-//! is said in its comment; none verifies the checksum of the payload. Rounds are interleaved, so
+//! is stated in its comment; none verifies the checksum of the payload. Rounds are interleaved, so
 //! that a change of clock speed hits all alike; numbers are nanoseconds per frame.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]

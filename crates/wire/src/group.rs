@@ -1,12 +1,12 @@
-//! What IGMP and MLD have in common: the messages by which hosts and routers agree who hears a
-//! group.
+//! What IGMP and MLD have in common: the messages by which hosts report to routers which groups
+//! they receive.
 //!
 //! Called by `ip` (a host's membership), by `show` and the tests, through `igmp.rs` and `mld.rs`,
 //! which know what differs. Invariant: a message is a value of either family; records and sources
-//! are walked where they lie, each announced count checked against the bytes that are there, and
-//! every step moves by at least one address or record header. Read first: RFC 9776 section 4 and
-//! RFC 9777 section 5 (IGMPv3 and MLDv2, formerly RFC 3376 and RFC 3810). Not here: what a host
-//! does about them.
+//! are walked in place, each announced count checked against the bytes that are there, and every
+//! step moves by at least one address or record header. Read first: RFC 9776 section 4 and RFC 9777
+//! section 5 (IGMPv3 and MLDv2, formerly RFC 3376 and RFC 3810). Not here: what a host does about
+//! them.
 
 use core::marker::PhantomData;
 use core::time::Duration;
@@ -25,7 +25,7 @@ const RECORD_HEADER_LEN: usize = 4;
 /// The age of a message: the same three in both families, though MLD has no first one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Generation {
-    /// IGMPv1: who leaves is silent (RFC 1112 appendix I).
+    /// IGMPv1: a host that leaves is silent (RFC 1112 appendix I).
     First,
     /// IGMPv2 (RFC 2236) and MLDv1 (RFC 2710): one group a message.
     Second,
@@ -33,16 +33,16 @@ pub enum Generation {
     Third,
 }
 
-/// Who sends a message to whom: MLD's checksum covers both.
+/// Sender and destination of a message: MLD's checksum covers both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ends<A> {
-    /// Who.
+    /// The sender.
     pub src_addr: A,
-    /// To whom.
+    /// The destination.
     pub dst_addr: A,
 }
 
-/// The two protocols, as what their addresses know of them.
+/// The two protocols, as far as they depend on their addresses.
 pub trait GroupProtocol: Address {
     /// Where general queries go: every host is in it, and never reports it.
     const ALL_SYSTEMS: Self;
@@ -58,8 +58,8 @@ pub trait GroupProtocol: Address {
     /// Reads a message: the whole payload of the IP packet, contiguous.
     ///
     /// # Errors
-    /// It is shorter than its type and its counts say. The checksum is not looked at: see `igmp`
-    /// and `icmpv6`.
+    /// It is shorter than its type and its counts require. The checksum is not looked at: see
+    /// `igmp` and `icmpv6`.
     fn parse(bytes: &[u8]) -> Result<GroupMessage<'_, Self>, GroupMessageError>;
 
     /// The pseudo-header's sum for a message of `len` bytes: zero for IGMP, which has none.
@@ -87,8 +87,8 @@ pub trait GroupProtocol: Address {
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort>;
 
-    /// Writes that nobody here is in a group any more (IGMPv2 leave, MLDv1 done); returns its
-    /// length.
+    /// Writes that no member of a group is left on this host (IGMPv2 leave, MLDv1 done); returns
+    /// its length.
     ///
     /// # Errors
     /// If `out` is too short.
@@ -113,24 +113,24 @@ pub enum GroupMessageError {
     Records,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum GroupMessage<'a, A> {
-    /// Who is in a group, or in any?
+    /// A query for the members of one group, or of any.
     Query(Query<'a, A>),
-    /// Somebody is in a group; [`Generation::First`] or [`Generation::Second`].
+    /// A host is in a group; [`Generation::First`] or [`Generation::Second`].
     Report {
         /// How old the message's form is.
         generation: Generation,
         /// Which group.
         group: A,
     },
-    /// Somebody left a group (second generation).
+    /// A host left a group (second generation).
     Leave {
         /// Which group.
         group: A,
     },
-    /// Somebody tells of many groups at once (third generation).
+    /// A host reports many groups at once (third generation).
     Records(Records<'a, A>),
     /// Anything else.
     Unknown(u8),
@@ -141,17 +141,17 @@ pub enum GroupMessage<'a, A> {
 pub struct Query<'a, A> {
     /// Its form.
     pub generation: Generation,
-    /// The group asked about; unspecified for all.
+    /// The queried group; unspecified for all.
     pub group: A,
     /// How long the answer may take at most.
     pub max_response: Duration,
     /// Routers are not to restart their timers for this query (the S flag).
     pub suppress: bool,
-    /// The querier's robustness variable, 0 to 7; 0 where it says nothing.
+    /// The querier's robustness variable, 0 to 7; 0 where it is not given.
     pub robustness: u8,
-    /// The querier's query interval; zero where it says nothing.
+    /// The querier's query interval; zero where it is not given.
     pub interval: Duration,
-    /// The sources asked about; none for any.
+    /// The queried sources; none for any.
     pub sources: Sources<'a, A>,
 }
 
@@ -191,28 +191,28 @@ impl<'a, A: GroupProtocol> Sources<'a, A> {
     }
 }
 
-/// The address whose bytes these are.
+/// The address in these bytes.
 pub(crate) fn addr<A: Address>(bytes: &[u8]) -> A {
     let bits = bytes.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
     A::from_bits_aligned(bits << (128 - u32::from(A::BITS)))
 }
 
-/// What a record says of its group (RFC 9776 section 4.2.13, RFC 9777 section 5.2.12).
+/// The type of a group record (RFC 9776 section 4.2.13, RFC 9777 section 5.2.12).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RecordKind(pub u8);
 
 impl RecordKind {
-    /// Current state: only these sources are heard.
+    /// Current state: only these sources are received.
     pub const IS_INCLUDE: Self = Self(1);
-    /// Current state: all but these sources are heard.
+    /// Current state: all but these sources are received.
     pub const IS_EXCLUDE: Self = Self(2);
-    /// From now on only these sources are heard; none: the group is left.
+    /// From now on only these sources are received; none: the group is left.
     pub const TO_INCLUDE: Self = Self(3);
-    /// From now on all but these sources are heard.
+    /// From now on all but these sources are received.
     pub const TO_EXCLUDE: Self = Self(4);
-    /// These sources are heard in addition.
+    /// These sources are received in addition.
     pub const ALLOW_NEW: Self = Self(5);
-    /// These sources are not heard any more.
+    /// These sources are not received any more.
     pub const BLOCK_OLD: Self = Self(6);
 
     /// The RFC's abbreviation, for the kinds that it has.
@@ -233,7 +233,7 @@ impl RecordKind {
 /// One record of a report; its auxiliary data is skipped, as the RFCs want.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a, A> {
-    /// What it says.
+    /// Its type.
     pub kind: RecordKind,
     /// Of which group.
     pub group: A,
@@ -241,7 +241,7 @@ pub struct Record<'a, A> {
     pub sources: Sources<'a, A>,
 }
 
-/// The records of a report, one after another; ends at the first that lies. At most as many as
+/// The records of a report, one after another; ends at the first malformed one. At most as many as
 /// the report announces, and as there are bytes for.
 #[derive(Clone, Copy, Debug)]
 pub struct Records<'a, A> {
@@ -295,9 +295,9 @@ impl<'a, A: GroupProtocol> Iterator for Records<'a, A> {
 pub struct QueryFields<'a, A> {
     /// Its form; the first exists for IGMP only.
     pub generation: Generation,
-    /// The group asked about; unspecified for all.
+    /// The queried group; unspecified for all.
     pub group: A,
-    /// How long the answer may take; the nearest lower value that the form can say is written.
+    /// How long the answer may take; rounded down to a value that the form can encode.
     pub max_response: Duration,
     /// The S flag.
     pub suppress: bool,
@@ -305,7 +305,7 @@ pub struct QueryFields<'a, A> {
     pub robustness: u8,
     /// The query interval, as `max_response`; only of the third generation.
     pub interval: Duration,
-    /// The sources asked about; only of the third generation.
+    /// The queried sources; only of the third generation.
     pub sources: &'a [A],
 }
 
@@ -340,8 +340,8 @@ pub(crate) fn put_addr<A: GroupProtocol>(addr: A, writer: &mut Writer<'_>) {
     writer.put(bytes.get(..A::WIDTH).unwrap_or_default());
 }
 
-/// Writes the checksum into a message of `len` bytes at the front of `out`, whose third and fourth
-/// byte it is in both families.
+/// Writes the checksum into a message of `len` bytes at the front of `out`; it is the third and
+/// fourth byte in both families.
 pub(crate) fn seal<A: GroupProtocol>(ends: Ends<A>, len: usize, out: &mut [u8]) {
     let Some(message) = out.get_mut(..len) else { return };
     let check = floodwall_checksum::sum(message).add(A::pseudo(ends, len)).finish().to_be_bytes();
@@ -430,7 +430,7 @@ pub(crate) const fn decode_8(code: u8) -> u64 {
     }
 }
 
-/// The largest code whose value is `value` at most.
+/// The largest code for a value of `value` at most.
 pub(crate) const fn encode_8(value: u64) -> u8 {
     if value < 128 {
         return value as u8;
@@ -452,7 +452,7 @@ pub(crate) const fn decode_16(code: u16) -> u64 {
     }
 }
 
-/// The largest code whose value is `value` at most.
+/// The largest code for a value of `value` at most.
 pub(crate) const fn encode_16(value: u64) -> u16 {
     if value < 0x8000 {
         return value as u16;
@@ -479,7 +479,7 @@ mod tests {
         // The RFCs' largest values.
         assert_eq!((decode_8(0xff), decode_16(0xffff)), (31_744, 8_387_584));
         assert_eq!((encode_8(u64::MAX), encode_16(u64::MAX)), (0xff, 0xffff));
-        // What lies between two codes is rounded down.
+        // A value between two codes is rounded down.
         assert_eq!((decode_8(encode_8(135)), decode_8(encode_8(136))), (128, 136));
         assert_eq!(decode_16(encode_16(32_775)), 32_768);
     }

@@ -1,7 +1,7 @@
 //! IGMP, versions 1 to 3: group membership for IPv4.
 //!
 //! Called by `ip`, `stack`, `show` and the tests; what it has in common with MLD is in `group.rs`.
-//! Invariant: see there. A query's version is told by its length and its second byte (RFC 9776
+//! Invariant: see there. A query's version follows from its length and its second byte (RFC 9776
 //! section 7.1). Read first: RFC 9776 section 4, RFC 2236 section 2, RFC 1112 appendix I.
 
 use core::net::Ipv4Addr;
@@ -27,15 +27,15 @@ const TENTH: u64 = 100;
 pub struct IgmpType(pub u8);
 
 impl IgmpType {
-    /// Who is in a group? All versions.
+    /// Membership query, all versions.
     pub const QUERY: Self = Self(0x11);
-    /// Somebody is in a group, version 1.
+    /// Membership report, version 1.
     pub const REPORT_V1: Self = Self(0x12);
-    /// Somebody is in a group, version 2.
+    /// Membership report, version 2.
     pub const REPORT_V2: Self = Self(0x16);
-    /// Somebody left a group, version 2.
+    /// Leave group, version 2.
     pub const LEAVE_V2: Self = Self(0x17);
-    /// Somebody is in groups, version 3.
+    /// Membership report, version 3.
     pub const REPORT_V3: Self = Self(0x22);
 }
 

@@ -20,9 +20,9 @@ pub const HEADER_LEN: usize = 20;
 /// The most bytes a header can have.
 pub const HEADER_LEN_MAX: usize = 60;
 
-/// How many bytes the header that begins with `first` says it has, if it is one of IPv4.
+/// The header length in bytes according to its first byte, `first`, if it is one of IPv4.
 ///
-/// For callers who make 20 bytes contiguous first, then the whole header.
+/// For callers that make 20 bytes contiguous first, then the whole header.
 #[inline]
 #[must_use]
 pub const fn header_len(first: &[u8; HEADER_LEN]) -> Option<usize> {
@@ -94,7 +94,8 @@ impl<'a> Ipv4Header<'a> {
         if header.sum().verifies() { Ok(header) } else { Err(Ipv4Error::Checksum) }
     }
 
-    /// Like [`Ipv4Header::parse`], for packets whose header checksum the hardware has checked.
+    /// Like [`Ipv4Header::parse`], for packets with a header checksum that the hardware has
+    /// verified.
     ///
     /// # Errors
     /// See [`Ipv4Error`], all but the checksum.
@@ -207,14 +208,14 @@ impl<'a> Ipv4Header<'a> {
         IpProtocol(self.fixed[9])
     }
 
-    /// Who says it sent the packet.
+    /// The source of the packet, unverified.
     #[inline]
     #[must_use]
     pub fn src_addr(&self) -> Ipv4Addr {
         Ipv4Addr::from_octets(field::bytes::<12, 4, _>(self.fixed))
     }
 
-    /// Whom the packet is for.
+    /// The destination of the packet.
     #[inline]
     #[must_use]
     pub fn dst_addr(&self) -> Ipv4Addr {
@@ -281,9 +282,9 @@ pub struct Ipv4Fields {
     pub ttl: u8,
     /// What the payload is.
     pub protocol: IpProtocol,
-    /// Who sends it.
+    /// The source.
     pub src_addr: Ipv4Addr,
-    /// Whom it is for.
+    /// The destination.
     pub dst_addr: Ipv4Addr,
 }
 

@@ -1,7 +1,7 @@
 //! MLD, versions 1 and 2: group membership for IPv6, inside of ICMPv6.
 //!
 //! Called by `ip`, `stack`, `show` and the tests; what it has in common with IGMP is in `group.rs`.
-//! Invariant: see there. A query's version is told by its length (RFC 9777 section 8.1). Read
+//! Invariant: see there. A query's version follows from its length (RFC 9777 section 8.1). Read
 //! first: RFC 9777 section 5, RFC 2710 section 3. Not here: the checksum of what arrived, which is
 //! ICMPv6's (`icmpv6.rs`).
 

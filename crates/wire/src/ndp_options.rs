@@ -3,7 +3,7 @@
 //! Called by `ndp.rs`. Invariant: [`NdpOptions`] is made from bytes that were gone through once,
 //! so it gives options and never errors; at most [`NDP_OPTIONS_MAX`] of them. Read first: RFC 4861
 //! section 4.6, RFC 8106 section 5 (DNS), RFC 4191 section 2.3 (routes), RFC 3971 section 5.3.2
-//! (nonce). Not here: whether to believe them.
+//! (nonce). Not here: whether to accept them.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -44,7 +44,7 @@ impl Lifetime {
     }
 }
 
-/// How much a router or a route is liked (RFC 4191 section 2.1).
+/// The preference of a router or a route (RFC 4191 section 2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Preference {
     /// Over others.
@@ -102,7 +102,7 @@ pub struct RouteInfo {
     pub prefix: Ipv6Addr,
     /// The bits of the prefix, 0 to 128.
     pub prefix_len: u8,
-    /// How much this router is liked for it.
+    /// The preference of this router for it.
     pub preference: Preference,
     /// How long the route is good.
     pub lifetime: Lifetime,

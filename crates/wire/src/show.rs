@@ -1,7 +1,7 @@
 //! Any bytes as one line for humans, in the manner of tcpdump.
 //!
 //! Called by the command line, by test failures and by traces; never on a packet's path.
-//! Invariant: any bytes give a line; what cannot be read says so in brackets and ends it.
+//! Invariant: any bytes give a line; what cannot be parsed is marked in brackets and ends it.
 //! Nothing is allocated: formatting goes straight into the formatter.
 //!
 //! ```

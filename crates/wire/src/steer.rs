@@ -3,17 +3,17 @@
 //! Called by `dispatch` for each packet that a device gave, before anything else looks at it, and
 //! by the stack for datagrams that it has put together. TCP and UDP go by their flow; fragments by
 //! source, destination and identification; echo requests and replies by their two addresses; ICMP
-//! errors by the flow that they quote. Everything else, DHCP, and whatever makes no sense goes to
-//! the control shard, which counts and answers it as a host with one core would.
+//! errors by the flow that they quote. Everything else, DHCP, and malformed packets go to the
+//! control shard, which counts and answers it as a host with one core would.
 //!
-//! Invariants: never panics, whatever the bytes; the owner of a flow is that of
-//! [`Steering::flow`], of an echo [`Steering::pair`] with [`ECHO`]. Nothing is checked here that
-//! does not change the owner: lengths and checksums are the owner's business. Read first: RFC 791,
-//! RFC 8200 section 4, RFC 792, RFC 4443.
+//! Invariants: never panics, for any bytes; the owner of a flow is that of [`Steering::flow`], of
+//! an echo [`Steering::pair`] with [`ECHO`]. Nothing is checked here that does not change the
+//! owner: lengths and checksums are the owner's business. Read first: RFC 791, RFC 8200 section 4,
+//! RFC 792, RFC 4443.
 //!
 //! # Under flood
-//! Reachable by anyone. Work per packet: a few loads and one keyed hash of 40 bytes; IPv6 extension
-//! headers cost a walk within [`ExtensionLimits`]. No state.
+//! Reachable by any sender. Work per packet: a few loads and one keyed hash of 40 bytes; IPv6
+//! extension headers cost a walk within [`ExtensionLimits`]. No state.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -230,7 +230,7 @@ fn quoted_v4(steering: &Steering, bytes: &[u8]) -> Option<WorkerId> {
     }
 }
 
-/// What an ICMPv6 error is about: as much as fitted (RFC 4443 section 3), so no length is believed.
+/// What an ICMPv6 error is about: as much as fitted (RFC 4443 section 3), so no length is trusted.
 #[cold]
 fn quoted_v6(steering: &Steering, bytes: &[u8]) -> Option<WorkerId> {
     let (header, mut behind) = bytes.split_first_chunk::<40>()?;

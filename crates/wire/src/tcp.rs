@@ -19,9 +19,9 @@ pub const HEADER_LEN: usize = 20;
 /// The most bytes a header can have.
 pub const HEADER_LEN_MAX: usize = 60;
 
-/// How many bytes the header that begins with `first` says it has, if that is possible.
+/// The header length in bytes of the header that begins with `first`, if that is possible.
 ///
-/// For callers who make 20 bytes contiguous first, then the whole header.
+/// For callers that make 20 bytes contiguous first, then the whole header.
 #[inline]
 #[must_use]
 pub const fn header_len(first: &[u8; HEADER_LEN]) -> Option<usize> {
@@ -276,7 +276,7 @@ pub struct TcpFields {
 impl TcpFields {
     /// Writes a header with `options` at the front of `out`, checksum included, given the sum
     /// of the payload and the sum of the pseudo-header for `payload_len` and the header's
-    /// length, which the caller knows from [`TcpOptionSet::emitted_len`]; returns the length.
+    /// length, as returned by [`TcpOptionSet::emitted_len`]; returns the length.
     ///
     /// # Errors
     /// If `out` cannot hold the header; 60 bytes always can.

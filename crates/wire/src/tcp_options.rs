@@ -54,7 +54,7 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
-/// One block of a SACK option: `[left, right)` as the sender wrote it, not yet believed.
+/// One block of a SACK option: `[left, right)` as the sender wrote it, not yet checked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SackBlock {
     /// The first sequence number of the block.
@@ -91,7 +91,7 @@ pub struct TcpOptionError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum TcpOptionReason {
     /// The length byte is missing, under 2, or reaches past the header.
-    #[error("its length is a lie")]
+    #[error("its length is malformed")]
     Length,
     /// The length is possible, but not for this kind.
     #[error("its length does not suit its kind")]
@@ -164,7 +164,7 @@ impl<'a> Iterator for TcpOptions<'a> {
     }
 }
 
-/// The options this stack understands, as values: what a header says, or shall say.
+/// The options that this stack supports, as values, of a parsed header or for a new one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TcpOptionSet {
     /// The largest segment the sender takes, in bytes.

@@ -90,7 +90,7 @@ impl<'a> UdpHeader<'a> {
         }
     }
 
-    /// Whether the checksum is right, given the sums of the pseudo-header (whose length is
+    /// Whether the checksum is right, given the sums of the pseudo-header (with the length
     /// [`UdpHeader::len`]) and of the payload's [`UdpHeader::payload_len`] bytes.
     ///
     /// A datagram without checksum verifies; over IPv6 the caller must refuse it first unless
@@ -145,7 +145,7 @@ impl UdpFields {
         field::put::<0, 8, _>(out, (u64::from(ports) << 32 | u64::from(rest)).to_be_bytes());
     }
 
-    /// Writes a header whose checksum is zero: none (IPv4), or for hardware to fill in.
+    /// Writes a header with a checksum of zero: none (IPv4), or for hardware to fill in.
     #[inline]
     pub fn emit_without_checksum(&self, out: &mut [u8; HEADER_LEN]) {
         field::put_word::<0, _>(out, self.src_port);

@@ -1,7 +1,7 @@
 //! A whole frame checked in one pass: link, IP, extension headers, TCP or UDP.
 //!
 //! Called by tools and benches that hold a contiguous frame; the stack itself goes header by
-//! header (`stack/rx.rs`), with the same parts. Invariant: every offset returned lies inside the
+//! header (`stack/rx.rs`), with the same parts. Invariant: every offset returned is inside the
 //! frame, in the order `network <= transport <= payload <= end`. Checksums over payloads are not
 //! looked at. Read first: `ipv4.rs`, `ipv6_walk.rs`.
 
@@ -58,7 +58,7 @@ pub struct Validated {
     pub dst_port: u16,
     /// The upper-layer protocol.
     pub protocol: IpProtocol,
-    /// Whether this is a fragment, whose upper layer was not looked at.
+    /// Whether this is a fragment; its upper layer was not looked at.
     pub is_fragment: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Every header cut at every byte, and every length field that lies, is refused by its reason.
+//! Every header cut at every byte, and every wrong length field, is refused with its reason.
 
 use std::net::Ipv4Addr;
 
@@ -153,7 +153,7 @@ fn udp_lies_are_refused_each_by_its_reason() {
 fn a_udp_checksum_of_zero_is_sent_as_all_ones() {
     let mut out = [0; 8];
     let fields = UdpFields { src_port: 0xffff, dst_port: 0, len: 8 };
-    // 0xffff + 8 + 0xfff7 folds to all ones, whose complement is zero.
+    // 0xffff + 8 + 0xfff7 folds to all ones, and its complement is zero.
     fields.emit(Sum::of_u16(0xfff7), Sum::ZERO, &mut out);
     assert_eq!(out[6..], [0xff, 0xff]);
     assert!(UdpHeader::parse(&out, 8).unwrap().verifies(Sum::of_u16(0xfff7), Sum::ZERO));

@@ -1,9 +1,9 @@
-//! A node's core and who shares it: the worker, and an application that gets the rest.
+//! A node's core, shared by the worker and an application that gets the rest.
 //!
-//! Called by `node.rs`: before a poll (what to ask the ring for), after it (whose packets the
-//! engine gets), and when a turn has been paid for (how long the worker stays away). The rules are
-//! those of `floodwall-schedule`, which the real dispatcher asks too. Invariants: at any moment the
-//! core is the worker's or the application's, never both; a node without balance, gate and
+//! Called by `node.rs`: before a poll (how much to request from the ring), after it (which packets
+//! the engine gets), and when a turn has been paid for (how long the worker stays away). The rules
+//! are those of `floodwall-schedule`, which the real dispatcher uses too. Invariants: at any moment
+//! the core is the worker's or the application's, never both; a node without balance, gate and
 //! application behaves as if this file were not there.
 
 use core::time::Duration;
@@ -15,8 +15,8 @@ use floodwall_schedule::{Balance, Gate, HandedGate, Next, Poll};
 
 use crate::node::{NodeConfig, NodeStats};
 
-/// A program on a node's core that wants to do `job` of work in each `every`. It touches no packet:
-/// it shows what packet work leaves to others.
+/// A program on a node's core that needs `job` of work in each `every`. It handles no packets: it
+/// shows the core time that packet work leaves to others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Application {
     /// How long one job takes.
@@ -26,7 +26,7 @@ pub struct Application {
 }
 
 impl Application {
-    /// One that always wants to run, as a program does that only takes the time.
+    /// One that is always ready to run, as a program does that only uses time.
     pub const HUNGRY: Self =
         Self { job: Duration::from_millis(1), every: Duration::from_millis(1) };
 
@@ -125,12 +125,12 @@ impl Program {
     }
 }
 
-/// See the file's head.
+/// The core of a node: its balance, gates and application.
 #[derive(Debug)]
 pub(crate) struct CoreShare {
     balance: Option<Balance>,
     gate: Option<Gate>,
-    /// The same for what other workers of the host hand over.
+    /// The same for packets that other workers of the host hand over.
     handed_gate: Option<HandedGate>,
     program: Option<Program>,
     /// Since when the core has been free of packet work.
@@ -188,12 +188,12 @@ impl CoreShare {
             + self.handed_gate.as_ref().map_or(0, HandedGate::waiting)
     }
 
-    /// Whether this turn only looks ahead for friends, and timed work waits.
+    /// Whether this turn only looks ahead for established flows, and timed work waits.
     pub(crate) fn looks_ahead(&self) -> bool {
         self.gate.as_ref().is_some_and(Gate::looks_ahead)
     }
 
-    /// How many packets the engine is willing to take, and how many to ask the ring for.
+    /// The engine's appetite, and the number of packets to request from the ring.
     pub(crate) fn ask<E: Engine + ?Sized>(&self, now: Instant, engine: &E) -> (usize, usize) {
         let appetite = engine.appetite(now).min(BURST_MAX);
         (appetite, self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite)))
@@ -326,7 +326,7 @@ mod tests {
         core.occupy(at(0), at(250), 64, true);
         assert_eq!(core.rest_until(), at(310), "not until 500");
         core.occupy(at(310), at(700), 64, true);
-        assert_eq!(core.rest_until(), at(700), "nobody else wants the core");
+        assert_eq!(core.rest_until(), at(700), "no other claim on the core");
         core.occupy(at(700), at(1001), 64, true);
         assert_eq!(core.rest_until(), at(1061), "a job came meanwhile, and is let through");
     }

@@ -126,13 +126,14 @@ pub struct LaneStats {
 }
 
 impl LaneStats {
-    /// Frames dropped, for whatever reason.
+    /// Frames dropped, for any reason.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.unfinished + self.queue_full + self.lost + self.ring_full + self.no_buffer
     }
 
-    /// Whether what went in is what came out, died with a name, or is on the way. Always true.
+    /// Whether every frame that went in came out, was dropped and counted, or is on the way. Always
+    /// true.
     #[must_use]
     pub const fn is_balanced(&self) -> bool {
         self.sent + self.duplicated == self.delivered + self.dropped() + self.in_flight

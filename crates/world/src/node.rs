@@ -8,9 +8,9 @@
 //! for the worker's share, and packets for the gate's leave.
 //!
 //! # Under flood
-//! Reachable by anyone who can send to the node. Bound: the ring (`NodeConfig::ring`), and the
-//! node's own pool. When full the newcomer is dropped and counted by the lane that brought it
-//! (`ring_full`, `no_buffer`).
+//! Reachable by any sender to the node. Bound: the ring (`NodeConfig::ring`), and the node's own
+//! pool. When full the new frame is dropped and counted by the lane that delivered it (`ring_full`,
+//! `no_buffer`).
 
 use core::any::Any;
 use core::time::Duration;
@@ -29,7 +29,7 @@ use crate::lane::LaneDrop;
 use crate::link::{LinkId, Side};
 use crate::remake::Remake;
 
-/// How long an engine must wait that asks to be called at once and then does nothing.
+/// Delay for an engine that requests an immediate call and then does nothing.
 const FRUITLESS_PAUSE: Duration = Duration::from_micros(1);
 /// The least time between two calls of `work`, so that no engine can stop the clock.
 const WORK_PAUSE: Duration = Duration::from_nanos(1);
@@ -49,14 +49,14 @@ pub struct NodeConfig {
     pub budget: Units,
     /// How the worker shares the core with the application; without, it takes all it can use.
     pub balance: Option<BalanceConfig>,
-    /// Whom the worker serves first under pressure; without, whoever comes first.
+    /// The order of service under pressure; `None` is in order of arrival.
     pub gate: Option<GateConfig>,
     /// A program that gets the core whenever the worker does not have it.
     pub application: Option<Application>,
 }
 
 impl Default for NodeConfig {
-    /// The core is the worker's alone, and nobody is preferred.
+    /// The core is the worker's alone, and packets are served in order of arrival.
     fn default() -> Self {
         Self {
             costs: CostTable::default(),
@@ -70,7 +70,7 @@ impl Default for NodeConfig {
 }
 
 impl NodeConfig {
-    /// A node whose work costs nothing: for generators and others that are not under test.
+    /// A node with free work: for generators and others that are not under test.
     #[must_use]
     pub fn free() -> Self {
         Self { costs: CostTable::FREE, ..Self::default() }
@@ -86,21 +86,21 @@ pub struct NodeStats {
     pub rounds: u64,
     /// Calls of [`Engine::work`].
     pub works: u64,
-    /// Calls of [`Engine::work`] that were asked for at once and did nothing.
+    /// Calls of [`Engine::work`] that were requested at once and did nothing.
     pub fruitless: u64,
     /// Packets handed to the engine.
     pub packets_in: u64,
     /// Packets that the engine sent.
     pub packets_out: u64,
-    /// Of these, how many named an interface without a link, and died.
+    /// Of these, packets for an interface without a link, dropped.
     pub unlinked: u64,
-    /// Units that the engine says it spent.
+    /// Units that the engine reports as spent.
     pub units: u64,
     /// Time during which the node was busy.
     pub busy: Duration,
     /// The longest turn.
     pub turn_max: Duration,
-    /// The most packets that ever waited in the ring.
+    /// Peak number of packets in the ring.
     pub ring_peak: usize,
     /// Packets that other workers of the host handed over.
     pub adopted: u64,
@@ -108,17 +108,17 @@ pub struct NodeStats {
     pub handoff_lost: u64,
     /// Times that the engine panicked and was made again.
     pub panics: u64,
-    /// Packets that were in its hands then and that it had not touched.
+    /// Packets that it held then and had not touched.
     pub untouched: u64,
-    /// Packets that other workers handed over and that died at the gate, or wait there.
+    /// Packets that other workers handed over and that were dropped at the gate, or wait there.
     pub handed_held: u64,
     /// Packets that the gate looked at.
     pub looked_at: u64,
-    /// Of these, how many were refusable, and died (`TriageRefusable`).
+    /// Of these, refusable packets, dropped (`TriageRefusable`).
     pub refused: u64,
-    /// Strangers that died because too many waited (`TriageStranger`).
+    /// Packets of unverified flows dropped because too many waited (`TriageStranger`).
     pub crowded_out: u64,
-    /// Strangers that wait now.
+    /// Packets of unverified flows that wait now.
     pub waiting: usize,
     /// Times that the worker's share was used up while packets waited.
     pub time_squeeze: u64,
@@ -130,12 +130,12 @@ pub struct NodeStats {
     pub application_gap_max: Duration,
 }
 
-/// An engine that can be asked for its own type again.
+/// An engine that can be downcast to its own type.
 pub(crate) trait AnyEngine: Engine + Any {}
 
 impl<E: Engine + Any> AnyEngine for E {}
 
-/// See the file's head.
+/// An engine with its core, memory, randomness and device ring.
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) engine: Box<dyn AnyEngine>,
@@ -260,7 +260,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether the node has nothing waiting and asks for nothing.
+    /// Whether the node has nothing waiting and no deadline.
     pub(crate) fn is_idle(&self) -> bool {
         !self.has_input() && self.departing.is_empty() && self.engine.deadline().is_none()
     }
@@ -278,7 +278,7 @@ impl Node {
         self.membership.as_ref().is_some_and(|m| m.stuck)
     }
 
-    /// Pauses if it has nothing to do now: a worker that sleeps holds nobody up.
+    /// Pauses if it has nothing to do now: a sleeping worker delays no reclamation.
     pub(crate) fn pause_if_asleep(&mut self, now: Instant) {
         let asleep = self.busy_until <= now && !self.has_input();
         if let Some(membership) = self.membership.as_mut().filter(|_| asleep) {
@@ -369,7 +369,7 @@ impl Node {
         drop(handed.drain());
     }
 
-    /// Hands over what came by the wrong queue: to whoever owns it.
+    /// Hands over packets that came by the wrong queue to their owner.
     fn sort(&mut self) {
         let Some(membership) = self.membership.as_mut() else { return };
         let lost = membership.sort(&mut self.arrived);
@@ -410,7 +410,7 @@ impl Node {
         self.sort();
         spent.triaged = self.share.admit(&*self.engine, &mut self.arrived, &poll);
         self.stats.packets_in += self.arrived.len() as u64;
-        // An engine without appetite says by its deadline when to ask it again, or is asked soon.
+        // An engine without appetite is called again at its deadline, or soon.
         let idled = spent.packets == 0 && self.arrived.is_empty();
         self.poll_from = if idled { now + FRUITLESS_PAUSE } else { now };
         spent

@@ -1,10 +1,10 @@
 //! What happens in the world when a worker's engine panics (decision D19): it is dropped and made
 //! again, as `dispatch` does with a real one.
 //!
-//! Called by `node.rs` around each turn of a node that was told how
+//! Called by `node.rs` around each turn of a node with a `make` function
 //! ([`World::set_remake`](crate::World::set_remake)). Without, a panic is the test's end.
-//! Invariant: what the engine had sent leaves, what others handed over to it later is its
-//! successor's, what it had not touched is counted ([`crate::NodeStats::untouched`]).
+//! Invariant: packets that the engine had sent leave, packets handed over to it later go to its
+//! successor, packets that it had not touched are counted ([`crate::NodeStats::untouched`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -27,7 +27,7 @@ pub struct Remaking<'a> {
 /// How a node's engine is made again.
 pub(crate) type Remake = Box<dyn FnMut(&mut Remaking<'_>) -> Box<dyn AnyEngine>>;
 
-/// Stands in while there is no engine.
+/// Placeholder while there is no engine.
 struct Nobody;
 
 impl Engine for Nobody {

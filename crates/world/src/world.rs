@@ -1,9 +1,9 @@
-//! `World`: the clock, the order of events, and what a program may ask of them.
+//! `World`: the clock, the order of events, and the interface for programs.
 //!
-//! Called by `drill`, tests and users. Each step takes the earliest event: a frame that arrives,
-//! or a node whose turn it is; of the same instant frames come first, so that what arrives
-//! together is handled together; then nodes in the order in which they were added. Invariants:
-//! the clock never goes back, and the order depends on nothing but the seed and the calls made.
+//! Called by `drill`, tests and users. Each step takes the earliest event: a frame that arrives, or
+//! a node with a turn due. At the same instant frames come first, so that simultaneous arrivals are
+//! handled together; then nodes in the order in which they were added. Invariants: the clock never
+//! goes back, and the order depends on the seed and the calls made only.
 
 use core::mem;
 use core::time::Duration;
@@ -33,14 +33,14 @@ pub enum RunEnd {
     Limit,
 }
 
-/// What kind of stream a seed is for.
+/// The purpose of a seed's stream.
 const NODE_STREAM: u64 = 0x6e6f_6465;
 const LANE_STREAM: u64 = 0x6c61_6e65;
 
-/// Who listens to a trace.
+/// A trace callback.
 type Hook = Box<dyn FnMut(&TraceEvent<'_>)>;
 
-/// See the file's head.
+/// A simulated network in virtual time: nodes, links, one clock and one seed.
 ///
 /// ```
 /// use core::time::Duration;
@@ -105,7 +105,7 @@ pub struct World {
 }
 
 impl World {
-    /// An empty world whose clock stands at the origin.
+    /// An empty world with its clock at the origin.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -132,7 +132,7 @@ impl World {
         self.add_node_with(name, engine, pool, NodeConfig::default())
     }
 
-    /// As [`World::add_node`] with a core and a device as `config` says.
+    /// As [`World::add_node`], with a core and a device as in `config`.
     pub fn add_node_with(
         &mut self,
         name: &str,
@@ -147,9 +147,9 @@ impl World {
     }
 
     /// Adds a host with several workers, the control shard's engine first, each with its memory: a
-    /// node each, whose links are those of the first. Frames of its links (Ethernet) go to the node
-    /// that owns them by `steering`; the engines may hand packets to each other. `domain` is what
-    /// the engines publish under.
+    /// node each, on the links of the first. Frames of its links (Ethernet) go to the node that
+    /// owns them by `steering`; the engines may hand packets to each other. The engines publish
+    /// under `domain`.
     ///
     /// # Errors
     /// The domain has fewer readers than there are engines, or there are none.
@@ -189,8 +189,8 @@ impl World {
         self.note_turn(id);
     }
 
-    /// From now on all frames that arrive at a host with several workers by this interface lie in
-    /// the queue of one of them, whoever owns them, as with a card that knows nothing of us.
+    /// From now on all frames that arrive at a host with several workers by this interface are put
+    /// into the queue of one of them, regardless of the owner, as by a card without RSS.
     pub fn set_queue(&mut self, worker: NodeId, iface: IfIndex) {
         let crew = self.at(worker).and_then(|node| node.membership.as_ref()).map(|m| m.crew);
         if let Some(crew) = crew.and_then(|crew| self.crews.get_mut(crew)) {
@@ -199,7 +199,7 @@ impl World {
     }
 
     /// From now on a panic of this node's engine costs no more than the engine: `make` makes its
-    /// next one. Whatever the engine shares with others must bear that.
+    /// next one. State that the engine shares with others must tolerate that.
     pub fn set_remake<E: Engine + 'static>(
         &mut self,
         id: NodeId,
@@ -223,7 +223,7 @@ impl World {
         crew.map_or_else(|| vec![id], |crew| crew.members.clone())
     }
 
-    /// Carries what a worker handed over to the others, and calls whom it nudged.
+    /// Carries what a worker handed over to the others, and gives turns to those it nudged.
     fn carry(&mut self, id: NodeId) {
         let Self { nodes, crews, now, .. } = self;
         let Some(membership) = nodes.get_mut(id.0).and_then(|node| node.membership.as_mut()) else {
@@ -380,8 +380,8 @@ impl World {
         self.run_until(self.now + length);
     }
 
-    /// Lets time pass until nothing is left to happen, but no longer than `limit`. An engine with
-    /// a timer that always runs never lets the world be idle. The clock stands at the last event.
+    /// Lets time pass until no event is left, but no longer than `limit`. With a timer
+    /// that always runs the world is never idle. The clock stops at the last event.
     pub fn run_until_idle(&mut self, limit: Duration) -> RunEnd {
         let end = self.now + limit;
         if self.run(end, true) {
@@ -391,9 +391,9 @@ impl World {
         RunEnd::Limit
     }
 
-    /// Handles events up to `end`. True where the world fell idle and that was asked for.
+    /// Handles events up to `end`. True where `until_idle` is set and the world became idle.
     fn run(&mut self, end: Instant, until_idle: bool) -> bool {
-        // Whoever used a node since the last run may have changed its deadline.
+        // A node that was used since the last run may have another deadline.
         (0..self.nodes.len()).for_each(|at| self.note_turn(NodeId(at)));
         loop {
             let turn = self.turns.first().copied();

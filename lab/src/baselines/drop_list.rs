@@ -8,7 +8,8 @@
 //! bytes there), finding an element by its addresses costs nothing (theirs was hashed), completed
 //! connections take no places of the list, and a list shorter than 8 has 8 places. All of it is
 //! kinder to the list than it was.
-//! Serves: the plan `syn-flood`, elements walked for each SYN and who connects meanwhile.
+//! Serves: the plan `syn-flood`, elements walked for each SYN and the clients that connect
+//! meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +48,7 @@ struct Listener {
     waiting: usize,
 }
 
-/// See the file's head.
+/// A linear list of half-open connections with random drop, as BSD had before the SYN cache.
 #[derive(Debug)]
 pub struct DropList {
     elements: Vec<Option<Element>>,
@@ -338,7 +339,7 @@ impl HalfOpen for DropList {
         self.by_flow.contains_key(flow)
     }
 
-    // It knows no cookies.
+    // The list has no cookies.
     fn set_cookies(&mut self, _: ListenerId, _: CookiePolicy) {}
 
     fn backlog(&self, listener: ListenerId) -> Option<usize> {

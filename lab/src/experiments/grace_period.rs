@@ -30,7 +30,7 @@ use crate::measure::Measured;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
-/// See the file's head.
+/// The experiment `grace-period`: how long unlinked memory waits to be freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GracePeriod;
 

@@ -35,8 +35,8 @@ fn pool() -> Pool {
     Pool::new(&config).expect("two megabytes")
 }
 
-/// The steps of `data`, whose first byte says the family: six bytes each say whose fragment comes,
-/// where it belongs, how it is cut, and how much time has passed.
+/// Runs the steps of `data`. Its first byte selects the family; six bytes each give the datagram of
+/// a fragment, where it belongs, how it is cut, and how much time has passed.
 ///
 /// # Panics
 /// The store and flat bytes do not agree, or not all is home at the end.
@@ -69,7 +69,7 @@ struct Step {
 impl Step {
     fn of(bytes: [u8; 6], seed: u8) -> Self {
         let [a, b, c, d, e, f] = bytes;
-        // Places near the start are tried most; some lie near the end of what a packet can have.
+        // Places near the start are tried most; some are near the end of what a packet can have.
         let unit = match a >> 6 {
             0 | 1 => usize::from(b) % 24,
             2 => usize::from(b),
@@ -187,7 +187,7 @@ struct Model {
     dead: Option<DropReason>,
 }
 
-/// What should come of a fragment: a death of the newcomer or of all, or none.
+/// The expected result of a fragment: a drop of the newcomer or of all, or none.
 enum Expected {
     Stored,
     Dies(DropReason),

@@ -56,7 +56,7 @@ impl Bytes<'_> {
 /// One SYN answered by cookie, its ACK, and one bit of that ACK changed.
 ///
 /// # Panics
-/// A cookie says more than was offered, is not believed, or is believed when changed.
+/// A cookie carries more than was offered, is not accepted, or is accepted when changed.
 pub fn cookie(data: &[u8]) {
     let mut bytes = Bytes(data);
     let (mut it, listener) = cache(CacheSettings::default(), CookiePolicy::Always);
@@ -77,9 +77,9 @@ pub fn cookie(data: &[u8]) {
     // One in 2^24 of these is a cookie by chance; a finding would have to be repeated.
     let acked = it.ack(listener, &bad, at);
     let flipped = |n: u64| it_again(&client, &bad, n);
-    assert!(matches!(acked, Acked::Refused(_)) || !(1..4).all(flipped), "{bad:?} is believed");
+    assert!(matches!(acked, Acked::Refused(_)) || !(1..4).all(flipped), "{bad:?} is accepted");
     let Acked::Proven(proof) = it.ack(listener, &good, at) else {
-        panic!("not believed: {good:?}");
+        panic!("not accepted: {good:?}");
     };
     let offered = client.options;
     assert_eq!((proof.by(), proof.irs(), proof.iss()), (By::Cookie, client.irs, answer.seq));
@@ -93,7 +93,7 @@ pub fn cookie(data: &[u8]) {
     );
 }
 
-/// Whether the same change is believed under the `n`th other key as well.
+/// Whether the same change is accepted under the `n`th other key as well.
 fn it_again(client: &Client, bad: &Ack, n: u64) -> bool {
     let mut random = Randomness::from_number(n).secret;
     let secret = Secret::random(&mut random);
@@ -104,7 +104,7 @@ fn it_again(client: &Client, bad: &Ack, n: u64) -> bool {
     matches!(it.ack(listener, bad, at_millis(60_000)), Acked::Proven(_))
 }
 
-/// What the model knows of a client: the sequence numbers that it was answered with, and the
+/// The model's record of a client: the sequence numbers that it was answered with, and the
 /// timestamps that came with them.
 type Known = BTreeMap<(u8, u32), Vec<(Seq, Option<u32>)>>;
 
@@ -129,7 +129,7 @@ impl Completed {
     }
 }
 
-/// Time passes and nobody comes: nothing is left.
+/// Time passes without packets: nothing is left.
 fn all_is_over(it: &mut SynCache, mut millis: u64) {
     for _ in 0..200 {
         millis += 200;

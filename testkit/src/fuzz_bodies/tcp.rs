@@ -3,8 +3,8 @@
 //!
 //! The bytes are a program of at most [`STEPS_MAX`] steps. The peer's numbers are taken from the
 //! connection itself and moved by a small or a large step, so that what is sent often fits; each
-//! byte of its stream says its place. Invariants: no panic; what is read is the peer's stream, each
-//! byte in its place; a set whose connections are let go is empty in the end, and all memory is
+//! byte of its stream encodes its place. Invariants: no panic; what is read is the peer's stream,
+//! each byte in its place; a set of dropped connections is empty in the end, and all memory is
 //! back.
 
 use std::net::{IpAddr, SocketAddr};
@@ -129,7 +129,7 @@ impl World {
         act(tcp, &mut Lend { now: *now, epoch, pool, random, counters })
     }
 
-    /// Reads what leaves: our SYN tells our first number.
+    /// Reads what leaves: our SYN carries our first number.
     fn note(&mut self, packet: &[u8]) {
         let header = TcpHeader::parse(packet, packet.len()).expect("our own header");
         TcpOptionSet::read(header.options()).expect("our own options");
@@ -199,7 +199,7 @@ impl World {
         bytes.resize(20 + padded, 0);
         bytes.extend_from_slice(data);
         let Some(mut packet) = self.pool.packet_from(&bytes) else { return };
-        // Sums are the wire's matter: this one is told as right.
+        // Checksums are verified by `wire`: this one counts as right.
         packet.set_checksum_state(floodwall_packet::ChecksumState::Verified);
         let input = Input {
             src_addr: self.addrs.1,
@@ -225,7 +225,7 @@ impl World {
         let mut out = vec![0; most];
         let Ok(info) = self.tcp.info(id, now) else { return };
         let next = self.tcp.sequence(id).map_or(0, |(_, theirs)| theirs.0);
-        // Whatever SYN began it: what was not read ends where the peer's next byte, or FIN, is.
+        // For any first SYN: what was not read ends where the peer's next byte, or FIN, is.
         let first = next.wrapping_sub(u32::from(info.has_ended)).wrapping_sub(info.readable);
         let Ok(n) = self.tcp.recv(id, &mut out, now) else { return };
         for (at, byte) in out.iter().take(n).enumerate() {

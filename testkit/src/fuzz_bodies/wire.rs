@@ -37,7 +37,7 @@ fn pool() -> Pool {
     Pool::new(&config).expect("a quarter of a megabyte")
 }
 
-/// The first byte says how to cut, the rest is an Ethernet frame.
+/// The first byte selects how to cut, the rest is an Ethernet frame.
 ///
 /// # Panics
 /// A header read, written and read again is another one; or it matters how a packet is cut.
@@ -64,8 +64,7 @@ pub fn wire(data: &[u8]) {
     }
 }
 
-/// Whatever the bytes, one of the workers owns them, and the same one each time; one worker owns
-/// all.
+/// For any bytes, one of the workers owns them, and the same one each time; one worker owns all.
 fn steered(frame: &[u8]) {
     let steering = Steering::new(HashKey::new(1, 2), 5);
     for owner in [steer::frame, steer::packet] {
@@ -138,7 +137,7 @@ fn ipv6(packet: &[u8], how: u8) {
 /// The headers met, and how it ended.
 type Walked = (Vec<(IpProtocol, usize)>, Result<WalkEnd, ExtensionError>);
 
-/// The same walk over the same packet in chunks, fed only what it asks for.
+/// The same walk over the same packet in chunks, fed only the bytes that it requests.
 fn chunked(walk: ExtensionWalk, packet: &[u8], how: u8, whole: &Walked) {
     POOL.with_borrow(|pool| {
         let before = pool.available();
@@ -157,7 +156,7 @@ fn feed(mut walk: ExtensionWalk, packet: &PacketBuf) -> Walked {
     while let Some(want) = walk.wants() {
         let bytes = packet
             .header(want.offset, want.len, &mut scratch, &mut access)
-            .expect("it asks for bytes of the packet only, and for few");
+            .expect("it requests bytes of the packet only, and few");
         match walk.feed(bytes) {
             Ok(Step::Header { header, offset, .. }) => seen.push((header.kind(), offset)),
             Ok(_) => {}
@@ -213,7 +212,7 @@ fn icmpv6(payload: &[u8]) {
     ndp(payload);
 }
 
-/// Every view of neighbour discovery, on whatever this is: the type is part of what they check.
+/// Every view of neighbour discovery, on any bytes: the type is part of what they check.
 fn ndp(message: &[u8]) {
     let views = [
         RouterSolicitation::parse(message).map(|view| view.options()).ok(),

@@ -101,7 +101,7 @@ pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
         ("tcpi_rto", micros(info.rto)),
         ("tcpi_last_data_recv", micros(info.heard_ago) / 1000),
     ];
-    // While nothing is outstanding, nothing is that was sent again; else nobody counts it.
+    // While nothing is outstanding, nothing is that was sent again; else it is not counted.
     let none = (info.outstanding == 0).then_some(("tcpi_retrans", 0));
     fields.into_iter().chain(none).map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -27,7 +27,7 @@ use super::profile::Profile;
 use super::runner::{Backend, Call, Errno};
 use super::script::Script;
 
-/// Bytes that a listener's and a client's buffers take, unless a script says otherwise: a window of
+/// Bytes of a listener's and a client's buffers, unless a script sets another size: a window of
 /// 65535 in SYNs, as Linux has it.
 const BUFFER: u32 = 262_144;
 
@@ -53,13 +53,13 @@ struct Entry {
     deaf: bool,
     /// How many may wait for a listener's program.
     backlog: usize,
-    /// When a silent peer is asked, once the program wants it to be.
+    /// When a silent peer is probed, once the program enables keepalive.
     keepalive: Keepalive,
     /// Bytes of a receive buffer that does not grow: the system's habit, or the program's word.
     buffer: Option<u32>,
 }
 
-/// Floodwall's TCP: see the file's head.
+/// Floodwall's TCP: a whole stack with one interface in virtual time.
 pub struct Memory {
     stack: Stack,
     pool: Pool,
@@ -256,14 +256,14 @@ impl Memory {
         }
     }
 
-    /// Tells a connection what its socket was told.
+    /// Applies a socket's option to its connection.
     fn apply(&mut self, name: i64) -> Result<(), Errno> {
         let Entry { socket, mut settings, buffer, .. } = self.entry(name)?.clone();
         let id = match socket {
             Socket::Connection(id) => id,
             Socket::Fresh => return Ok(()),
             Socket::Listener(listener) => {
-                // It listens anew: what it is told holds for those to come.
+                // It listens anew: its options hold for connections to come.
                 self.unlisten(listener);
                 return self.begin_to_listen(name).map(|_| ());
             }

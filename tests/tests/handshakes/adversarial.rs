@@ -16,7 +16,7 @@ use crate::{HELLO, accept, answer, client, half_open, read, server};
 const POLICIES: [CookiePolicy; 2] = [CookiePolicy::Overflow, CookiePolicy::Always];
 
 /// Segment sizes of 0, 1, between two of the table's and the largest; scales over 14 (RFC 7323
-/// section 2.3); options that nobody knows.
+/// section 2.3); unknown options.
 #[test]
 fn odd_offers_make_sane_connections_by_cache_and_by_cookie() {
     for family in FAMILIES {
@@ -69,8 +69,8 @@ fn syn_with(client: &TcpClient, options: &[u8]) -> Vec<u8> {
     craft::from_peer(&craft::ip(from, to, IpProtocol::TCP, &segment))
 }
 
-/// Options that nobody here knows (an experiment's, MD5 signatures, Fast Open, multipath), some
-/// with lengths that end them early: skipped, never sent back, and what else was offered stands.
+/// Unknown options (an experiment's, MD5 signatures, Fast Open, multipath), some with lengths that
+/// end them early: skipped, never sent back, and what else was offered stands.
 #[test]
 fn options_that_nobody_knows_are_skipped_by_cache_and_by_cookie() {
     const UNKNOWN: [&[u8]; 5] = [
@@ -156,7 +156,7 @@ fn a_completing_ack_that_comes_twice_makes_one_connection() {
     }
 }
 
-/// Resets and ICMP errors that guess; the client gets in all the same.
+/// Resets and ICMP errors that guess; the client connects all the same.
 #[test]
 fn guessed_resets_and_errors_end_no_handshake_and_exact_ones_do() {
     for family in FAMILIES {
@@ -241,8 +241,8 @@ fn a_client_that_starts_again_after_it_was_displaced_gets_in_with_either_number(
     }
 }
 
-/// Two who call each other at the same moment: one connection, nothing half open, and nobody to be
-/// accepted (RFC 9293 section 3.5, figure 8). A SYN-ACK to a listener is nobody's.
+/// A simultaneous open: one connection, nothing half-open, and nothing in the accept queue (RFC
+/// 9293 section 3.5, figure 8). A SYN-ACK to a listener is refused.
 #[test]
 fn syns_that_cross_make_one_connection_and_a_syn_ack_to_a_listener_none() {
     for family in FAMILIES {
@@ -320,7 +320,7 @@ fn windows_of_nothing_and_flow_labels_hinder_nobody() {
     }
 }
 
-/// Keys turn every 15 s: a handshake that began before is believed after.
+/// Keys turn every 15 s: a handshake that began before is accepted after.
 #[test]
 fn keys_that_turn_in_mid_handshake_cost_nobody_the_connection() {
     for family in FAMILIES {

@@ -1,4 +1,4 @@
-//! Whose a segment is: SYNs are strangers', who comes back is a friend, and no guess is.
+//! Classes of segments: SYNs are unverified, a completed handshake is established, and no guess is.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn what_an_open_connection_waits_for_is_a_friend_and_blind_guesses_are_not() {
     }
 }
 
-/// Nobody listens, lengths that lie, flags that mean nothing: dropped anyway, so dropped first.
+/// No listener, wrong lengths, flags without a meaning: dropped anyway, so dropped first.
 #[test]
 fn what_tcp_would_refuse_is_refusable_and_is_refused() {
     for family in FAMILIES {
@@ -99,7 +99,8 @@ fn what_tcp_would_refuse_is_refusable_and_is_refused() {
     }
 }
 
-/// What devices are told of TCP's ports: connections outlive their listener, and TIME-WAIT them.
+/// The wants reported to devices for TCP's ports: connections outlive their listener, and TIME-WAIT
+/// them.
 #[test]
 fn a_port_is_wanted_as_long_as_anything_of_it_is_there() {
     let wants = |rig: &Rig| {

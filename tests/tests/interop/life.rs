@@ -93,7 +93,7 @@ pub(crate) fn stopped_under_load(bench: Bench) {
     assert_eq!(ended.ports.len(), 1);
 }
 
-/// Also under load, so that whatever was on its way is not in the next one's way.
+/// Also under load, so that packets in flight do not disturb the next run.
 #[test]
 fn a_second_run_begins_on_the_same_device_right_after_the_first() {
     inside(|| {
@@ -139,7 +139,7 @@ pub(crate) fn down_and_up(bench: Bench) {
 }
 
 /// Turns that three seconds of silence may take: the questions of this test and what the kernel
-/// says by itself.
+/// sends by itself.
 const RESTLESS: u64 = 30;
 
 pub(crate) fn at_rest(bench: Bench) {

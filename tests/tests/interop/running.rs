@@ -1,7 +1,7 @@
 //! Floodwall as it runs: a host under a worker on a thread of its own.
 //!
-//! Used by every scenario. Invariant: when it has ended, however it did, every packet had one fate
-//! and all memory is home, or the test fails.
+//! Used by every scenario. Invariant: when it has ended, however it did, every packet is accounted
+//! for exactly once and all memory is back in the pool, or the test fails.
 
 use std::net::IpAddr;
 use std::sync::mpsc;
@@ -23,7 +23,7 @@ use crate::namespace::until;
 /// How long the worker may take to answer, or to end, on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// See the file's head.
+/// A host under a worker on a thread of its own.
 pub(crate) struct Running {
     control: Control<Shown<Host>>,
     reader: PublishedReader,
@@ -102,7 +102,7 @@ impl Running {
         assert!(until(PATIENCE, has_come), "{addr} is never {state:?}");
     }
 
-    /// Asks the worker.
+    /// Runs a call on the worker's thread.
     pub(crate) fn ask<R: Send + 'static>(
         &self,
         what: impl FnOnce(&mut Desk<'_, Shown<Host>>) -> R + Send + 'static,
@@ -110,7 +110,7 @@ impl Running {
         self.control.ask(PATIENCE, what).expect("the worker answers")
     }
 
-    /// Asks the stack.
+    /// Runs a call on the stack.
     pub(crate) fn stack<R: Send + 'static>(
         &self,
         what: impl FnOnce(&mut Stack) -> R + Send + 'static,
@@ -133,7 +133,7 @@ impl Running {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Asks it to stop, and waits for that.
+    /// Requests it to stop, and waits for that.
     pub(crate) fn stop(self) -> End {
         self.stop.trigger();
         self.wait()
@@ -152,8 +152,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.trigger();
-        // Whoever drops it so has failed already: what the stack and the loop have counted may say
-        // why.
+        // A test that drops it so has failed already: what the stack and the loop have counted may
+        // show why.
         if let Some(Ok(end)) = self.thread.take().map(JoinHandle::join)
             && thread::panicking()
         {

@@ -109,7 +109,7 @@ fn megabytes_arrive_exactly_both_ways_at_once() {
     }
 }
 
-/// Nobody polls: each end sleeps until the other has written, and no wake-up is lost.
+/// No polling: each end sleeps until the other has written, and no wake-up is lost.
 #[test]
 fn a_thousand_sleeping_exchanges_lose_no_wake_up() {
     let worker = worker();
@@ -247,7 +247,7 @@ fn what_a_cork_holds_back_arrives_with_the_end() {
         write_all(&client, 0, 500, 100);
         client.shutdown_write();
         assert_eq!(read_all(&server, 64), 500);
-        // Whose settings said so has one from the beginning.
+        // A socket with this setting has one from the beginning.
         let listener = listen(&worker, ip);
         let corked = Settings { cork: true, ..Settings::default() };
         let client = connect_with(&worker, listener.local_addr(), corked);

@@ -42,7 +42,7 @@ impl Side for Ipv6Addr {
     }
 }
 
-/// A host that has joined a group and told of it.
+/// A host that has joined a group and reported it.
 fn rig<A: Side>() -> Rig {
     let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
     let any: IpAddr = match A::FAMILY_OF {
@@ -104,7 +104,7 @@ fn messages<A: Side>() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What became of a packet: who died of what, and what was sent within a minute.
+/// The outcome of a packet: drops by reason, and what was sent within a minute.
 fn fate<A: Side>(frame: &[u8], at: Option<usize>) -> (Vec<(DropReason, u64)>, usize) {
     let mut rig = rig::<A>();
     let before = rig.stats();
@@ -124,7 +124,7 @@ fn every_cut<A: Side>() {
         for cut in 0..message.len() {
             let short = sealed::<A>(message[..cut].to_vec());
             let (died, sent) = fate::<A>(&from_peer(&packet::<A>(&short)), None);
-            // A query cut to an older one's length is that one; what else is short dies.
+            // A query cut to an older one's length is that one; any other short one is dropped.
             let old = died.is_empty() && sent > 0 && (cut == 8 || cut == 24);
             assert!(old || died.len() == 1 && sent == 0, "{cut}: {died:?}, {sent} sent");
         }

@@ -1,5 +1,5 @@
-//! Slow loris: thousands of peers that connect to a service and say nothing, or begin a request
-//! that they never end. Newcomers are served, and so is who goes on talking.
+//! Slow loris: thousands of peers that connect to a service and send nothing, or begin a request
+//! that they never end. Newcomers are served, and so are active peers.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Talk {
         Some(Self { port, iss, said: 1, heard: 1 })
     }
 
-    /// Says something, and acknowledges all of the answer; how long that was.
+    /// Sends something, and acknowledges all of the answer; returns its length.
     fn say(&mut self, peer: &mut TcpPeer, service: &mut dyn Application, says: &[u8]) -> u32 {
         (peer.ports.1, peer.iss) = (self.port, self.iss);
         peer.give(&put(A, self.said, self.heard).data(says));

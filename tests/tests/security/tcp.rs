@@ -1,7 +1,8 @@
-//! Rows 13 to 35 of the list of attacks: an open connection; who forges, lies, stalls or counts.
+//! Rows 13 to 35 of the list of attacks: an open connection; peers that forge, cheat, stall or
+//! count.
 //!
-//! Both families where the family could matter. Rows whose matter is inside of one part are tested
-//! there too: runs and reassembly, scoreboard, challenge limit, ports, ISNs (crate `tcp`).
+//! Both families where the family could matter. Rows that concern one part only are tested there
+//! too: runs and reassembly, scoreboard, challenge limit, ports, ISNs (crate `tcp`).
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -77,7 +78,7 @@ fn row_14_whoever_stalls_is_given_up_in_bounded_time() {
     write(&mut peer, id, 100);
     peer.give(&put(A, 1, 101).window(0));
     write(&mut peer, id, 100);
-    // A FIN that nobody acknowledges, and a peer that never closes its half.
+    // A FIN that is never acknowledged, and a peer that never closes its half.
     peer.ports.1 = 40_001;
     let orphan = peer.open(sack());
     peer.sockets(|s| s.tcp_close(orphan)).0.expect("open");
@@ -257,7 +258,7 @@ fn row_22_blind_resets_syns_and_data_are_challenged_or_dropped() {
         assert_eq!(peer.state(id), State::Established);
         assert!(peer.received(id).is_empty());
         peer.give(&put(R, 1, 0));
-        assert_eq!(peer.state(id), State::Closed, "the exact one is believed");
+        assert_eq!(peer.state(id), State::Closed, "the exact one is accepted");
     }
 }
 

@@ -1,5 +1,6 @@
-//! Slow read: hundreds of connections whose peers read nothing, or send what nobody reads. What
-//! they hold is bounded together, and everybody else's packets, handshakes and bytes go on.
+//! Slow read: hundreds of connections with peers that read nothing, or that send to programs that
+//! do not read. What they hold is bounded together, and all other packets, handshakes and bytes go
+//! on.
 
 use std::time::Duration;
 
@@ -20,13 +21,13 @@ const HOGS: u16 = 400;
 pub(crate) enum Hog {
     /// It sends what no program reads.
     Sends,
-    /// It asks for much and acknowledges nothing.
+    /// It requests much and acknowledges nothing.
     ReadsNothing,
-    /// It asks for a byte at a time, which leaves at once, and acknowledges none.
+    /// It requests a byte at a time, which leaves at once, and acknowledges none.
     ReadsNoByte,
 }
 
-/// A connection from this port; whoever is reset meanwhile is another.
+/// A connection from this port; a connection reset meanwhile is another.
 pub(crate) fn open(peer: &mut TcpPeer, port: u16) -> ConnectionId {
     peer.ports.1 = port;
     let options = TcpOptionSet { mss: Some(1400), window_scale: Some(7), ..TcpOptionSet::NONE };
@@ -90,7 +91,7 @@ fn flood(family: Family, hog: Hog) {
     assert!(held <= peer.rig.pool.frames_true_bytes() / 2 + 16 * 2176, "{held}");
     let aborted = peer.rig.stats().counters.of(Counter::TcpExtTCPAbortOnMemory);
     assert!((1..u64::from(HOGS)).contains(&aborted), "{aborted} ended, {dropped} refused");
-    // Who is done with lets go of everything.
+    // A closed connection frees everything.
     peer.wait(Duration::from_secs(1000));
 }
 

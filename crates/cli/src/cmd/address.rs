@@ -1,7 +1,7 @@
 //! `floodwall address` and `floodwall link`: ip(8)'s words for a running instance.
 //!
-//! Words are read here, so that what is wrong with them is said before anybody is asked; what the
-//! instance refuses it says itself.
+//! The arguments are parsed here, so that a syntax error is reported before the instance is
+//! contacted; errors of the instance are printed as they come.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -138,8 +138,8 @@ pub(crate) fn time(seconds: u32) -> String {
     if seconds == FOR_EVER { "forever".to_owned() } else { format!("{seconds}sec") }
 }
 
-const ADDRESS_USE: &str = "say `add ADDRESS/LENGTH dev IFACE`, `del ADDRESS dev IFACE` or `show`";
-const LINK_USE: &str = "say `set IFACE up`, `set IFACE down` or `show`";
+const ADDRESS_USE: &str = "use `add ADDRESS/LENGTH dev IFACE`, `del ADDRESS dev IFACE` or `show`";
+const LINK_USE: &str = "use `set IFACE up`, `set IFACE down` or `show`";
 
 fn address_wish(words: &[&str]) -> Result<Wish, Wrong> {
     match *words {

@@ -1,4 +1,4 @@
-//! `floodwall check FILE`: says what is wrong with a configuration, and where, and what to do.
+//! `floodwall check FILE`: reports what is wrong with a configuration, where, and the remedy.
 //!
 //! Needs no privilege and starts nothing.
 
@@ -6,7 +6,7 @@ use crate::args::{CheckArgs, RunArgs};
 use crate::exit::Exit;
 use crate::settings::{self, Settings};
 
-/// Reads and judges the file; complaints go to standard error, one a line.
+/// Reads and judges the file; problems go to standard error, one a line.
 pub(crate) fn check(args: &CheckArgs) -> Exit {
     match settings::load(Some(&args.file), &RunArgs::default()) {
         Ok(settings) => {

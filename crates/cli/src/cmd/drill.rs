@@ -100,7 +100,7 @@ fn costs(path: &Path) -> Result<CostTable, String> {
 
 fn tell(args: &DrillArgs, report: &Report) -> Result<(), DrillError> {
     let mut out = std::io::stdout().lock();
-    // Who does not read to the end still gets the exit code.
+    // A reader that closes the pipe early must not change the exit code.
     let _ = if args.json {
         eprintln!("\n{report}");
         writeln!(out, "{}", report.to_json()?)

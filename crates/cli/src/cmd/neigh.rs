@@ -1,7 +1,7 @@
 //! `floodwall neigh`: ip(8)'s words about the neighbours of a running instance.
 //!
-//! Words are read here, so that what is wrong with them is said before anybody is asked; what the
-//! instance refuses it says itself.
+//! The arguments are parsed here, so that a syntax error is reported before the instance is
+//! contacted; errors of the instance are printed as they come.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::settings::words::{self, Wrong, wrong};
 use crate::socket::request::Request;
 use crate::socket::{client, path};
 
-const USE: &str = "say `show`, `add ADDRESS lladdr MAC dev IFACE`, `del ADDRESS dev IFACE` or \
+const USE: &str = "use `show`, `add ADDRESS lladdr MAC dev IFACE`, `del ADDRESS dev IFACE` or \
                    `flush dev IFACE`";
 const STATES: [&str; 7] =
     ["incomplete", "reachable", "stale", "delay", "probe", "failed", "permanent"];
@@ -194,7 +194,7 @@ fn wish(words: &[&str]) -> Result<Wish, Wrong> {
             let all = match nud.as_deref() {
                 None => false,
                 Some("all") => true,
-                Some(_) => return Err(wrong("flush knows nud all only", USE)),
+                Some(_) => return Err(wrong("flush supports nud all only", USE)),
             };
             Ok(Wish::Do(NeighborRequest::Flush { dev: needs()?, all }))
         }

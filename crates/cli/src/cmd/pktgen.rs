@@ -1,7 +1,7 @@
 //! `floodwall pktgen`: the classic packet generator's script, carried out on any device.
 //!
 //! The script is read and judged before the device is opened; a device that reaches a real network
-//! is opened only where the operator says that it is theirs, or where it stands in a network
+//! is opened only where the operator confirms that it is theirs, or where it stands in a network
 //! namespace that is not the system's first. Sends on the script's schedule and never waits for an
 //! answer; counts what comes back, and how long each stamped datagram took from the moment at which
 //! it was meant to leave.
@@ -46,26 +46,27 @@ hop_limit.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct PktgenArgs {
-    /// The script, or - for standard input; without, only what --set says
+    /// The script, or - for standard input; without it, only what --set gives
     script: Option<PathBuf>,
     /// tun:NAME, tap:NAME, packet:INTERFACE or xdp:INTERFACE; by default packet: and the interface
     /// that the script adds
     #[arg(long, value_name = "KIND:NAME")]
     device: Option<String>,
-    /// A parameter, as `count 0`: read before the script, which may say otherwise; repeat for more
+    /// A parameter, as `count 0`: read before the script, which may override it; repeat for more
     #[arg(long, value_name = "WORDS")]
     set: Vec<String>,
     /// An address of ours with its prefix length, which packets come from by default; repeat for
     /// the other family
     #[arg(long, value_name = "ADDRESS/LENGTH", required = true)]
     address: Vec<IpCidr>,
-    /// The neighbour to whom everything is sent, by its address: it is asked for its link address
+    /// The next hop that all packets are sent to, by its address: it is resolved to its link
+    /// address
     #[arg(long, value_name = "ADDRESS", conflicts_with = "peer")]
     gateway: Option<IpAddr>,
     /// The same by its link address; dst_mac in the script goes before
     #[arg(long, value_name = "MAC")]
     peer: Option<MacAddr>,
-    /// End after so long, whatever the count
+    /// End after so long, independent of the count
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
@@ -77,7 +78,7 @@ pub(crate) struct PktgenArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Floods leave by a real interface of this system: you own the network behind it. In a network
-    /// namespace of its own it need not be said, where the system lets us see that
+    /// namespace of its own the flag is not needed, where the system lets us see that
     #[arg(long)]
     i_own_this_network: bool,
     /// One JSON document on standard output; words for humans go to standard error
@@ -131,7 +132,7 @@ fn prepared(args: &PktgenArgs) -> Result<Prepared, String> {
     };
     let device: DeviceWord = word.parse().map_err(|error| format!("--device: {error}"))?;
     permitted(&device, args.i_own_this_network)?;
-    // The address of the destinations' family; a wrong one is told by the stream.
+    // The address of the destinations' family; the stream reports a wrong one.
     let six = |cidr: &&IpCidr| cidr.addr().is_ipv6() == classic.wants_ipv6();
     let own = args.address.iter().find(six).or(args.address.first());
     let own = own.map(|cidr| cidr.addr()).ok_or("no --address")?;
@@ -141,7 +142,7 @@ fn prepared(args: &PktgenArgs) -> Result<Prepared, String> {
         (None, Some(gateway)) => Peer::Addr(gateway),
         (None, None) if device.kind == DeviceKind::Tun => Peer::Link(MacAddr::BROADCAST),
         (None, None) => {
-            return Err("to whom? Name --gateway ADDRESS, or --peer MAC, or dst_mac".to_owned());
+            return Err("no next hop; give --gateway ADDRESS, or --peer MAC, or dst_mac".to_owned());
         }
     };
     let single = |cidr: &IpCidr| {
@@ -171,7 +172,7 @@ fn permitted(device: &DeviceWord, owned: bool) -> Result<(), String> {
 }
 
 /// Whether this process stands in another network namespace than the system's first process. Where
-/// that cannot be told, it does not.
+/// that is unknown, it does not.
 fn is_apart() -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
     match (namespace("self"), namespace("1")) {

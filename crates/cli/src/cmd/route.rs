@@ -1,7 +1,7 @@
 //! `floodwall route` and `floodwall rule`: ip(8)'s words for a running instance.
 //!
-//! All words are read here first; a batch, a list of prefixes and the kernel's table become lines
-//! of the same words. What the instance refuses it says itself.
+//! All words are parsed here first; a batch, a list of prefixes and the kernel's table become lines
+//! of the same words. Errors of the instance are printed as they come.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use crate::routes::{document, import, session, words};
 use crate::settings::words::{Wrong, wrong};
 use crate::socket::{client, path};
 
-/// What the words before the verb say.
+/// The options before the verb.
 #[derive(Default)]
 struct Options {
     json: bool,
@@ -193,7 +193,7 @@ fn show(answer: &Value, json: bool) -> Exit {
     };
     if answer.get("more").and_then(Value::as_bool) == Some(true) {
         let most = document::SHOWN_MAX;
-        eprintln!("floodwall: these are the first {most} routes; say which, as in `show dev fw0`");
+        eprintln!("floodwall: only the first {most} routes; use a filter, as `show dev fw0`");
     }
     let text = match json {
         true => format!("{}\n", Value::Array(all.clone())),

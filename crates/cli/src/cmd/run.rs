@@ -2,7 +2,7 @@
 //!
 //! Each worker has a thread of its own (`crew.rs` in dispatch); this thread serves the control
 //! socket. SIGINT and SIGTERM, a worker's end and its panic all trigger the same stop, after which
-//! devices are closed, the socket is removed and one line says what happened.
+//! devices are closed, the socket is removed and one line reports what happened.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,10 +49,10 @@ use crate::watch::{self, Watch};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Super-frames in the pool, where a device carries such.
 const SUPERS: usize = 64;
-/// What a failure is told in: one line, which says what to do.
+/// How a failure is reported: one line, with the remedy.
 type Failure = String;
 
-/// Runs until it is asked to stop.
+/// Runs until it is stopped.
 pub(crate) fn run(args: &RunArgs) -> Exit {
     let settings = match settings::load(args.config.as_deref(), args) {
         Ok(settings) => settings,
@@ -98,7 +98,7 @@ fn serve(settings: &Settings, capacity: bool) -> Result<(), Failure> {
     let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
     let crew = start_crew(settings, config, opened, &cores, (&stop, &keys))?;
     let seats = Crewed { each: crew.seats().to_vec(), reader: crew.reader() };
-    // Nobody else sets it.
+    // This is the only place that sets it.
     let _ = farewell.set(crew.control());
     let watch = Watch {
         control: crew.control(),
@@ -114,14 +114,14 @@ fn serve(settings: &Settings, capacity: bool) -> Result<(), Failure> {
         socket.display()
     );
     let served = server::serve(&taken.listener, &stop, |request| answer(request, &birth, &seats));
-    // Only a broken system ends the server early; the packets go on until somebody stops them.
+    // Only a broken system ends the server early; packets are processed until the stop.
     if let Err(error) = served {
         eprintln!("floodwall: the control socket is out of service: {error}");
     }
     let ended = crew.join().map_err(in_words);
     drop(taken);
     signals.close();
-    // It ends with the same stop, and a panic in it has been said.
+    // It ends with the same stop, and a panic in it has been reported.
     let _ = watching.join();
     for recording in recordings {
         let (Ok(told) | Err(told)) = recording.end();
@@ -131,7 +131,7 @@ fn serve(settings: &Settings, capacity: bool) -> Result<(), Failure> {
     ended.map(drop)
 }
 
-/// How the workers ended, without the number of one where that says nothing.
+/// How the workers ended, without a worker's number where there is only one.
 fn in_words(error: CrewError) -> Failure {
     match error {
         CrewError::Worker { error, .. }
@@ -143,7 +143,7 @@ fn in_words(error: CrewError) -> Failure {
     }
 }
 
-/// A core for each worker, where they are pinned. Asked before anything is opened.
+/// A core for each worker, where they are pinned. Determined before anything is opened.
 fn cores(settings: &Settings) -> Result<Vec<Option<usize>>, Failure> {
     let (flag, cores) = match (&settings.cores, &settings.cpu, settings.worker_count()) {
         (Some(cores), _, _) => ("--cores", cores.value.clone()),
@@ -196,19 +196,19 @@ fn named<T: Send + 'static>(
     builder.spawn(what).map_err(|error| format!("cannot start the thread for {name}: {error}"))
 }
 
-/// Says what this machine takes in by such devices, before ours are opened: what cannot be measured
-/// here stops nothing.
+/// Prints this machine's capacity with such devices, before ours are opened. A failure of the
+/// measurement here stops nothing.
 fn tell_capacity(settings: &Settings, cores: &[Option<usize>], stop: &Stop) {
     for wanted in &settings.interfaces {
         let (word, core) = (&wanted.device.value, cores.first().copied().flatten());
         match measure_capacity(word, core, &|| stop.is_triggered()) {
             Ok(capacity) => eprintln!("floodwall: {word}: capacity: {capacity}"),
-            Err(error) => eprintln!("floodwall: {word}: note: no capacity is told: {error}"),
+            Err(error) => eprintln!("floodwall: {word}: note: the capacity is unknown: {error}"),
         }
     }
 }
 
-/// Opens all devices and says what was got.
+/// Opens all devices and prints what was obtained.
 fn open_devices(settings: &Settings, cores: &[Option<usize>]) -> Result<Vec<Opened>, Failure> {
     let mut random = entropy::randomness().map_err(words)?;
     let mut all = Vec::new();
@@ -376,7 +376,7 @@ fn services(wanted: &[settings::Given<settings::ServiceWord>]) -> Vec<Box<dyn Ap
     wanted.iter().map(one).collect()
 }
 
-/// Says what happens to devices and workers, until the workers are gone.
+/// Prints events of devices and workers, until the workers are gone.
 fn tell_events(happened: Receiver<Event>, workers: usize) -> Result<(), Failure> {
     named("events", move || {
         for event in happened {
@@ -417,7 +417,8 @@ fn answer(request: &str, birth: &Birth, seats: &Crewed) -> String {
             serde_json::to_value(&report).map_err(words)
         }),
         request => control.ask(PATIENCE, |desk| {
-            // The worker's own randomness is in use; this is for delays that nobody need guess.
+            // The worker's own randomness is in use; these are delays, which need not be
+            // unpredictable.
             network::carry_out(request, desk.engine.engine.stack_mut(), desk.now)
         }),
     };
@@ -428,8 +429,8 @@ fn answer(request: &str, birth: &Birth, seats: &Crewed) -> String {
     }
 }
 
-/// What the control shard knows, and every worker's devices. A worker that does not answer, as one
-/// whose shard is down, is left out: its counters are shown all the same.
+/// The control shard's state, and every worker's devices. A worker that does not answer, for
+/// example because its shard is down, is left out: its counters are shown all the same.
 fn ask_all(seats: &Crewed) -> Result<report::Asked, ControlError> {
     let (control, others) = seats.each.split_first().ok_or(ControlError::Ended)?;
     let mut asked = control.control.ask(PATIENCE, report::ask)?;
@@ -444,7 +445,7 @@ fn ask_all(seats: &Crewed) -> Result<report::Asked, ControlError> {
     Ok(asked)
 }
 
-/// The last line: what came, what went, what died.
+/// The last line: packets received, sent and dropped.
 fn summary(birth: &Birth, reader: &CrewReader) -> String {
     use floodwall_dispatch::{Fact, Facts};
     let published = reader.read();
@@ -469,7 +470,7 @@ fn summary(birth: &Birth, reader: &CrewReader) -> String {
         facts.of(Fact::TxPackets),
         stats.drops_in.total() + stats.drops_out.total() + lost,
         match stats.conservation().holds() {
-            true => "every packet has one fate",
+            true => "every packet is accounted for exactly once",
             false => "conservation is BROKEN, please report this",
         }
     )

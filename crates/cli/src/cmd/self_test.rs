@@ -93,7 +93,7 @@ fn read(args: &SelfTestArgs) -> Result<SelfTestOptions, String> {
 
 fn tell(args: &SelfTestArgs, report: &SelfTest) -> Result<(), DrillError> {
     let mut out = std::io::stdout().lock();
-    // Who does not read to the end still gets the exit code.
+    // A reader that closes the pipe early must not change the exit code.
     let _ =
         if args.json { writeln!(out, "{}", report.to_json()?) } else { write!(out, "{report}") };
     Ok(())

@@ -1,4 +1,4 @@
-//! `floodwall stat`: asks a running instance, and shows the answer.
+//! `floodwall stat`: queries a running instance, and shows the answer.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::show::{self, Shown, Style};
 use crate::socket::request::Request;
 use crate::socket::{client, path};
 
-/// Asks once, or again and again.
+/// Queries once, or periodically.
 pub(crate) fn stat(args: &StatArgs) -> Exit {
     let socket = match path::find(args.socket.as_deref()) {
         Ok(socket) => socket,
@@ -64,7 +64,7 @@ fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Exit::Done,
-        // Who pipes us into `head` has seen enough.
+        // A closed pipe (as from `head`) is no failure.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
         Err(error) => {
             eprintln!("floodwall: cannot write to standard output: {error}");

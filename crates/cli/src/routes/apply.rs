@@ -46,7 +46,7 @@ impl Scene<'_> {
         })
     }
 
-    /// The interface of a way out, whose gateway has to be a neighbour there.
+    /// The interface of a next hop; a gateway has to be a neighbour there.
     fn way<A: Address>(
         &self,
         via: Option<A>,
@@ -69,7 +69,7 @@ impl Scene<'_> {
                     true => Ok(dev),
                     false => Err(format!(
                         "the gateway {addr} is on no prefix of that interface; add an address \
-                         whose prefix covers it, or say `onlink`"
+                         with a prefix that covers it, or use `onlink`"
                     )),
                 }
             }
@@ -103,7 +103,7 @@ fn prefix_of<A: Address>(words: &RouteWords) -> Result<Prefix<A>, String> {
         .ok_or_else(|| format!("{} is of the other family; leave -4 or -6 out", words.prefix))
 }
 
-/// Puts a route as it is said.
+/// Adds or replaces a route as given.
 pub(crate) fn put<A: Family>(
     fib: &mut Fib<A>,
     scene: Scene<'_>,
@@ -230,7 +230,7 @@ pub(crate) fn take_back<A: Family>(fib: &mut Fib<A>, undo: Undo<A>, now: Instant
     };
 }
 
-/// Adds a rule; without a priority it is asked before all others that have one (as Linux does).
+/// Adds a rule; without a priority it goes before all others that have one (as Linux does).
 pub(crate) fn add_rule<A: Family>(
     fib: &mut Fib<A>,
     scene: Scene<'_>,
@@ -257,7 +257,7 @@ fn prefix<A: Address>(of: Option<floodwall_base::IpCidr>) -> Option<Prefix<A>> {
     of.and_then(|of| Prefix::new(A::from_ip(of.addr())?, of.prefix_len()))
 }
 
-/// Deletes the first rule that has all that is said.
+/// Deletes the first rule that matches all given fields.
 pub(crate) fn delete_rule<A: Family>(
     fib: &mut Fib<A>,
     scene: Scene<'_>,

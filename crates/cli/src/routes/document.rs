@@ -1,7 +1,7 @@
 //! Routes and rules as `ip -j` shows them, and as `ip` does.
 //!
 //! Keys and words are iproute2's. A route is one JSON object; its line in words is made of that
-//! object, so that both say the same.
+//! object, so that both agree.
 
 use floodwall_base::{Address, IfIndex, Instant, Prefix};
 use floodwall_fib::lpm::Family;
@@ -14,7 +14,7 @@ use super::apply::{Scene, legs_of};
 use super::names;
 use super::words::Filter;
 
-/// Most routes in one answer; whoever has more filters.
+/// Maximum of routes in one answer; a larger table needs a filter.
 pub(crate) const SHOWN_MAX: usize = 50_000;
 
 fn dev(scene: Scene<'_>, iface: IfIndex) -> String {

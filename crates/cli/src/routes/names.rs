@@ -29,7 +29,7 @@ const PROTOCOLS: [(u8, &str); 21] = [
     (192, "eigrp"),
 ];
 
-/// Who made a route, by name or number.
+/// The protocol (origin) of a route, by name or number.
 pub(crate) fn protocol(text: &str) -> Result<RouteProtocol, Wrong> {
     let named = PROTOCOLS.iter().find(|(_, name)| *name == text).map(|(number, _)| *number);
     named.or_else(|| text.parse().ok()).map(RouteProtocol::of_number).ok_or_else(|| {
@@ -61,7 +61,7 @@ pub(crate) fn table(text: &str) -> Result<TableId, Wrong> {
     }
 }
 
-/// What a route does, where a word says so.
+/// The kind of a route, where the word is one.
 pub(crate) fn kind(text: &str) -> Option<RouteKind> {
     use RouteKind::{Blackhole, Local, Prohibit, Unicast, Unreachable};
     [Unicast, Local, Blackhole, Unreachable, Prohibit].into_iter().find(|kind| kind.name() == text)

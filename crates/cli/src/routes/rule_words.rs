@@ -15,7 +15,7 @@ pub(crate) enum RuleWish {
     Show(Option<Family>),
 }
 
-/// One rule, as it is said.
+/// One rule, as given by the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuleWords {
     pub(crate) family: Family,
@@ -27,7 +27,7 @@ pub(crate) struct RuleWords {
     pub(crate) kind: Option<RouteKind>,
 }
 
-const USE: &str = "say `add [from PREFIX] [to PREFIX] [iif IFACE] [priority N] table TABLE`, \
+const USE: &str = "use `add [from PREFIX] [to PREFIX] [iif IFACE] [priority N] table TABLE`, \
                    `del …` or `show`";
 
 /// Reads what stands behind `rule`.
@@ -37,7 +37,7 @@ pub(super) fn rule(words: &[&str], family: Option<Family>) -> Result<RuleWish, W
         ["add" | "a", ref rest @ ..] => {
             let rule = spec(rest, family)?;
             if rule.table.is_none() && rule.kind.is_none() {
-                return Err(wrong("the rule asks no table", "add `table TABLE`"));
+                return Err(wrong("the rule has no table", "add `table TABLE`"));
             }
             Ok(RuleWish::Add(rule))
         }

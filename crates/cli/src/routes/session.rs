@@ -24,7 +24,7 @@ use super::words::{self, Filter, Question, Wish};
 
 /// Lines that are carried out before packets are looked at again.
 const SLICE: usize = 256;
-/// Faults of a forced batch that are told one by one.
+/// Maximum of faults of a forced batch that are reported one by one.
 const FAULTS_MAX: usize = 100;
 /// How long the worker may take for a slice.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ enum Back {
     V6(Undo<Ipv6Addr>),
 }
 
-/// A line's number and what it says.
+/// A line's number and the request in it.
 type Numbered = (usize, Wish);
 
 /// Answers `BYTES MODE` and the lines behind it.

@@ -153,7 +153,7 @@ fn what_is_wrong_is_named_with_what_to_say_instead() {
         ("route add default via x", "\"x\" is not an address"),
         ("route add 10.9.0.0/16 via fd00::1", "fd00::1 is of the other family"),
         ("route add 10.9.0.0/16 via 192.0.2.1", "no interface has a prefix that covers"),
-        ("route add 10.9.0.0/16 via 192.0.2.1 dev fw0", "say `onlink`"),
+        ("route add 10.9.0.0/16 via 192.0.2.1 dev fw0", "use `onlink`"),
         ("route add 10.9.0.0/16 via 10.0.0.2", "an address of ours"),
         ("route add 10.9.0.0/16 dev eth9", "there is no interface \"eth9\"; there are lo, fw0"),
         ("route add 10.9.0.0/16 dev fw0 metric much", "\"much\" is not what stands behind"),
@@ -167,7 +167,7 @@ fn what_is_wrong_is_named_with_what_to_say_instead() {
         ("route add 10.9.0.0/16 nexthop via 10.0.0.1 weight 257", "257 cannot be a weight"),
         ("route add 10.9.0.0/16 via 10.0.0.1 nexthop via 10.0.0.9", "one way stands beside"),
         ("-6 route add 10.9.0.0/16 dev fw0", "of the other family"),
-        ("rule add from 10.0.0.0/8", "the rule asks no table"),
+        ("rule add from 10.0.0.0/8", "the rule has no table"),
         ("rule add table 7 ifi fw0", "\"ifi\" is no word here"),
         ("rule del priority 77", "no such rule"),
     ] {

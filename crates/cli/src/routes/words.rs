@@ -1,8 +1,8 @@
 //! The words of `ip route`, as values.
 //!
-//! Called at both ends of the control socket. Nothing here knows an instance: interfaces are names,
-//! addresses of either family. Invariant: what is wrong is said with the word that is wrong and
-//! what to write instead.
+//! Called at both ends of the control socket. Nothing here depends on an instance: interfaces are
+//! names, addresses of either family. Invariant: an error names the word that is wrong and what to
+//! write instead.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ use super::names;
 use super::rule_words::{self, RuleWish};
 use crate::settings::words::{Wrong, wrong};
 
-/// What one line asks for.
+/// The request of one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// A route to be put.
@@ -28,7 +28,7 @@ pub(crate) enum Wish {
     Rule(RuleWish),
 }
 
-/// One route, as it is said.
+/// One route, as given by the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RouteWords {
     pub(crate) prefix: IpCidr,
@@ -75,11 +75,11 @@ pub(crate) struct Question {
     pub(crate) iif: Option<String>,
 }
 
-const USE: &str = "say `add|replace|append PREFIX [via ADDRESS] [dev IFACE]`, `del PREFIX`, \
+const USE: &str = "use `add|replace|append PREFIX [via ADDRESS] [dev IFACE]`, `del PREFIX`, \
                    `show` or `get ADDRESS`";
 const PREFIX: &str = "write a prefix, as in 10.0.0.0/8, fd00::/8, 192.0.2.1 or default";
 
-/// Reads one line: `route …` or `rule …`; `family` is what `-4` or `-6` said.
+/// Parses one line: `route …` or `rule …`; `family` is that of `-4` or `-6`.
 pub(crate) fn line(words: &[&str], family: Option<Family>) -> Result<Wish, Wrong> {
     match *words {
         ["-4", ref rest @ ..] => line(rest, Some(Family::V4)),

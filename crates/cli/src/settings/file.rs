@@ -1,7 +1,7 @@
 //! The configuration file: TOML with the words of the flags.
 //!
 //! The document is walked with its positions kept, instead of being poured into structs, so that
-//! every complaint has a line and a column and all of them come at once.
+//! every problem has a line and a column and all of them come at once.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ const ROUTE: &str = "192.0.2.0/24 via 10.0.0.1";
 const ADVERTISE: &[&str] = &["dns", "interval", "lifetime", "mtu", "prefix", "route"];
 const SERVICE: &[&str] = &["kind", "port", "join"];
 
-/// Reads a file's bytes. All complaints at once, in order of their places.
+/// Reads a file's bytes. Returns all problems at once, in order of their places.
 pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Settings, Vec<Problem>> {
     let valid = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -114,7 +114,7 @@ impl Walk<'_> {
         self.problems.push(problem);
     }
 
-    /// Complains of the keys that nobody knows.
+    /// Reports unknown keys.
     fn known(&mut self, table: &DeTable<'_>, known: &[&str], within: &str) {
         for key in table.keys() {
             let word: &str = key.get_ref();
@@ -255,7 +255,7 @@ impl Walk<'_> {
         Some(InterfaceSettings { mac, mtu, queues, offload, addresses, gateways, ..plain })
     }
 
-    /// What a router says to the hosts of a link.
+    /// The router advertisements that are sent to the hosts of a link.
     fn advertise(&mut self, value: &Value<'_>) -> Option<Given<AdvertiserConfig>> {
         const HERE: &str = "interface.advertise";
         let at = value.span().start;
@@ -282,7 +282,7 @@ impl Walk<'_> {
             ..plain
         };
         if let Err(error) = said.check() {
-            let remedy = "see RFC 4861 section 6.2.1 for what may be said";
+            let remedy = "see RFC 4861 section 6.2.1 for valid values";
             self.complain(at, HERE, wrong(error.to_string(), remedy));
             return None;
         }

@@ -6,7 +6,7 @@ use super::words::{self, Wrong, wrong};
 use super::{DeviceWord, Given, InterfaceSettings, KernelHalf, Place, Problem, Settings};
 use crate::args::RunArgs;
 
-/// Lays the flags on what the file said. All complaints at once, in the order of the flags.
+/// Lays the flags over the file. Returns all problems at once, in the order of the flags.
 pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Problem>> {
     let mut read = Read(Vec::new());
     let device = read.one("--device", args.device.as_deref(), words::device);
@@ -41,14 +41,14 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
     let secret = path("--cookie-secret", args.cookie_secret.as_ref());
     settings.cookie_secret = secret.or(settings.cookie_secret.take());
 
-    // A device that could not be read says nothing about which interface is meant.
+    // A device that could not be parsed does not tell which interface is meant.
     if args.device.is_none() || device.is_some() {
         match (interface(settings, device), first) {
             (Some(interface), _) => flags.lay(interface),
             (None, Some(flag)) => {
                 let what = match settings.interfaces.len() {
                     0 => "there is no interface to apply this to".to_owned(),
-                    n => format!("the file has {n} interfaces, and this says not which is meant"),
+                    n => format!("the file has {n} interfaces, and it is not clear which is meant"),
                 };
                 let remedy = "name it with --device, as in --device tap:fw0";
                 read.complain(flag, wrong(what, remedy));
@@ -80,7 +80,7 @@ fn interface(
     }
 }
 
-/// What flags say of one interface.
+/// The flags of one interface.
 struct InterfaceFlags {
     mac: Option<Given<floodwall_base::MacAddr>>,
     mtu: Option<Given<u32>>,
@@ -139,7 +139,7 @@ fn path(flag: &'static str, path: Option<&PathBuf>) -> Option<Given<PathBuf>> {
     path.map(|path| given(flag, path.clone()))
 }
 
-/// Reads flags and keeps the complaints.
+/// Parses flags and collects the problems.
 struct Read(Vec<Problem>);
 
 impl Read {

@@ -1,7 +1,7 @@
-//! Whether the settings make sense together: what no single word can tell.
+//! Whether the settings are consistent with each other: what no single value can show.
 //!
 //! Called last by `settings::load`. The stack judges its configuration once more when it is made;
-//! here the complaints have places.
+//! here the problems have places.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -14,10 +14,10 @@ use super::{DeviceKind, Given, InterfaceSettings, KernelHalf, Place, Problem, Se
 
 /// Largest packet behind an Ethernet header of 14 bytes that a TAP takes.
 const MTU_ETHERNET_MAX: u32 = 65_521;
-/// What IPv6 asks of every link (RFC 8200 section 5).
+/// The MTU that IPv6 requires of every link (RFC 8200 section 5).
 const MTU_IPV6_MIN: u32 = 1280;
 
-/// All complaints at once.
+/// All problems at once.
 pub(super) fn judge(settings: &Settings) -> Result<(), Vec<Problem>> {
     let mut problems = Problems(Vec::new());
     problems.interfaces(settings);
@@ -76,7 +76,7 @@ impl Problems {
             self.add(&queues.place, "interface.queues", what, "leave it out");
         }
         if let (Some(_), Some(queues)) = (interface.device.value.queues, &interface.queues) {
-            let what = "the device's word says how many queues, too";
+            let what = "the device gives the number of queues, too";
             self.add(&queues.place, "interface.queues", what, "keep one of them");
         }
         if let (DeviceKind::Tun | DeviceKind::Tap, Some(half)) =
@@ -110,7 +110,7 @@ impl Problems {
         }
     }
 
-    /// Who may be asked for addresses.
+    /// Whether DHCP and routers can be queried for addresses.
     fn asking(&mut self, interface: &InterfaceSettings, is_ethernet: bool) {
         let asked = [
             ("interface.dhcp", &interface.dhcp),
@@ -126,7 +126,7 @@ impl Problems {
         if let (Some(Given { value: true, place }), false) =
             (&interface.autoconf, interface.wants_routers())
         {
-            let what = "routers that are not believed advertise no prefixes";
+            let what = "routers that are not accepted advertise no prefixes";
             self.add(place, "interface.autoconf", what, "set accept_ra = true, too");
         }
     }
@@ -197,11 +197,11 @@ impl Problems {
         let family = if addr.is_ipv4() { "IPv4" } else { "IPv6" };
         let remedy = match of_family.next() {
             Some(address) => format!(
-                "use a router inside {}, or add an address whose prefix covers \
-                                      it",
+                "use a router inside {}, or add an address with a prefix that \
+                                      covers it",
                 prefix_of(address.value)
             ),
-            None => format!("add an {family} address whose prefix covers it"),
+            None => format!("add an {family} address with a prefix that covers it"),
         };
         let what = format!("{addr} is on no prefix of {}", interface.device.value);
         self.add(&gateway.place, key, what, remedy);
@@ -232,7 +232,7 @@ impl Problems {
     }
 }
 
-/// What the number of workers says besides.
+/// The checks of the number of workers.
 impl Problems {
     fn workers(&mut self, settings: &Settings) {
         let count = settings.worker_count();

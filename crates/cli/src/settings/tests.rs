@@ -1,4 +1,4 @@
-//! Settings from files and flags: what is read, and every kind of complaint with its place.
+//! Settings from files and flags: what is read, and every kind of problem with its place.
 
 use clap::Parser;
 use proptest::prelude::*;
@@ -154,7 +154,7 @@ fn flags_lie_on_top_of_the_file() {
     let problems = both(GOOD, &["--mtu=1400"]).unwrap_err();
     assert_eq!(
         problems,
-        ["--mtu: the file has 2 interfaces, and this says not which is meant; \
+        ["--mtu: the file has 2 interfaces, and it is not clear which is meant; \
           name it with --device, as in --device tap:fw0"]
     );
     let problems = both("", &["--address=10.0.0.2/24"]).unwrap_err();
@@ -171,7 +171,7 @@ fn with(line: &str) -> String {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table of every complaint")]
+#[expect(clippy::too_many_lines, reason = "one table of every problem")]
 fn each_kind_of_bad_file_is_told_with_line_column_key_and_remedy() {
     let tun = |line: &str| format!("[[interface]]\ndevice = \"tun:fw0\"\n{line}\n");
     let packet = |line: &str| format!("[[interface]]\ndevice = \"packet:e0\"\n{line}\n");

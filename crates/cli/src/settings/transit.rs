@@ -17,7 +17,7 @@ use floodwall_wire::ndp::{Lifetime, Preference, PrefixInfo, RouteInfo};
 use super::words::{RouteWord, Wrong, wrong};
 use super::{Given, InterfaceSettings};
 
-/// Whose packets are passed on.
+/// The senders that packets are forwarded for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Families {
     pub(crate) v4: bool,
@@ -40,7 +40,7 @@ pub(crate) struct InterfaceTransit {
     pub(crate) advertise: Option<Given<AdvertiserConfig>>,
     /// What may come in.
     pub(crate) access: Vec<Given<AccessRule>>,
-    /// What lies behind it, besides its own prefixes and gateways.
+    /// Destinations behind it, besides its own prefixes and gateways.
     pub(crate) routes: Vec<Given<RouteWord>>,
 }
 
@@ -240,7 +240,7 @@ mod tests {
             ("route", "[\"10.0.0.0/8 via fd00::1\"]", "route"),
             ("route", "[\"default\"]", "route"),
             ("advertise.prefix", "[\"10.0.0.0/8\"]", "advertise.prefix"),
-            // Too short, and shorter than something else says: the whole is meant.
+            // Too short, and shorter than another value requires: the whole table is reported.
             ("advertise.interval", "3", "advertise"),
         ] {
             let text = format!("[[interface]]\ndevice = \"tap:f\"\n{word} = {value}\n");

@@ -1,4 +1,4 @@
-//! What may be asked on the control socket: one line a request.
+//! The requests on the control socket, one line each.
 //!
 //! Written by the commands, read by the instance. Invariant: what [`Request`] writes of itself it
 //! reads again, and nothing else; every line fits [`super::REQUEST_MAX`].

@@ -1,13 +1,13 @@
 //! Answering on the control socket, in a thread of its own, never on the worker.
 //!
-//! Called once by `run`. The thread sleeps until somebody connects.
+//! Called once by `run`. The thread sleeps until a client connects.
 //!
 //! # Under flood
 //! Reachable by the owner's processes. Bound: [`CONNECTIONS_MAX`] connections, [`REQUEST_MAX`]
 //! bytes each, or [`LONG_MAX`] where the first line announces a batch, and [`PATIENCE`] from the
-//! first byte to the last, of a batch for each part; whoever stalls is cut off, and further ones
-//! wait in the system's queue. Packets lose nothing: the worker is asked at most once
-//! a request, between two bursts.
+//! first byte to the last, of a batch for each part; a client that stalls is cut off, and further
+//! ones wait in the system's queue. Packets lose nothing: the worker is queried at most once per
+//! request, between two bursts.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 struct Connection {
     stream: UnixStream,
     request: Vec<u8>,
-    /// Bytes of a request that says how long it is.
+    /// Total bytes of a request whose first line announces its length.
     long: Option<usize>,
     /// The answer and how much of it has been sent.
     answer: Option<(Vec<u8>, usize)>,
@@ -40,7 +40,7 @@ struct Connection {
 /// Bytes read at once.
 const PIECE: usize = 4096;
 
-/// How many bytes follow a first line that says so: `routes BYTES MODE`.
+/// The bytes that follow a first line with a length: `routes BYTES MODE`.
 fn announced(line: &[u8]) -> Option<usize> {
     let line = std::str::from_utf8(line).ok()?.strip_prefix("routes ")?;
     line.split_ascii_whitespace().next()?.parse().ok().filter(|len| *len <= LONG_MAX)
@@ -88,8 +88,8 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Sleeps until somebody calls, or the first patience ends. While all places are taken, new ones
-/// are left in the system's queue.
+/// Sleeps until a client connects, or the first patience ends. While all places are taken, new
+/// clients are left in the system's queue.
 fn wait(
     listener: &UnixListener,
     stop: &Stop,

@@ -1,4 +1,4 @@
-//! An assembler for BPF: instructions with registers and labels, and no offset counted by hand.
+//! An assembler for BPF: instructions with registers and labels, and computed jump offsets.
 //!
 //! Called by `steering.rs` and `guard/code.rs`. Invariant: every jump goes forward to a label that
 //! was placed, else there is no program. Reading: RFC 9669. Deliberately small: for these two.
@@ -95,9 +95,9 @@ pub(crate) enum Function {
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     code: Vec<Instruction>,
-    /// Where each label stands.
+    /// The position of each label, once placed.
     labels: Vec<Option<usize>>,
-    /// Jumps whose way is still to be filled in: the instruction, and the label.
+    /// Jumps to be resolved: the instruction and its label.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -115,7 +115,7 @@ impl Assembler {
         Label(self.labels.len() - 1)
     }
 
-    /// The label stands before the next instruction.
+    /// Places the label before the next instruction.
     pub(crate) fn place(&mut self, label: Label) {
         let here = self.code.len();
         if let Some(place) = self.labels.get_mut(label.0) {
@@ -165,7 +165,7 @@ impl Assembler {
         self.push(0, 0, 0, 0, high.cast_signed())
     }
 
-    /// `memory[to + offset] += from`, of 64 bits, whoever else does so at the same time.
+    /// `memory[to + offset] += from`, of 64 bits, as an atomic operation.
     pub(crate) fn add_shared(&mut self, to: Reg, offset: i16, from: Reg) -> &mut Self {
         self.push(0xdb, to.number(), from.number(), offset, 0)
     }

@@ -1,8 +1,8 @@
 //! bpf(2): maps, programs and links of the kernel, by the raw system call.
 //!
-//! Called by `steering.rs` and `guard.rs`. Invariant: what goes to the system is zeroed to
-//! its true size, so that no field that a newer kernel knows holds what was on the stack; every
-//! descriptor is owned, and program, maps and attachment go away with it. Reading: bpf(2),
+//! Called by `steering.rs` and `guard.rs`. Invariant: attributes passed to the kernel are zeroed to
+//! their full size, so that a field that only a newer kernel reads never holds stack contents.
+//! Every descriptor is owned; program, maps and attachment are released with it. Reading: bpf(2),
 //! `linux/bpf.h`. Not here: object files; the program is assembled in this process.
 
 use std::io;
@@ -19,7 +19,7 @@ const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// Bytes of what the verifier may say.
+/// Bytes of the verifier's log.
 const LOG_BYTES: usize = 64 << 10;
 /// Of a map: its values can be mapped into this process.
 const MAPPABLE: u32 = 1 << 10;
@@ -78,7 +78,7 @@ impl Attr {
     }
 
     /// # Safety
-    /// Every address in it is of memory that lives, and has the length that the command expects.
+    /// Every address in it points to live memory of the length that the command expects.
     unsafe fn call(&mut self, command: libc::c_int) -> io::Result<libc::c_long> {
         // SAFETY: the attribute is borrowed for the call; what it points to is the caller's claim.
         let result = unsafe {
@@ -92,7 +92,7 @@ impl Attr {
     unsafe fn call_for_fd(&mut self, command: libc::c_int) -> io::Result<OwnedFd> {
         // SAFETY: the caller's claim.
         let fd = unsafe { self.call(command) }?;
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a new descriptor, which has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
     }
 }
@@ -130,7 +130,7 @@ impl Map {
             .u32(0, self.fd.as_raw_fd() as u32)
             .memory(8, &raw const key)
             .memory(16, &raw const value);
-        // SAFETY: key and value are 4 bytes long, as the map's are, and live.
+        // SAFETY: key and value are 4 bytes long, as the map's are, and outlive the call.
         unsafe { attr.call(MAP_UPDATE) }.map(drop)
     }
 
@@ -152,19 +152,19 @@ impl Map {
     }
 }
 
-/// A table of keys of so many bytes with one word each.
+/// A hash table with keys of `KEY` bytes and one 64-bit word each.
 #[derive(Debug)]
 pub(crate) struct Table<const KEY: usize>(OwnedFd);
 
 impl<const KEY: usize> Table<KEY> {
-    /// Room for so many; keys are found whole.
+    /// A hash table of so many entries, with exact match.
     pub(crate) fn create(entries: u32) -> io::Result<Self> {
         const HASH: u32 = 1;
         Self::of_kind(HASH, entries, 0)
     }
 
-    /// Room for so many; keys begin with a word that says how many bits of the rest count, and the
-    /// longest that fits is found.
+    /// A longest-prefix-match table (LPM trie) of so many entries. Keys begin with a 32-bit prefix
+    /// length in bits.
     pub(crate) fn create_of_prefixes(entries: u32) -> io::Result<Self> {
         const LPM_TRIE: u32 = 11;
         const NO_PREALLOC: u32 = 1;
@@ -186,14 +186,14 @@ impl<const KEY: usize> Table<KEY> {
     pub(crate) fn set(&self, key: &[u8; KEY], value: u64) -> io::Result<()> {
         let fd = self.0.as_raw_fd() as u32;
         let mut attr = Attr::new().u32(0, fd).memory(8, key.as_ptr()).memory(16, &raw const value);
-        // SAFETY: key and value have the table's sizes, `KEY` and 8 bytes, and live.
+        // SAFETY: key and value have the table's sizes, `KEY` and 8 bytes, and outlive the call.
         unsafe { attr.call(MAP_UPDATE) }.map(drop)
     }
 
     /// From now on there is nothing under `key`, where something was.
     pub(crate) fn remove(&self, key: &[u8; KEY]) -> io::Result<()> {
         let mut attr = Attr::new().u32(0, self.0.as_raw_fd() as u32).memory(8, key.as_ptr());
-        // SAFETY: the key has the table's size, `KEY` bytes, and lives.
+        // SAFETY: the key has the table's size, `KEY` bytes, and outlives the call.
         unsafe { attr.call(MAP_DELETE) }.map(drop)
     }
 }
@@ -201,7 +201,7 @@ impl<const KEY: usize> Table<KEY> {
 /// Cores for which a counter has room.
 const CORES_MAX: usize = 512;
 
-/// Cores that this kernel could ever have: those whose values a lookup writes.
+/// Possible CPUs of this kernel: a lookup in a per-CPU map writes one value for each.
 fn possible_cores() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
@@ -213,8 +213,8 @@ fn possible_cores() -> io::Result<usize> {
 pub(crate) struct Program(OwnedFd);
 
 impl Program {
-    /// Has the kernel verify and load it. What the verifier says of a program that it refuses is
-    /// in the error.
+    /// Has the kernel verify and load the program. If the verifier rejects it, the error contains
+    /// the verifier's message.
     pub(crate) fn load(code: &[Instruction]) -> io::Result<Self> {
         match Self::load_with(code, None) {
             Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
@@ -235,7 +235,7 @@ impl Program {
         if let Some(log) = log {
             attr = attr.u32(24, 1).u32(28, log.len() as u32).memory(32, log.as_mut_ptr());
         }
-        // SAFETY: instructions, licence and log live until the call returns, with these lengths.
+        // SAFETY: instructions, licence and log outlive the call, with these lengths.
         unsafe { attr.call_for_fd(PROG_LOAD) }.map(Self)
     }
 
@@ -250,14 +250,14 @@ impl Program {
         unsafe { attr.call_for_fd(LINK_CREATE) }.map(|fd| Attachment { _link: fd })
     }
 
-    /// What it says of `frame`, which no device has seen.
+    /// The program's verdict for `frame`, by a test run that involves no device.
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<u32> {
         let mut attr = Attr::new()
             .u32(0, self.0.as_raw_fd() as u32)
             .u32(8, frame.len() as u32)
             .memory(16, frame.as_ptr())
             .u32(32, 1);
-        // SAFETY: the kernel reads `frame.len()` bytes of the frame, which lives.
+        // SAFETY: the kernel reads `frame.len()` bytes of the frame, which outlives the call.
         unsafe { attr.call(PROG_TEST_RUN) }?;
         Ok(attr.u32_at(4))
     }
@@ -274,5 +274,5 @@ fn explained(error: &io::Error, log: &[u8]) -> io::Error {
     let words = String::from_utf8_lossy(log.get(..end).unwrap_or_default());
     let last: Vec<_> = words.lines().rev().take(3).collect();
     let last = last.into_iter().rev().collect::<Vec<_>>().join("; ");
-    io::Error::new(error.kind(), format!("the kernel's verifier refuses the program: {last}"))
+    io::Error::new(error.kind(), format!("the kernel's verifier rejects the program: {last}"))
 }

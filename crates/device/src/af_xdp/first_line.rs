@@ -1,6 +1,6 @@
-//! `FirstLine`: the program of an XDP interface, asked about frames that no interface has seen.
+//! `FirstLine`: the program of an XDP interface, run by a test facility on given frames.
 //!
-//! Made by tests, which compare what it says with what the stack says. Needs the privileges of
+//! Made by tests, which compare its verdicts with those of the stack. Needs the privileges of
 //! [`AfXdp`](super::AfXdp) but no interface.
 
 use floodwall_base::{Instant, MacAddr};
@@ -12,7 +12,7 @@ use super::wants::Told;
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
-/// The queue whose frames it is shown.
+/// The queue on which test frames arrive.
 const QUEUE: u32 = 0;
 
 /// What the program does with a frame.
@@ -22,11 +22,11 @@ pub enum Said {
     Passed,
     /// It goes to our socket.
     Taken,
-    /// It dies; the name is that of the count in [`DeviceStats`].
+    /// Dropped; the text is the name of its counter in [`DeviceStats`].
     Refused(&'static str),
 }
 
-/// See the file's head.
+/// An XDP program that is loaded but not attached: it gives verdicts for test frames.
 #[derive(Debug)]
 pub struct FirstLine {
     steering: Steering,
@@ -38,7 +38,7 @@ impl FirstLine {
     /// The program for a station. Costs a look by the kernel's verifier.
     ///
     /// # Errors
-    /// No privilege, or the kernel knows no such programs; what it says of the program.
+    /// No privilege, or the kernel does not support such programs; the verifier's message.
     pub fn load(station: MacAddr) -> Result<Self, DeviceError> {
         Self::of(Station { mac: station, is_shared: false })
     }
@@ -72,7 +72,7 @@ impl FirstLine {
         }
     }
 
-    /// As [`Device::befriend`](crate::Device::befriend).
+    /// Records the flow of `frame` as established: [`Device::befriend`](crate::Device::befriend).
     pub fn befriend(&mut self, now: Instant, frame: &[u8]) {
         if let Some(guard) = self.steering.guard() {
             self.turn.befriend(guard, now, frame);
@@ -103,7 +103,7 @@ impl FirstLine {
         Ok(moved.next_back().map_or(Said::Taken, Said::Refused))
     }
 
-    /// What has died so far.
+    /// Frames dropped so far, by reason.
     #[must_use]
     pub fn stats(&self) -> DeviceStats {
         let mut stats = DeviceStats::default();

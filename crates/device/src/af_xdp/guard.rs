@@ -1,21 +1,21 @@
 //! `Guard`: the first line of defence, in the program at the interface.
 //!
-//! Called by `steering.rs`, and by the devices of an interface, each for its receive queue. While
-//! more comes than a worker handles, the program loses frames before they cost anything: those of
-//! which triage would say that they are to be dropped anyway, by name, and strangers beyond a
-//! credit that the worker renews each turn. Friends ([`Friends`]) always go through. What cannot be
-//! read to its ports at a glance (neighbours' questions, ICMP, fragments, options, extension
-//! headers) has a credit of its own, so that a flood of plain datagrams takes nothing from it.
-//! Without pressure every frame goes through and costs two look-ups more; but for what the access
-//! list denies whatever it is, which always ends here.
+//! Called by `steering.rs`, and by the devices of an interface, each for its receive queue. Under
+//! overload, when more arrives than a worker handles, the program drops frames before they cost
+//! anything: those that triage would drop anyway, counted by reason, and frames of unverified flows
+//! beyond a credit that the worker renews each turn (a token bucket). Established flows
+//! ([`Friends`]) always pass. Traffic without readable ports (neighbour discovery, ICMP, fragments,
+//! options, extension headers) has a credit of its own, so that a flood of plain datagrams does not
+//! take it. Without pressure every frame passes at the cost of two more look-ups, except frames
+//! that the access list denies, which are always dropped here.
 //!
 //! Invariants: program and device share memory, and neither writes what the other counts; each
 //! frame for our station goes to the socket or is counted here. The code: `guard/code.rs`.
 //!
 //! # Under flood
-//! Anyone on the link uses up the credits. Bound: what the worker grants. Work per frame: three
-//! look-ups and a hash of ten words; no memory grows. Strangers lose what the worker could not have
-//! handled, plus what the last turn of a burst leaves unused.
+//! Any sender on the link can use up the credits. Bound: what the worker grants. Work per frame:
+//! three look-ups and a hash of ten words; no memory grows. Unverified flows lose what the worker
+//! could not have handled, plus what the last turn of a burst leaves unused.
 
 mod code;
 pub(super) mod destination;
@@ -35,18 +35,18 @@ use super::wants::Wants;
 use super::words::Words;
 use crate::stats::DeviceStats;
 
-/// Words of a queue's desk: whether there is pressure; for each kind, how much was granted and how
-/// much was used since the start; how many frames died, by reason.
+/// Words of a queue's desk (its shared counters): whether there is pressure; for each kind, the
+/// credit granted and used since the start; frames dropped, by reason.
 const DESK_PRESSED: usize = 0;
 const DESK_GRANTED: usize = 1;
 const DESK_USED: usize = DESK_GRANTED + Kind::COUNT;
 const DESK_REFUSED: usize = DESK_USED + Kind::COUNT;
 const DESK_WORDS: usize = 16;
 const _: () = assert!(DESK_REFUSED + Refusal::COUNT <= DESK_WORDS, "a desk has room for it all");
-/// Friends that a queue makes known in a turn at most: they are there again in the next one.
+/// Maximum number of established flows that a queue adds in a turn; others are added later.
 const NEWCOMERS_MAX: u32 = 16;
 
-/// Whose frames have a credit.
+/// A class of frames that has its own credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// TCP and UDP, seen to their ports.
@@ -60,7 +60,7 @@ impl Kind {
     const COUNT: usize = Self::ALL.len();
 }
 
-/// Why a frame died at the interface.
+/// The reason for which a frame was dropped at the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// Its link source is a group.
@@ -69,13 +69,13 @@ pub(crate) enum Refusal {
     VlanForeign = 1,
     /// It carries neither IP nor ARP.
     KindUnknown = 2,
-    /// Its IP header has another version than its link says, or claims more than arrived.
+    /// Its IP version contradicts the EtherType, or its length exceeds the frame.
     HeaderMalformed = 3,
-    /// A stranger's, beyond the credit.
+    /// A frame of an unverified flow, beyond the credit.
     Stranger = 4,
-    /// It is for an address that is none of ours.
+    /// Its destination is not an address of this host.
     AddressForeign = 5,
-    /// It is for a port of ours at which nobody waits for it.
+    /// Its destination port has no socket.
     PortClosed = 6,
     /// It is from where the access list lets nothing in.
     Denied = 7,
@@ -95,7 +95,7 @@ impl Refusal {
     const COUNT: usize = Self::ALL.len();
 }
 
-/// See the file's head.
+/// The state that the XDP program's filter shares with the devices of an interface.
 #[derive(Debug)]
 pub(crate) struct Guard {
     desks: Words,
@@ -115,14 +115,14 @@ impl Guard {
         Ok(Self { desks, friends, wants, queues })
     }
 
-    /// Its part of the program: goes on at `through` with what does not die.
+    /// Emits its part of the program: continues at `through` with frames that are not dropped.
     pub(crate) fn emit(&self, program: &mut Assembler, through: Label) {
         let (desks, friends) = (self.desks.fd(), self.friends.fd());
         let known = Known { desks, friends, key: self.friends.key(), maps: self.maps() };
         code::emit(program, &known, through);
     }
 
-    /// What the stack wants.
+    /// The destinations that the stack accepts.
     pub(crate) const fn wants(&self) -> &Wants {
         &self.wants
     }
@@ -137,8 +137,7 @@ impl Guard {
         self.desks.all().get(desk + word)
     }
 
-    /// From now on `queue` lets so many strangers through, of each kind; with `None` whatever
-    /// comes.
+    /// Sets the credit of `queue` for unverified flows, the same for each kind; `None` is no limit.
     pub(crate) fn admit(&self, queue: u32, strangers: Option<usize>) {
         let Some(pressed) = self.word(queue, DESK_PRESSED) else { return };
         let Some(strangers) = strangers else { return pressed.store(0, Relaxed) };
@@ -154,13 +153,13 @@ impl Guard {
         pressed.store(1, Relaxed);
     }
 
-    /// How many strangers have died at `queue`.
+    /// Frames of unverified flows dropped at `queue`.
     pub(crate) fn strangers(&self, queue: u32) -> u64 {
         let count = self.word(queue, DESK_REFUSED + Refusal::Stranger as usize);
         count.map_or(0, |count| count.load(Relaxed))
     }
 
-    /// Adds what died at `queue`.
+    /// Adds the frames dropped at `queue`.
     pub(crate) fn count(&self, queue: u32, stats: &mut DeviceStats) {
         for why in Refusal::ALL {
             let count = self.word(queue, DESK_REFUSED + why as usize);
@@ -184,18 +183,18 @@ impl Guard {
 pub(crate) struct Turn {
     newcomers: u32,
     presses: bool,
-    /// Strangers that the queue had refused by the last turn.
+    /// Unverified frames that the queue had dropped by the last turn.
     refused: u64,
 }
 
 impl Turn {
-    /// Whether strangers have a credit just now.
+    /// Whether a credit for unverified flows is in force.
     pub(crate) const fn presses(self) -> bool {
         self.presses
     }
 
-    /// Whether strangers have died for want of credit since the last turn: more come than are let
-    /// in, although polls may have room.
+    /// Whether unverified frames were dropped for lack of credit since the last turn: more arrive
+    /// than are admitted, although polls may have room.
     pub(crate) fn has_refused(&mut self, guard: &Guard, queue: u32) -> bool {
         let refused = guard.strangers(queue);
         core::mem::replace(&mut self.refused, refused) != refused
@@ -213,14 +212,15 @@ impl Turn {
         (self.newcomers, self.presses) = (NEWCOMERS_MAX, pressed);
     }
 
-    /// While the worker sleeps nobody renews the credit: a ring may fill to so much.
+    /// Grants credit for the time that the worker sleeps, in which it is not renewed: `room`
+    /// frames.
     pub(crate) fn rest(self, guard: &Guard, queue: u32, room: usize) {
         if self.presses {
             guard.admit(queue, Some(room));
         }
     }
 
-    /// This frame, which the queue has brought, is a friend's.
+    /// Records the flow of this frame, received on the queue, as established.
     pub(crate) fn befriend(&mut self, guard: &Guard, now: Instant, frame: &[u8]) {
         if guard.friends.note(now, frame, self.newcomers > 0) {
             self.newcomers = self.newcomers.saturating_sub(1);
@@ -228,12 +228,12 @@ impl Turn {
     }
 }
 
-/// A key that nobody knows.
+/// A random key, secret to this process.
 fn secret() -> io::Result<[u64; KEY_WORDS]> {
     let mut key = [0_u64; KEY_WORDS];
     let bytes = size_of_val(&key);
-    // SAFETY: the system writes `bytes` bytes at most, of words that live for the call and for
-    // which every value is valid.
+    // SAFETY: the system writes `bytes` bytes at most, of words that outlive the call and for which
+    // every value is valid.
     let given = unsafe { libc::getrandom(key.as_mut_ptr().cast(), bytes, 0) };
     if given == bytes as isize { Ok(key) } else { Err(io::Error::last_os_error()) }
 }

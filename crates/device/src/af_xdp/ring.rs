@@ -1,11 +1,11 @@
 //! One of the four rings that an AF_XDP socket shares with the kernel: one side writes entries and
 //! a producer number, the other reads them and writes a consumer number.
 //!
-//! Called by `queue.rs`. Invariant: an entry is written only while the kernel does not have it
-//! (its consumer number, loaded with acquire, says so) and shown to it with release; read only
-//! after its producer number, loaded with acquire, has shown it. Numbers that the kernel's memory
-//! claims are masked before they are used, so a wrong one gives wrong entries, never a foreign
-//! access. Reading: the kernel's `Documentation/networking/af_xdp.rst`.
+//! Called by `queue.rs`. Invariant: an entry is written only while the kernel does not own it (its
+//! consumer number, loaded with acquire) and is published with release. It is read only after the
+//! kernel's producer number, loaded with acquire, has published it. Numbers from the kernel's
+//! memory are masked before use: a wrong number gives wrong entries, never an access out of bounds.
+//! Reading: the kernel's `Documentation/networking/af_xdp.rst`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -17,7 +17,7 @@ pub(crate) trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for libc::xdp_desc {}
 
-/// See the file's head.
+/// One mapped ring of an AF_XDP socket with entries of type `T`, used as producer or consumer.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
     memory: NonNull<u8>,
@@ -72,11 +72,11 @@ impl<T: Entry> Ring<T> {
 
     fn entry(&self, number: u32) -> *mut T {
         let index = (number & (self.size - 1)) as usize;
-        // SAFETY: masked, so it lies in the mapping, which has room for `size` entries there.
+        // SAFETY: masked, so it is in the mapping, which has room for `size` entries there.
         unsafe { self.memory.as_ptr().add(self.at.desc as usize).cast::<T>().add(index) }
     }
 
-    /// Whether the kernel asks to be called before it goes on with this ring.
+    /// Whether the kernel requires a system call before it continues with this ring (need_wakeup).
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.word(self.at.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -146,7 +146,7 @@ impl<T: Entry> Ring<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length, and nobody borrows from it any more.
+        // SAFETY: mapped in `map` with this length, and no borrow of it remains.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }

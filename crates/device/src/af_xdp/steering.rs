@@ -1,5 +1,5 @@
-//! The program at the interface that says whose a frame is: ours by its link address, or the
-//! host's own, as before.
+//! The XDP program at the interface: it steers frames for our link address to our sockets and
+//! passes all others to the host's stack.
 //!
 //! Called by `af_xdp.rs`. A frame for our station's address goes to the socket of its queue; all
 //! else passes to the system, groups and broadcasts too, of which the device takes a copy through
@@ -8,9 +8,9 @@
 //! interface is dropped, or the process ends.
 //!
 //! # Under flood
-//! Reachable by anyone on the link. No memory grows. Work per frame: three loads and one look-up
-//! of the queue's socket, and what the guard asks for us (`guard.rs`); a frame for us whose queue
-//! has no socket, or whose socket has no room, ends there.
+//! Reachable by any sender on the link. No memory grows. Work per frame: three loads, one look-up
+//! of the queue's socket, and the guard's checks (`guard.rs`). A frame for us is dropped if its
+//! queue has no socket or the socket has no room.
 
 use std::io;
 
@@ -29,7 +29,7 @@ const PASS: i32 = 2;
 pub(super) const DATA: i16 = 0;
 pub(super) const DATA_END: i16 = 4;
 pub(super) const RX_QUEUE: i16 = 16;
-/// Bytes that must be there to tell whose a frame is.
+/// Bytes of the frame that the program must see to read the destination address.
 const ADDRESS_BYTES: i32 = 6;
 
 /// What the program counts, by index of its map.
@@ -43,7 +43,7 @@ enum Count {
 
 const COUNTS: u32 = 2;
 
-/// See the file's head.
+/// The loaded XDP program, its socket map and its counters; attached while the value exists.
 #[derive(Debug)]
 pub(crate) struct Steering {
     sockets: Map,
@@ -54,17 +54,17 @@ pub(crate) struct Steering {
     is_shared: bool,
 }
 
-/// Whose frames the program looks for.
+/// The link address that the program steers to our sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Station {
     pub(crate) mac: MacAddr,
-    /// Whether the host has the same link address: then addresses say whose a frame is.
+    /// Whether the host uses the same link address. IP addresses then decide between the two.
     pub(crate) is_shared: bool,
 }
 
 impl Steering {
-    /// Loads the program for the station at `mac`, on an interface of `queues` receive queues; with
-    /// a guard where the kernel lets us have one, else `notes` says why not.
+    /// Loads the program for the station at `mac`, on an interface of `queues` receive queues. It
+    /// includes the guard if the kernel supports it; otherwise `notes` gives the reason.
     pub(crate) fn load(station: Station, queues: u32, notes: &mut Vec<String>) -> io::Result<Self> {
         let guarded = Guard::create(queues.max(1))
             .and_then(|guard| Self::load_with(station, queues, Some(guard)));
@@ -74,8 +74,8 @@ impl Steering {
             }
             let plain = Self::load_with(station, queues, None)?;
             notes.push(format!(
-                "strangers are not held back at the interface, so a flood can crowd out friends in \
-                 the ring: the system says {error}; Linux 5.18 or later should do"
+                "unverified traffic is not limited at the interface, so a flood can crowd out \
+                 established flows in the ring: the kernel reports {error}; use Linux 5.18 or later"
             ));
             Ok(plain)
         })
@@ -122,7 +122,7 @@ impl Steering {
         self.counts.sum(Count::Passed as u32)
     }
 
-    /// What it says of a frame that no device has seen.
+    /// The program's verdict for `frame`, by a test run that involves no device.
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<i32> {
         self.program.verdict(frame).map(u32::cast_signed)
     }
@@ -169,8 +169,8 @@ fn code(
     program.finish()
 }
 
-/// Goes on with what is for an address that we want; the rest goes to `pass`, what nobody can tell
-/// the owner of by an address too. The frame begins at `R2` and ends at `R3`.
+/// Continues with frames for an address that the stack wants. All others go to `pass`, including
+/// frames without a readable address. The frame begins at `R2` and ends at `R3`.
 fn own(program: &mut Assembler, maps: &Maps, pass: Label) {
     const TYPE: i16 = 12;
     const TAG: i16 = 4;
@@ -195,7 +195,7 @@ fn own(program: &mut Assembler, maps: &Maps, pass: Label) {
     program.place(ours);
 }
 
-/// Looks at the destination of a packet whose header is at `l3` and whose kind is in `R1`.
+/// Checks the destination of a packet: its header starts at `l3` and `R1` holds the EtherType.
 fn network(program: &mut Assembler, maps: &Maps, l3: i16, (ours, pass): (Label, Label)) {
     let v6 = program.label();
     let elsewhere = Elsewhere { foreign: pass, group: pass };

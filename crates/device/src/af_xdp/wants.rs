@@ -1,15 +1,15 @@
-//! `Wants`: what the stack wants of what arrives, where the program at the interface sees it.
+//! `Wants`: which destinations the stack accepts, in a form that the XDP program can read.
 //!
-//! Made by `guard.rs`. Each worker tells through its queue what its shard wants ([`Wanted`]); the
-//! program goes by what any of them wants. Addresses are keys of a hash table of the kernel's, of
-//! which a change costs system calls; ports are counted in memory that both see, one byte a port:
-//! how many queues want it. Invariant: what is wanted is there before what is not is gone, so that
-//! in between too much is let through and never too little.
+//! Made by `guard.rs`. Each worker reports through its queue what its shard accepts ([`Wanted`]).
+//! The program uses the union over all workers. Addresses are keys of a kernel hash table, so a
+//! change costs system calls. Ports are counted in shared memory, one byte a port: the number of
+//! queues that accept it. Invariant: additions are visible before removals, so that in between the
+//! program lets through too much and never too little.
 //!
 //! # Under flood
-//! Nobody outside makes it grow. Bound: `ADDRESSES_MAX` addresses of each family, with their
-//! broadcast addresses, of the workers' shards together; where that is not enough, every address
-//! is wanted. The lock is taken where addresses change, and by nobody who handles packets.
+//! No peer can make it grow. Bound: `ADDRESSES_MAX` addresses of each family, with their broadcast
+//! addresses, over all workers' shards. Beyond that bound every address is accepted. The lock is
+//! taken where addresses change, never on the packet path.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::sync::atomic::Ordering::Relaxed;
@@ -25,18 +25,18 @@ use super::bpf::Table;
 use super::guard::destination::Maps;
 use super::words::Words;
 
-/// Addresses that the table holds: of two families, with those for everybody behind them, twice,
-/// for what comes before what goes.
+/// Addresses that the table holds: of two families, with their broadcast addresses, twice, because
+/// additions come before removals.
 const ADDRESSES: u32 = 8 * ADDRESSES_MAX as u32;
-/// Counts of ports in one word, and bits of each.
+/// Port counts in one 64-bit word, and bits of each.
 const LANES: usize = 8;
 const LANE_BITS: usize = 8;
-/// Words of one protocol's ports.
+/// 64-bit words of one protocol's ports.
 pub(super) const PORT_WORDS: usize = (1 << 16) / LANES;
 /// Queues of which a lane can count so many.
 const QUEUES_MAX: u32 = (1 << LANE_BITS) - 1;
 
-/// What is wanted whatever it is, by number of its word on the board.
+/// What is accepted regardless of address or port, by index of its word on the board.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Any {
     V4 = 0,
@@ -46,11 +46,11 @@ pub(super) enum Any {
 }
 
 const ANY: usize = 4;
-/// The word of the board that says whether anything is denied, and how many words it has.
+/// The board's word that states whether anything is denied, and the number of words.
 pub(super) const DENIES: usize = ANY;
 const BOARD: usize = ANY + 1;
 
-/// What the value of an address says.
+/// The value stored with an address: every port, or only those counted.
 pub(super) const WHATEVER: u64 = 0;
 pub(super) const BY_PORT: u64 = 1;
 
@@ -58,10 +58,10 @@ pub(super) const BY_PORT: u64 = 1;
 const KEY_BYTES: usize = 20;
 type Key = [u8; KEY_BYTES];
 
-/// An address, and whether ports say what is wanted at it.
+/// An address, and whether only some of its ports are accepted.
 type Claim = (Ipv6Addr, bool);
 
-/// See the file's head.
+/// The accepted destinations of all queues, shared with the XDP program.
 #[derive(Debug)]
 pub(crate) struct Wants {
     /// How many queues want everything of a kind.
@@ -85,7 +85,7 @@ struct Ledger {
     shown_denied: Vec<Key>,
 }
 
-/// What one queue has told.
+/// The last report of one queue.
 #[derive(Debug)]
 pub(crate) struct Told {
     any: [bool; ANY],
@@ -117,8 +117,8 @@ impl Wants {
         Maps { board, ports, addresses: self.addresses.fd(), denied: self.denied.fd() }
     }
 
-    /// A queue that has told nothing yet: it wants everything, or, where the link address is the
-    /// host's too, no address.
+    /// A queue that has not reported yet. It accepts everything or, where the host has the same
+    /// link address, no address.
     pub(crate) fn join(&self, queue: u32, shares: bool) -> Told {
         if let Ok(mut ledger) = self.ledger.lock()
             && let Some(denied) = ledger.denied.get_mut(queue as usize)
@@ -141,11 +141,11 @@ impl Wants {
         }
     }
 
-    /// What `queue` wants is `wanted` now. `shares` is whether the link address is the host's too.
+    /// Sets what `queue` accepts. `shares` is whether the host has the same link address.
     pub(crate) fn tell(&self, queue: u32, told: &mut Told, wanted: &Wanted, shares: bool) {
         let countable = self.queues <= QUEUES_MAX;
-        // Answers for an address that is not there yet, and that the host may wait for as well, a
-        // packet socket brings where the link address is the host's.
+        // Where the host has the same link address, replies to an address that is not configured
+        // yet arrive through a packet socket: the host may wait for them as well.
         let any = [
             (Any::V4, wanted.any_v4 || wanted.asks_v4 && !shares),
             (Any::V6, wanted.any_v6),
@@ -167,7 +167,7 @@ impl Wants {
         }
     }
 
-    /// Counts the ports that came and went since the queue told of them last.
+    /// Counts the ports that were added or removed since the queue's last report.
     fn count_ports(&self, number: usize, told: &mut Told, wanted: &PortSet) {
         let Some(told) = told.ports.get_mut(number) else { return };
         for at in 0..wanted.words().len() {
@@ -185,7 +185,7 @@ impl Wants {
         }
     }
 
-    /// The word in which a port is counted, and one of it there.
+    /// The word in which a port is counted, and the value that adds one to that count.
     fn count_of(&self, number: usize, port: u16) -> Option<(&AtomicU64, u64)> {
         let port = usize::from(port);
         let word = self.ports.all().get(number * PORT_WORDS + port / LANES)?;
@@ -217,7 +217,7 @@ impl Wants {
 
     /// Shows the addresses that any queue claims.
     fn claim(&self, queue: u32, wanted: &Wanted) -> io::Result<()> {
-        // Nobody panics while he holds it.
+        // No code panics while it holds this lock.
         let Ok(mut ledger) = self.ledger.lock() else { return Err(io::ErrorKind::Other.into()) };
         let Ledger { claimed, shown, .. } = &mut *ledger;
         let Some(own) = claimed.get_mut(queue as usize) else { return Ok(()) };
@@ -226,7 +226,7 @@ impl Wants {
         }
         own.clear();
         own.extend(wanted.addresses());
-        // Of shards that do not agree yet, whatever comes is wanted there.
+        // Where the shards do not agree yet, every port is accepted.
         let by_port = |addr| !claimed.iter().flatten().any(|claim| *claim == (addr, false));
         for (addr, _) in claimed.iter().flatten() {
             let claim = (*addr, by_port(*addr));
@@ -244,7 +244,7 @@ impl Wants {
     }
 }
 
-/// The key of a prefix, of which an IPv4 one lies where IPv6 has it.
+/// The key of a prefix; an IPv4 prefix is stored IPv4-mapped.
 fn key_of(prefix: IpCidr) -> Key {
     let (addr, before) = match prefix.addr() {
         IpAddr::V4(addr) => (addr.to_ipv6_mapped(), 96),
@@ -279,7 +279,7 @@ mod tests {
         wanted
     }
 
-    /// Of these ports, those that somebody wants; and the addresses, by their last byte.
+    /// Which of these ports are accepted; and the addresses, by their last byte.
     fn shown(wants: &Wants, ports: &[u16]) -> (Vec<u16>, Vec<(u8, bool)>) {
         let counted = |port: &u16| {
             let (word, lane) = wants.count_of(1, *port).unwrap();
@@ -298,9 +298,9 @@ mod tests {
         let ports = [0, 7, 8, 80, 81, u16::MAX];
         let (mut one, mut two) = (wants.join(0, false), wants.join(1, false));
         let any = |wants: &Wants| wants.board.all().iter().map(|n| n.load(Relaxed)).sum::<u64>();
-        assert_eq!(any(&wants), 8, "each wants everything of four kinds");
+        assert_eq!(any(&wants), 8, "each accepts everything of four kinds");
         wants.tell(0, &mut one, &wanted(&[7, 80, u16::MAX], &[(1, true)]), false);
-        assert_eq!(any(&wants), 4, "one has not told yet");
+        assert_eq!(any(&wants), 4, "one has not reported yet");
         wants.tell(1, &mut two, &wanted(&[80, 81], &[(1, true), (2, true)]), false);
         assert_eq!(any(&wants), 0);
         let both = (vec![7, 80, 81, u16::MAX], vec![(1, true), (2, true)]);
@@ -327,10 +327,10 @@ mod tests {
         };
         let shown = || wants.ledger.lock().unwrap().shown_denied.len();
         let board = || wants.board.all()[DENIES].load(Relaxed);
-        // The third queue is nobody's.
+        // The third queue has no device.
         let (mut one, mut two) = (wants.join(0, false), wants.join(1, false));
         wants.tell(0, &mut one, &denies(&["10.1.0.0/16", "10.1.2.3/16", "fd01::/16"]), false);
-        assert_eq!((shown(), board()), (0, 0), "the other one has not told yet");
+        assert_eq!((shown(), board()), (0, 0), "the other one has not reported yet");
         wants.tell(1, &mut two, &denies(&["10.1.9.9/16", "fd02::/16"]), false);
         assert_eq!((shown(), board()), (1, 1), "host bits do not count");
         wants.tell(0, &mut one, &denies(&["fd02::/16", "10.1.0.0/17"]), false);

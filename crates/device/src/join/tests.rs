@@ -43,7 +43,7 @@ fn segment(v6: bool, link: bool, seq: u32, flags: u8, text: usize) -> Vec<u8> {
 fn list(pool: &Pool, packets: &[Vec<u8>]) -> PacketList {
     let mut list = PacketList::new();
     for bytes in packets {
-        // Headers in one chunk, text in two more, as a send buffer lends it.
+        // Headers in one chunk, payload in two more, as a send buffer shares it.
         let cut = bytes.len() - 7;
         let chunks = [&bytes[..90.min(cut)], &bytes[90.min(cut)..cut], &bytes[cut..]];
         list.push_back(pool.packet_from_chunks(chunks).unwrap());
@@ -163,7 +163,7 @@ fn what_differs_in_anything_else_is_not_joined() {
         partial.set_checksum_state(ChecksumState::Partial);
         described.push_back(partial);
         assert!(Run::at_front(&described, Medium::Ethernet, &RunLimits::NONE).is_none());
-        // One that says where its checksum belongs is what the run will be.
+        // A segment with the checksum offsets that the joined one will have.
         for (start, joined) in [(l4, 2), (l4 - 2, 1)] {
             let mut left = list(&pool, std::slice::from_ref(&first));
             let mut partial = pool.packet_from(&second).unwrap();
@@ -254,7 +254,8 @@ fn what_leaves_alone_ends_where_a_run_begins() {
         assert_eq!((alone_before(&plain, 16), alone_before(&plain, 2)), (3, 2));
         let behind = [plain[0], plain[1], (100, ACK, 50), (150, ACK, 50), (200, ACK, 50)];
         assert_eq!(alone_before(&behind, 16), 2);
-        // A first that could not go with its second for want of room leaves all the same.
+        // A first segment that cannot be joined with its second for lack of room leaves all the
+        // same.
         assert_eq!(alone_before(&behind[2..], 16), 1);
         assert_eq!(alone_before(&[], 16), 0);
     }

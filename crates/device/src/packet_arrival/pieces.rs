@@ -1,10 +1,10 @@
 //! `Pieces`: a frame that its sender left to a card to cut, as the packets that the card would have
 //! made of it.
 //!
-//! Called by `packet_arrival.rs`. Invariant: nothing of the frame is believed that does not agree
-//! with its length and its description; each piece is made anew from the frame, so that none has to
-//! be kept. Checksums stay as unfinished as the frame's: of their sum only the length changes.
-//! Reading: RFC 768; RFC 9293 section 3.1; RFC 3168 section 6.1.2; RFC 1624 section 3.
+//! Called by `packet_arrival.rs`. Invariant: the frame's fields are used only where they agree with
+//! its length and its description. Each piece is made from the frame, so that no piece has to be
+//! kept. Checksums stay as partial as the frame's: of their sum only the length changes. Reading:
+//! RFC 768; RFC 9293 section 3.1; RFC 3168 section 6.1.2; RFC 1624 section 3.
 
 use floodwall_checksum::{Accumulator, sum};
 use floodwall_packet::{Offload, PacketBuf, Pool};
@@ -26,7 +26,7 @@ pub(super) const UDP: u8 = 17;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// See the file's head.
+/// A super-frame that is segmented in software, one piece at a time.
 pub(super) struct Pieces {
     protocol: u8,
     is_v4: bool,
@@ -39,7 +39,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Of a frame of this protocol; `None` where it is not what its description says.
+    /// Of a frame of this protocol; `None` where it contradicts its description.
     pub(super) fn of(bytes: &[u8], offload: &Offload, protocol: u8) -> Option<Self> {
         let (found_l4, is_v4) = upper(bytes, protocol)?;
         let l4 = usize::from(offload.checksum_start);
@@ -161,8 +161,8 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*bytes)))
 }
 
-/// Where the upper header starts, and whether the frame is IPv4's; `None` for a frame of another
-/// protocol. Behind IPv6's extension headers it is where the description says.
+/// Where the upper header starts, and whether the frame is IPv4; `None` for a frame of another
+/// protocol. After IPv6 extension headers its position is taken from the description.
 pub(super) fn upper(bytes: &[u8], protocol: u8) -> Option<(Option<usize>, bool)> {
     let (link, ip) = bytes.split_at_checked(LINK)?;
     match (link.get(ADDRESSES..)?, ip) {

@@ -1,4 +1,4 @@
-//! Whether an interface joins packets on arrival (GRO), asked and set through ethtool's ioctl(2).
+//! Whether an interface joins packets on arrival (GRO), read and set through ethtool's ioctl(2).
 //!
 //! Called by `linux.rs`: a veth has a receive half of its own only while it joins packets.
 
@@ -34,13 +34,13 @@ fn ask(name: &str, command: u32, value: u32) -> io::Result<u32> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that was just made, and that nobody else has.
+    // SAFETY: a new descriptor, which has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut value = Value { command, value };
     let mut question = named(name)?;
     question.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: both structures live until the call returns, and have the layout that the system
-    // reads and writes for these two commands.
+    // SAFETY: both structures outlive the call, and have the layout that the system reads and
+    // writes for these two commands.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut question) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value.value) }
 }

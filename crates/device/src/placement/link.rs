@@ -1,4 +1,4 @@
-//! `Link`: what kind of interface it is, whether it is up, and whether it is a port of a bridge.
+//! `Link`: the kind of an interface, whether it is up, and whether it is a bridge port.
 //!
 //! Called by `linux.rs` and for TUN and TAP, through the routes' family of netlink, which needs no
 //! privilege. Invariant: the interface is looked for in the calling thread's network namespace.
@@ -12,7 +12,7 @@ const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 
-/// See the file's head.
+/// Properties of one interface, as read by rtnetlink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Link {
     /// The system's number.

@@ -1,8 +1,8 @@
 //! `Linux`: the kernel's answers about one interface, by netlink, ioctl(2), sysfs and proc.
 //!
-//! Made by `placement.rs` when a device is opened. Sysfs is the way of kernels before 6.13 and
-//! 6.17, and is believed only where it shows the same interface: a process may see the sysfs of
-//! another network namespace.
+//! Made by `placement.rs` when a device is opened. Sysfs is used on kernels before 6.13 and 6.17,
+//! and only where it shows the same interface: a process may see the sysfs of another network
+//! namespace.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::poller::{Drive, Poller};
 use super::system::System;
 use super::thread::{self, Standing};
 
-/// See the file's head.
+/// The real system for one interface.
 #[derive(Debug)]
 pub(super) struct Linux {
     name: String,

@@ -2,7 +2,7 @@
 //! netlink family `netdev`.
 //!
 //! Called by `linux.rs`. Listing needs Linux 6.8 and no privilege; setting 6.13 and CAP_NET_ADMIN;
-//! a thread of one instance alone 6.17. Where the family cannot do it, `sysfs.rs` is asked.
+//! a thread of a single instance 6.17. Where the family is not available, `sysfs.rs` is used.
 //! Reading: the kernel's `Documentation/netlink/specs/netdev.yaml`.
 
 use std::io;
@@ -23,7 +23,7 @@ const NETDEV_A_NAPI_DEFER_HARD_IRQS: u16 = 5;
 const NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT: u16 = 6;
 const NETDEV_A_NAPI_THREADED: u16 = 8;
 
-/// One instance as it stands.
+/// The settings of one instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Napi {
     /// Its number in the system.
@@ -41,11 +41,11 @@ pub(super) struct NapiSetting {
     pub(super) defer: u32,
     /// After how many nanoseconds it looks by itself while it is not called.
     pub(super) flush_nanos: u64,
-    /// Whether a thread of its own runs it; `None` where that is not told per instance.
+    /// Whether it runs in a kernel thread; `None` where that is not reported per instance.
     pub(super) threaded: Option<bool>,
 }
 
-/// See the file's head.
+/// A netlink client for the NAPI instances of one interface.
 #[derive(Debug)]
 pub(super) struct Netdev {
     socket: Netlink,

@@ -1,9 +1,8 @@
 //! `Netlink`: one question to the kernel over a netlink socket, and its answers.
 //!
-//! Called by `napi.rs` (the generic family `netdev`), `link.rs` and `super_limits.rs` (routes'
-//! family, [`link_named`]). Written by hand, because the whole of it is shorter than the glue to a
-//! crate: a request is built in a vector, answers are walked with every length checked. Nothing
-//! here is on a packet's way.
+//! Called by `napi.rs` (the generic family `netdev`), `link.rs` and `super_limits.rs` (rtnetlink,
+//! [`link_named`]). Written by hand, because it is shorter than the glue to a crate: a request is
+//! built in a vector, and every length in a reply is checked. Not used on the packet path.
 //!
 //! Invariants: the socket belongs to the network namespace of the thread that opened it; a call
 //! waits for [`PATIENCE`] at most and reads [`ANSWER_MAX`] bytes at most; no answer, however odd,
@@ -63,7 +62,7 @@ impl Question {
     }
 }
 
-/// See the file's head.
+/// A netlink socket, used for one request at a time.
 #[derive(Debug)]
 pub(super) struct Netlink(OwnedFd);
 
@@ -76,28 +75,28 @@ impl Netlink {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a new descriptor, which has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         Ok(Self(socket))
     }
 
-    /// Asks for one answer, which is the end, and gives what it has behind its header.
+    /// Sends a request with a single reply; returns the reply without its header.
     pub(super) fn ask_once(&self, question: Question) -> io::Result<Vec<u8>> {
         let mut answers = self.exchange(question, 1)?;
         answers.pop().ok_or_else(|| io::Error::other("the kernel does not answer"))
     }
 
-    /// Asks for a list, or for an acknowledgement, and gives what each answer has behind its
-    /// header. The kernel's refusal is the error.
+    /// Sends a request for a dump or an acknowledgement; returns each reply without its header. A
+    /// netlink error message becomes the error.
     pub(super) fn ask(&self, question: Question) -> io::Result<Vec<Vec<u8>>> {
         self.exchange(question, usize::MAX)
     }
 
     fn exchange(&self, question: Question, most: usize) -> io::Result<Vec<Vec<u8>>> {
         let bytes = question.finish();
-        // SAFETY: the system reads `len` bytes of a vector that lives for the call. Without an
-        // address the kernel itself is meant.
+        // SAFETY: the system reads `len` bytes of a vector that outlives the call. Without an
+        // address the kernel is the destination.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
         if sent < 0 {
             return Err(io::Error::last_os_error());
@@ -125,7 +124,7 @@ impl Netlink {
     }
 }
 
-/// The first message: its kind, what is behind its header, and what is behind it.
+/// Splits off the first message: its type, its body, and the bytes after it.
 fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -133,7 +132,7 @@ fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, bytes.get(len.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// What an error message says; number 0 means that all is well.
+/// Parses an error message; number 0 is an acknowledgement.
 fn refusal(body: &[u8]) -> io::Result<()> {
     match body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)) {
         Some(0) => Ok(()),
@@ -142,8 +141,8 @@ fn refusal(body: &[u8]) -> io::Result<()> {
     }
 }
 
-/// What the routes' family says of the interface `name`, in the calling thread's network namespace:
-/// its head, a `struct ifinfomsg` of [`LINK_HEAD`] bytes, and attributes behind.
+/// Reads the interface `name` by rtnetlink, in the calling thread's network namespace: a `struct
+/// ifinfomsg` of [`LINK_HEAD`] bytes, followed by attributes.
 pub(crate) fn link_named(name: &str) -> io::Result<Vec<u8>> {
     let ended = [name.as_bytes(), &[0]].concat();
     let question = Question::new(libc::RTM_GETLINK, 0, &[0; LINK_HEAD]).with(IFLA_IFNAME, &ended);

@@ -1,13 +1,13 @@
 //! `Note`: what the system looked like before we set it, kept in a file while we hold it.
 //!
-//! Taken by `placement.rs` before the first change. A process that is killed restores nothing; the
-//! next one finds the note, restores, and begins anew, so that our settings are never taken for
-//! the user's. While its process lives the note is locked: a second process on the same interface
-//! leaves everything as it stands.
+//! Written by `placement.rs` before the first change. A process that is killed restores nothing;
+//! the next one finds the note, restores, and starts anew, so that our settings are never mistaken
+//! for the user's. The note is locked while its process runs: a second process on the same
+//! interface changes nothing.
 //!
-//! Invariants: the file lies where only we, or root, may write; it is bound to this start of the
-//! system, this network namespace, and this interface's number, name and address; it is read to
-//! [`BYTES_MAX`] at most.
+//! Invariants: only this user, or root, may write in the file's directory. The file is bound to
+//! this boot, this network namespace, and this interface's number, name and address. At most
+//! [`BYTES_MAX`] are read.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,10 +21,10 @@ use super::undo::Undo;
 
 /// Longest note: an interface with many receive halves has some 100 bytes each.
 const BYTES_MAX: u64 = 1 << 18;
-/// How often it may be removed under our hands by one that ends.
+/// Retries where a process that ends removes the file concurrently.
 const TRIES: u32 = 8;
 
-/// See the file's head.
+/// The note of one interface, locked by this process.
 #[derive(Debug)]
 pub(super) struct Note {
     file: File,
@@ -38,7 +38,7 @@ pub(super) struct Note {
 pub(super) enum Taken {
     /// It is ours; and what a process that was killed has left to be undone.
     Ours(Note, Vec<Undo>),
-    /// A living process holds it.
+    /// Another running process holds it.
     Theirs,
     /// There is no place for it.
     Nowhere(io::Error),
@@ -64,7 +64,7 @@ impl Note {
         Taken::Nowhere(last)
     }
 
-    /// As [`Note::take`], in a folder. A note with another head is nobody's any more.
+    /// As [`Note::take`], in a folder. A note with another head is stale.
     pub(super) fn take_in(folder: &Path, name: &str, head: &str) -> Taken {
         let path = folder.join(name);
         for _ in 0..TRIES {
@@ -77,7 +77,7 @@ impl Note {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Taken::Theirs,
                 Err(error) => return Taken::Nowhere(error.into()),
             }
-            // Whoever held it may have removed it meanwhile: then a lock on it is worth nothing.
+            // Its previous owner may have removed it meanwhile: then a lock on it has no effect.
             let is_there = std::fs::metadata(&path).is_ok_and(|there| {
                 file.metadata()
                     .is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
@@ -107,7 +107,7 @@ impl Note {
 
     /// Everything is undone: the note goes.
     pub(super) fn remove(self) {
-        // Where it cannot be removed it says at least that nothing is left.
+        // Where it cannot be removed, an empty file states that nothing is left to restore.
         let _ = self.file.set_len(0);
         let _ = std::fs::remove_file(&self.path);
     }

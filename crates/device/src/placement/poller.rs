@@ -1,9 +1,9 @@
 //! `Poller`: the kernel's half of an interface, run within our own system call.
 //!
 //! Made by `linux.rs`, called by `af_packet.rs` where its ring is empty. An io_uring that never
-//! carries a request: it is told the receive halves by their numbers, and polls them while it
-//! waits. A socket of the kernel's own stack could poll too, but learns the number only from a
-//! packet that it receives through that half, which nobody can promise on a foreign link.
+//! carries a request: NAPI instances are registered by their ids, and it busy polls them while it
+//! waits. A socket of the kernel's own stack could poll too, but learns a NAPI id only from a
+//! packet received through that instance, which cannot be relied upon on a foreign link.
 //!
 //! Invariants: [`Drive::poll`] returns after [`POLL_MICROS`] or little more, and takes no memory;
 //! between two polls the card does not call, for as long as the half was set to look by itself
@@ -25,7 +25,7 @@ const IORING_REGISTER_NAPI: libc::c_uint = 27;
 /// Operations of `struct io_uring_napi`.
 const NAPI_REGISTER: u8 = 0;
 const NAPI_ADD_ID: u8 = 1;
-/// The kind of tracking that knows only what it is told.
+/// The tracking mode with explicitly registered NAPI ids only.
 const TRACKING_STATIC: u32 = 1;
 
 /// What runs the kernel's half: a [`Poller`], or the fake of `tests.rs`.
@@ -36,7 +36,7 @@ pub(super) trait Drive: Send + Debug {
     fn release(&mut self);
 }
 
-/// See the file's head.
+/// Busy polling of an interface's NAPI instances.
 #[derive(Debug)]
 pub(super) struct Poller {
     /// Polls with preference: the card is silent meanwhile and after.
@@ -45,8 +45,8 @@ pub(super) struct Poller {
     releasing: Ring,
 }
 
-/// An io_uring that polls receive halves while it waits. It knows them for good: who changes the
-/// way in which a ring polls makes it forget them all.
+/// An io_uring that busy polls NAPI instances while it waits. Registered ids persist until the
+/// ring's polling mode is changed.
 #[derive(Debug)]
 struct Ring(OwnedFd);
 
@@ -87,14 +87,14 @@ impl Poller {
 
 impl Ring {
     fn open(ids: &[u32], micros: u32, prefer: bool) -> io::Result<Self> {
-        // `struct io_uring_params`: all zeros asks for nothing special.
+        // `struct io_uring_params`: all zeros is the default.
         let mut parameters = [0_u64; 15];
-        // SAFETY: the system reads and writes 120 bytes, which live until the call returns.
+        // SAFETY: the system reads and writes 120 bytes, which outlive the call.
         let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a new descriptor, which has no other owner.
         let ring = Self(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) });
         ring.register(NAPI_REGISTER, TRACKING_STATIC, (micros, prefer))?;
         ids.iter().try_for_each(|id| ring.register(NAPI_ADD_ID, *id, (micros, prefer)))?;
@@ -111,8 +111,8 @@ impl Ring {
             reserved: 0,
         };
         let (ring, what) = (self.0.as_raw_fd(), IORING_REGISTER_NAPI);
-        // SAFETY: the system reads and writes one structure of this layout, which lives until the
-        // call returns.
+        // SAFETY: the system reads and writes one structure of this layout, which outlives the
+        // call.
         let result =
             unsafe { libc::syscall(libc::SYS_io_uring_register, ring, what, &raw mut wish, 1) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -124,8 +124,8 @@ impl Ring {
         let at = (&raw const time) as u64;
         let wait = Wait { mask: 0, mask_bytes: 0, min_wait_micros: 0, time: at };
         let (ring, flags) = (self.0.as_raw_fd(), IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG);
-        // SAFETY: the system reads both structures, which have its layout and live until the call
-        // returns. It ends with the time, or with a signal; either way there is nothing to do.
+        // SAFETY: the system reads both structures, which have its layout and outlive the call. It
+        // ends at the timeout or with a signal; neither needs handling.
         let _ = unsafe {
             let (wait, bytes) = (&raw const wait, size_of::<Wait>());
             libc::syscall(libc::SYS_io_uring_enter, ring, 0, 1, flags, wait, bytes)

@@ -1,4 +1,4 @@
-//! `System`: what a placement asks of the kernel, so that tests can answer in its stead.
+//! `System`: the kernel interface that a placement uses, replaced by a fake in tests.
 //!
 //! Implemented by `linux.rs`, and by the fake of `tests.rs`.
 
@@ -10,7 +10,7 @@ use super::napi::{Napi, NapiSetting};
 use super::poller::Drive;
 use super::thread::Standing;
 
-/// See the file's head. One interface's; every error is the system's own.
+/// Queries and settings of one interface; every error is the system's own.
 pub(super) trait System: Send + Debug {
     fn link(&self) -> io::Result<Link>;
     /// The interface's receive halves.

@@ -1,4 +1,4 @@
-//! Placements on a kernel that is a fake: what is set, what is undone, what is said.
+//! Placements on a fake kernel: which settings are made, restored and reported.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ struct State {
     group: String,
 }
 
-/// A kernel that knows one interface, and refuses what `denied` names.
+/// A fake kernel with one interface; it rejects the operations in `denied`.
 #[derive(Clone, Debug)]
 struct Fake {
     state: Arc<Mutex<State>>,
@@ -86,7 +86,7 @@ impl System for Fake {
     fn set_napi(&self, id: u32, wish: &NapiSetting) -> io::Result<()> {
         self.with("set_napi", |state| {
             let napi = state.napis.iter_mut().find(|napi| napi.id == id).unwrap();
-            // What is not told stays.
+            // Unset fields stay unchanged.
             let threaded = wish.threaded.or(napi.setting.threaded);
             napi.setting = NapiSetting { threaded, ..*wish };
             napi.thread = threaded.unwrap().then_some(THREAD);
@@ -170,7 +170,7 @@ fn a_thread_that_chooses_or_looks_for_a_router_stands_before_the_worker_and_look
         assert!(placement.is_beside());
     }
     let placement = ranked(&Fake::veth(), HalfRank::Choosing, None);
-    assert!(!placement.is_beside(), "nobody knows whose core it takes");
+    assert!(!placement.is_beside(), "it is unknown which core it takes");
     let take = |fake: &Fake| ranked(fake, HalfRank::Before, Some(1));
     let fake = Fake::veth().deny("set_nice", libc::EPERM);
     let placement = take(&fake);
@@ -211,7 +211,7 @@ fn the_worker_runs_the_kernels_half_itself_and_gives_it_back_before_it_sleeps() 
     assert_eq!(fake.state().napis, before);
     placement.hold();
     assert_eq!(fake.state().napis[0].setting, setting);
-    assert_eq!(*fake.polled.lock().unwrap(), (3, 1), "what lies in the ring goes first");
+    assert_eq!(*fake.polled.lock().unwrap(), (3, 1), "frames in the ring go first");
     drop(placement);
     assert_eq!(fake.polled.lock().unwrap().1, 2, "the card calls again when we are gone");
     assert_eq!(fake.state().napis, before);
@@ -281,7 +281,7 @@ fn an_interface_without_a_receive_half_is_left_and_named() {
     let placement = take(&fake, KernelHalf::Auto).unwrap();
     let lack = placement.report().lacks[0].to_string();
     assert!(lack.contains("(NAPI) is missing"), "{lack}");
-    // One whose kernel does not know the question.
+    // A kernel that does not support the request.
     let fake = Fake::veth().deny("napis", libc::EOPNOTSUPP);
     let lack = take(&fake, KernelHalf::Auto).unwrap().report().lacks[0].to_string();
     assert!(lack.contains("Linux 6.8"), "{lack}");

@@ -24,7 +24,7 @@ fn pid(thread: u32) -> io::Result<Pid> {
     number.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
-/// How a thread stands.
+/// Reads the scheduling state of a thread.
 pub(super) fn standing(thread: u32) -> io::Result<Standing> {
     let pid = pid(thread)?;
     let set = sched_getaffinity(Some(pid))?;

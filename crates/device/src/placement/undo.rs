@@ -13,7 +13,7 @@ use super::thread::Standing;
 /// Settings that a note may hold: far above any card's receive halves.
 pub(super) const UNDO_MAX: usize = 1024;
 
-/// See the file's head.
+/// One previous setting that can be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Undo {
     /// Whether packets were joined on arrival.
@@ -28,10 +28,10 @@ impl Undo {
     /// Sets it as it was. What has vanished meanwhile needs no undoing.
     ///
     /// # Errors
-    /// The system refuses although the thing is still there.
+    /// The system rejects the setting although the object still exists.
     pub(super) fn apply(&self, system: &dyn System) -> io::Result<()> {
         let done = match self {
-            // What stands as it was, because changing it was refused, need not be allowed now.
+            // A setting that was never changed, because the change was denied, needs no permission.
             Self::Joining(on) if system.joins().is_ok_and(|joins| joins == *on) => Ok(()),
             Self::Joining(on) => system.set_joins(*on),
             Self::Napi(id, setting) => {

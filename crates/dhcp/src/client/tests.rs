@@ -1,4 +1,4 @@
-//! The client against a scripted server in virtual time, honest and lying.
+//! The client against a scripted server in virtual time, well-behaved and malicious.
 
 use floodwall_base::Prefix;
 
@@ -23,7 +23,7 @@ fn honest() -> Options {
     ]
 }
 
-/// The honest options with one of them said otherwise.
+/// The valid options with one of them replaced.
 fn but(code: u8, value: &[u8]) -> Options {
     let mut options = honest();
     options.retain(|(c, _)| *c != code);
@@ -37,7 +37,7 @@ struct Bench {
     now: Instant,
 }
 
-/// What an event was, in one word, and the kind and destination of what was sent.
+/// The kind of an event, and the kind and destination of what was sent.
 #[derive(Debug, PartialEq)]
 enum Said {
     Sent(Dhcpv4Type, Ipv4Addr),
@@ -54,7 +54,7 @@ impl Bench {
         bench
     }
 
-    /// A bench whose client has a lease.
+    /// A bench with a client that has a lease.
     fn bound() -> Self {
         let mut bench = Self::new();
         bench.next();
@@ -283,14 +283,14 @@ fn a_link_that_comes_back_asks_for_the_address_of_before() {
     assert_eq!(bench.client.state(), DhcpState::Rebooting);
     bench.reply(Dhcpv4Type::ACK, OURS, &honest()).unwrap();
     assert_eq!(bench.drain(), [Said::Verify]);
-    // Nobody knows us there: from the start.
+    // No server knows us there: from the start.
     let mut elsewhere = Bench::bound();
     elsewhere.client.stop();
     elsewhere.client.start(elsewhere.now, &mut elsewhere.random);
     let said = elsewhere.run(Duration::from_secs(20));
     let request = || to_all(Dhcpv4Type::REQUEST);
     assert_eq!(said[..3], [request(), request(), to_all(Dhcpv4Type::DISCOVER)]);
-    // The lease is over: it is not asked for.
+    // The lease has expired: it is not requested.
     let mut late = Bench::bound();
     late.client.stop();
     late.now += Duration::from_secs(3600);
@@ -398,7 +398,7 @@ fn classless_routes_replace_the_router_and_lead_through_neighbours_only() {
         &[24, 10, 9, 9, 10, 0, 0, 2],    // a network through a neighbour
         &[32, 192, 0, 2, 1, 0, 0, 0, 0], // a host on the link
         &[16, 172, 16, 192, 0, 2, 1],    // through that host
-        &[24, 10, 8, 8, 203, 0, 113, 1], // through nobody
+        &[24, 10, 8, 8, 203, 0, 113, 1], // no gateway
         &[0, 0, 0, 0, 0],                // the world on the link
         &[4, 224, 10, 0, 0, 1],          // groups
         &[8, 127, 10, 0, 0, 1],          // ourselves

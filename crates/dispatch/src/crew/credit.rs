@@ -1,4 +1,4 @@
-//! Crews whose devices know friends: who is told of whom, and whose strangers are cut.
+//! Crews with devices that know established flows: reports of flows, and limits on others.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,25 +11,25 @@ use floodwall_packet::{Burst, HandoffList, PacketBuf, PacketList, Pool, Round, T
 use super::tests::{owned_by, wait_until};
 use super::*;
 
-/// Where the mark of a packet is: a friend's or a stranger's.
+/// Offset of a packet's mark: established or unverified.
 const MARK: usize = 27;
 
 /// What a test sees of one queue.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Friends that the device was told of.
+    /// Established flows reported to the device.
     told: AtomicU64,
-    /// Friends that came to its worker from another one.
+    /// Packets of established flows that came to its worker from another one.
     adopted: AtomicU64,
-    /// Turns in which strangers had a credit, and in which all were let through under pressure.
+    /// Turns with a credit for unverified flows, and turns without a limit under pressure.
     cut: AtomicU64,
     uncut: AtomicU64,
-    /// How often it was told that everything is wanted, and that something is.
+    /// Reports that everything is accepted, and that something is.
     everything: AtomicU64,
     something: AtomicU64,
 }
 
-/// A queue that is never empty, or always: of ten packets one is a friend's.
+/// A queue that is never empty, or always: one of ten packets is of an established flow.
 struct Queue {
     info: DeviceInfo,
     packets: Option<[[u8; 28]; 2]>,
@@ -100,7 +100,7 @@ impl Device for Queue {
     }
 }
 
-/// Takes everything, and knows its friends by their mark.
+/// Takes everything, and classifies packets by their mark.
 struct Taker(Arc<Seen>);
 
 impl Engine for Taker {
@@ -144,8 +144,8 @@ impl Publish for Taker {
     fn words(&self, _: &mut [u64]) {}
 }
 
-/// A crew of two on queues of these interfaces. The first queue is flooded with strangers of its
-/// own worker; friends are the second one's, which is under no pressure.
+/// A crew of two on queues of these interfaces. The first queue is flooded with unverified flows of
+/// its own worker; the established flows belong to the second worker, which is under no pressure.
 fn flooded(ifaces: [u16; 2], knows: bool) -> (Crew<Taker>, Stop, [Arc<Seen>; 2]) {
     let seen: [Arc<Seen>; 2] = Default::default();
     let mut config = CrewConfig::new((0..2).map(|_| Berth::default()).collect()).unwrap();
@@ -179,8 +179,8 @@ fn the_owner_of_a_flow_tells_the_interface_of_it_whichever_queue_it_came_by() {
     let (crew, stop, [first, second]) = flooded([1, 1], true);
     wait_until(|| second.adopted.load(Ordering::Relaxed) > 20_000);
     let told = second.told.load(Ordering::Relaxed);
-    assert!(told > 10_000, "{told}: of nearly each, though nobody presses the second worker");
-    assert!(first.cut.load(Ordering::Relaxed) > 0, "strangers have a credit");
+    assert!(told > 10_000, "{told}: nearly each, though the second worker has no pressure");
+    assert!(first.cut.load(Ordering::Relaxed) > 0, "unverified flows have a credit");
     assert_eq!(first.told.load(Ordering::Relaxed), 0, "its worker knows none of them");
     let wants = |seen: &Seen| {
         [&seen.everything, &seen.something].map(|count| count.load(Ordering::Relaxed))
@@ -197,7 +197,7 @@ fn where_a_worker_could_tell_of_nobody_no_strangers_are_cut() {
     wait_until(|| first.uncut.load(Ordering::Relaxed) > 1000);
     assert_eq!(first.cut.load(Ordering::Relaxed), 0);
     assert_eq!(second.told.load(Ordering::Relaxed), 0);
-    assert!(first.everything.load(Ordering::Relaxed) > 0, "nor could it say what it wants");
+    assert!(first.everything.load(Ordering::Relaxed) > 0, "nor could it report what it accepts");
     assert_eq!(first.something.load(Ordering::Relaxed), 0);
     stop.trigger();
     assert!(crew.join().unwrap().is_conserved());

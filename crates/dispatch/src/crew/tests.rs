@@ -45,7 +45,7 @@ impl Echo {
             packet.first().get(22..24).map_or(0, |p| u16::from(p[0]) << 8 | u16::from(p[1]));
         let mut packet = packet;
         match dst_port {
-            PANIC => panic!("a frame that nobody foresaw"),
+            PANIC => panic!("an unexpected frame"),
             KEEP_AND_PANIC => {
                 self.kept.push(packet);
                 panic!("another one");
@@ -109,7 +109,7 @@ fn crew<E: Engine + Publish + 'static>(
     let (near, far): (Vec<_>, Vec<_>) = (0..workers).map(|_| wire()).unzip();
     let berth = |near| Berth { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
     let config = CrewConfig::new(near.into_iter().map(berth).collect()).unwrap();
-    // Who is served first under pressure is the gate's own tests' business.
+    // Priority under pressure is covered by the gate's own tests.
     let worker = WorkerConfig { gate: None, ..config.worker };
     let config = CrewConfig { on_panic, worker, ..config };
     let (stop, steering) = (Stop::new().unwrap(), config.steering);
@@ -347,14 +347,15 @@ fn a_packet_that_panics_again_and_again_does_not_spin_its_shard() {
         wait_until(|| of(Fact::Panics) == n);
     }
     for n in 1..=20 {
-        // By the other worker's device, too: what is handed to a shard that is down dies there.
+        // By the other worker's device, too: packets handed to a shard that is down are dropped
+        // there.
         outside.send(n % 2, [bad.as_slice()].into_iter());
         wait_until(|| of(Fact::DropsShardDown) == n as u64);
     }
     assert_eq!(of(Fact::Restarts), panics::RESTARTS_MAX as u64);
     assert_eq!(of(Fact::Panics), panics::RESTARTS_MAX as u64 + 1);
     let asked = crew.seats()[1].control.ask(PATIENCE, |_| ());
-    assert_eq!(asked, Err(crate::ControlError::Ended), "nobody is there to answer");
+    assert_eq!(asked, Err(crate::ControlError::Ended), "no engine is left to answer");
     assert!(crew.seats()[0].control.ask(PATIENCE, |_| ()).is_ok(), "the other one goes on");
     stop.trigger();
     assert!(crew.join().unwrap().is_conserved());
@@ -371,11 +372,11 @@ fn without_isolation_a_panic_ends_the_crew_with_what_to_report() {
     else {
         panic!("{error}");
     };
-    assert!(stop.is_triggered(), "the others were told");
+    assert!(stop.is_triggered(), "the others were notified");
     assert!(report.place.contains("crew/tests.rs:"), "{report}");
     assert!(report.engine.ends_with("Echo"), "{report}");
     let text = error.to_string();
-    for part in ["worker 2", "a frame that nobody foresaw", env!("CARGO_PKG_VERSION"), "report"] {
+    for part in ["worker 2", "an unexpected frame", env!("CARGO_PKG_VERSION"), "report"] {
         assert!(text.contains(part), "{text}");
     }
 }

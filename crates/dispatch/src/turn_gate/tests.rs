@@ -1,4 +1,4 @@
-//! Workers with more to do than they can: whom they serve, and what they leave of their core.
+//! Overloaded workers: the order of service, and the share of the core that they leave.
 #![expect(clippy::disallowed_methods, reason = "a worker under test has a thread of its own")]
 
 use core::time::Duration;
@@ -19,7 +19,8 @@ use crate::publish::Publish;
 use crate::stop::Stop;
 use crate::worker::{Ended, Event, Worker};
 
-/// A device whose ring is never empty: of ten packets, one is a friend's and three are refusable.
+/// A device with a ring that is never empty: of ten packets, one is of an established flow and
+/// three are refusable.
 struct Flood {
     info: DeviceInfo,
     given: u64,
@@ -146,7 +147,7 @@ fn under_pressure_friends_are_served_and_every_other_packet_has_a_fate() {
     assert_eq!(friends, fact(Fact::TriageFriends));
     assert!(friends >= fact(Fact::TriageLooks) / 10 - 1);
     assert!(strangers < 2000 * 30, "{strangers}: looking ahead comes first");
-    assert!(strangers > friends, "{strangers}: and all that it leaves is theirs");
+    assert!(strangers > friends, "{strangers}: and all that it leaves goes to unverified flows");
     let dropped =
         fact(fact_of(DropReason::TriageStranger)) + fact(fact_of(DropReason::TriageRefusable));
     assert!(fact(Fact::DropsTriageStranger) > 0 && fact(Fact::DropsTriageRefusable) > 0);
@@ -237,7 +238,7 @@ fn what_the_system_charges_a_worker_is_in_what_it_says_it_used() {
     assert!(said.of(Fact::TimeSqueeze) > 0, "it rested");
     let ran = Duration::from_nanos(said.of(Fact::BalanceRanNanos));
     // Falling asleep and waking are a hundredth or two of it.
-    assert!(ran + charged / 500 >= charged, "it used {charged:?} and says {ran:?}");
+    assert!(ran + charged / 500 >= charged, "it used {charged:?} and reports {ran:?}");
 }
 
 #[test]
@@ -279,11 +280,11 @@ fn a_worker_says_what_it_lacks_for_sharing_and_goes_on() {
     match told.try_recv() {
         Ok(Event::SharesPoorly { words }) => assert!(words.contains("CAP_SYS_NICE"), "{words}"),
         Ok(event) => panic!("{event:?}"),
-        Err(_) => eprintln!("nothing to show: this user may do all that is asked for"),
+        Err(_) => eprintln!("nothing to show: this user has all privileges needed"),
     }
 }
 
-/// A flood whose device knows how many strangers it may bring, and which friends came.
+/// A flood on a device with a credit for unverified flows and reports of established ones.
 struct Guarded {
     flood: Flood,
     credit: Option<usize>,
@@ -358,10 +359,10 @@ impl Device for Guarded {
     }
 }
 
-/// So many turns of a worker on a device that knows friends, to which so much comes between two of
-/// them, and whose ring `overflows` in the first. Returns friends and strangers that
-/// the engine got, how many friends the device was told of, in how many turns its credit was cut,
-/// and what it lost.
+/// Runs so many turns of a worker on a device that knows established flows, with so many arrivals
+/// between two turns, and a ring that `overflows` in the first. Returns packets of established and
+/// unverified flows that the engine got, flows reported to the device, turns in which its credit
+/// was cut, and its losses.
 fn run_guarded(
     turns: u64,
     gate: Option<GateConfig>,
@@ -393,10 +394,11 @@ fn run_guarded(
 #[test]
 fn a_device_that_knows_friends_is_told_of_each_and_loses_strangers_in_the_workers_stead() {
     let ([friends, strangers], befriended, cut, lost) = run_guarded(1000, always(), (512, false));
-    assert_eq!(befriended as u64, friends, "of each friend, and of nobody else");
+    assert_eq!(befriended as u64, friends, "each established flow, and no other");
     assert_eq!(cut, 1000, "in every turn");
     assert!(lost > 0 && strangers > 0, "{lost} {strangers}");
-    // Of ten packets one is a friend's: with the ring lost blindly, a tenth of what is taken.
+    // One of ten packets is of an established flow: with indiscriminate loss, a tenth of what is
+    // taken.
     assert!(friends > 3 * (friends + strangers) / 10, "{friends} of {strangers} besides");
 }
 

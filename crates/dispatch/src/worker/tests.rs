@@ -1,4 +1,4 @@
-//! The worker over devices made here: a switchboard that tests fill, refuse and cut.
+//! The worker over devices made here: tests fill them, make them refuse and cut them.
 #![expect(clippy::disallowed_methods, reason = "a worker under test has a thread of its own")]
 
 use std::cell::Cell;
@@ -162,7 +162,7 @@ impl Device for Fake {
     }
 }
 
-/// Sends back what arrives; the first byte says through which interface, 0 for the same.
+/// Sends back what arrives; the first byte is the interface to use, 0 for the same.
 #[derive(Default)]
 struct Echo {
     seen: Vec<(IfIndex, u8)>,
@@ -171,7 +171,7 @@ struct Echo {
     owed: u64,
     copies: usize,
     deadline: Option<Instant>,
-    /// How long after it was first asked its deadline is, and when that is.
+    /// The delay from the first query of its deadline, and the deadline.
     after: Option<Duration>,
     due: Cell<Option<Instant>>,
     /// Packets that it leaves in the devices.
@@ -405,7 +405,7 @@ fn a_device_that_vanishes_takes_its_packets_along_and_the_worker_goes_on_with_th
     let gone = fact_of(DropReason::DeviceGone);
     assert_eq!(worker.facts().of(gone), 6, "five that waited, one that was sent too late");
     assert_eq!((worker.facts().of(Fact::DevicesLive), far_b.sent()), (1, 1));
-    let Ok(Event::DeviceLost { device, error }) = happened.try_recv() else { panic!("no word") };
+    let Ok(Event::DeviceLost { device, error }) = happened.try_recv() else { panic!("no event") };
     assert_eq!(device, "a");
     assert!(error.contains("gone"), "{error}");
     let report = worker.ports[0].report();
@@ -463,7 +463,7 @@ fn an_empty_turn_is_repeated_under_load_but_not_where_its_device_waits_for_the_c
 fn a_deadline_of_the_engine_ends_the_sleep_and_timed_work_goes_on_until_it_is_done() {
     let (a, _far) = fake("a");
     let owed = 3 * u64::from(WORK_UNITS) + 1;
-    // From when the worker first asks, just before it sleeps, however long it was in starting.
+    // From the worker's first query, just before it sleeps, however long the start took.
     let after = Some(Duration::from_millis(200));
     let running = start(move || {
         worker(Echo { owed, after, ..Echo::default() }, vec![a], WorkerConfig::default())
@@ -580,7 +580,7 @@ fn a_descriptor_that_always_calls_for_nothing_does_not_keep_the_core_busy() {
     far.push(&[0, 1]);
     far.wait_for_sent(1);
     let facts = running.end().unwrap().facts;
-    // Eight calls are believed, then one in 20 ms: far below the tens of thousands of a busy loop.
+    // Eight wake-ups are accepted, then one in 20 ms: far below a busy loop's tens of thousands.
     assert!(facts.of(Fact::WakesDevice) < 1000, "{facts:?}");
 }
 

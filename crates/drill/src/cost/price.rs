@@ -1,6 +1,6 @@
 //! What each unit of work costs on this machine, by the code that does it in the product.
 //!
-//! Called by `cost.rs`. One [`Piece`] a price: it does the work so often and says how long that
+//! Called by `cost.rs`. One [`Piece`] a price: it does the work so often and returns how long that
 //! took. What must be done around it (a hash beside a probe, a packet beside a copy) is measured
 //! the same way and taken off. Invariant: no result is unused, no input is known at compile time,
 //! so that no compiler leaves work out.
@@ -24,7 +24,7 @@ use crate::scene;
 
 /// Times that a piece does its work in one measurement: some 10 to 100 us.
 const TIMES: usize = 2048;
-/// Bytes of the packets whose copies are compared.
+/// Bytes of the packets that are copied for comparison.
 const COPIES: [usize; 2] = [64, 1514];
 /// Headers of a datagram: link, network, transport.
 const HEADERS: usize = 3;

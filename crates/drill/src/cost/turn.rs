@@ -1,10 +1,10 @@
-//! What a worker's turn really takes under each flood, beside what the table says of it.
+//! What a worker's turn really takes under each flood, beside the table's price of it.
 //!
 //! Called by `cost.rs`. The whole real path on one thread: the crowd of a drill sends a burst over
 //! a memory wire, a worker with the drill's host takes it in one turn, which alone is timed, and
 //! the crowd takes what came back. Time for the host is made up, so that each flood has the rate
-//! that it shall have however slow the machine is; the clock only says what a turn took. Invariant:
-//! what is priced is what was timed: the same turns, their packets, bytes and units.
+//! that it shall have on a machine of any speed; the clock only measures a turn. Invariant: what is
+//! priced is what was timed: the same turns, their packets, bytes and units.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -23,7 +23,7 @@ use crate::server::{Served, ServerConfig};
 
 /// Packets of the wire, each way.
 const RING: usize = 1024;
-/// Packets a second of each flood, in the time that the host is told.
+/// Packets a second of each flood, in the host's virtual time.
 const RATE: u64 = 400_000;
 /// In which a burst is due at that rate.
 const STEP: Duration = Duration::from_nanos(64 * 1_000_000_000 / RATE);
@@ -48,7 +48,7 @@ impl Took {
         self.nanos as f64 / self.arrived.max(1) as f64
     }
 
-    /// What the table says of it.
+    /// The table's price of it.
     pub(crate) fn priced(&self, table: &CostTable) -> f64 {
         table.price(&self.spent).0 as f64 / 1000.0 / self.arrived.max(1) as f64
     }
@@ -83,7 +83,7 @@ impl Turns {
         let host_pool = Pool::new(&config.pool())?;
         let host = Served::new(&config, &host_pool, &mut random, now, None)?;
         let ports = vec![Port::new(IfIndex(1), Box::new(theirs))];
-        // Each turn finds as much as it asks for: a gate would take that for more than can be done.
+        // Each turn finds as much as it can take: a gate would take that for more than can be done.
         let how = WorkerConfig { gate: None, ..WorkerConfig::default() };
         let worker = Worker::new(host, host_pool, random, ports, how)?;
         let mut crowd = Crowd::default();

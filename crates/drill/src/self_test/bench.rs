@@ -65,7 +65,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Asks the stack; `None` where the worker does not answer.
+    /// Runs a query on the stack; `None` where the worker does not answer.
     pub(super) fn stack<R: Send + 'static>(
         &self,
         what: impl FnOnce(&mut Stack, floodwall_base::Instant) -> R + Send + 'static,
@@ -137,7 +137,7 @@ fn run_inside(
     let ended = crew.join()?;
     probed?;
     let words = if ended.is_conserved() {
-        "every packet has one fate, by the stack's ledger and the devices'"
+        "every packet is accounted for once, by the stack and the devices"
     } else {
         "packets are missing from the ledger"
     };
@@ -213,7 +213,7 @@ pub(super) fn tell_opened(findings: &mut Findings, opened: &OpenedDevice) {
     findings.works("open", format!("{medium}, MTU {}, {queues} {plural}", info.mtu));
     for note in &opened.notes {
         if note.starts_with("frames are copied") {
-            findings.lacks("zero copy", note, "a card whose driver has it; all else works without");
+            findings.lacks("zero copy", note, "a card with driver support; all else works without");
         } else if note.starts_with("generic XDP: the driver") {
             let remedy = "a driver that has it, a lower MTU, or fewer queues (`ethtool -L`)";
             findings.lacks("native XDP", note, remedy);

@@ -1,10 +1,10 @@
 //! `Capacity`: how many packets a second a device path takes in and judges (decision F27).
 //!
 //! Called by `floodwall self-test --capacity` and `floodwall run --capacity`. On a cable of its
-//! own, as `bench.rs` lays it, a stranger sends as much as one thread can (`stranger.rs`). Judged
-//! is what the worker takes in and what the program at the interface refuses for us; what finds a
-//! ring full is not. Worker and kernel's half are on one core, the sender on another where there is
-//! one.
+//! own, as `bench.rs` lays it, an unverified source sends as much as one thread can
+//! (`stranger.rs`). Judged is what the worker takes in and what the program at the interface
+//! refuses for us; what finds a ring full is not. Worker and kernel's half are on one core, the
+//! sender on another where there is one.
 //!
 //! It is the figure of this machine's cable, not of a card: a card's driver costs less than a
 //! veth's, or more.
@@ -28,16 +28,16 @@ use crate::report::grouped;
 
 /// What the flood has before anything counts.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// How long each count goes on, and how many there are: their median is told.
+/// How long each count goes on, and how many there are: their median is reported.
 const WINDOW: Duration = Duration::from_millis(500);
 const WINDOWS: usize = 3;
 /// From this part of what is offered on, the sender was the limit.
 const ALL: f64 = 0.99;
 
-/// Whether somebody asks for the end.
+/// Whether an interruption was requested.
 type IsOver<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// See the file's head.
+/// The measured capacity of a device path.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Capacity {
     /// The word of the device, as it was opened.
@@ -67,16 +67,16 @@ impl fmt::Display for Capacity {
         if self.shares_core {
             write!(f, ", sent from the same core: alone it takes more")?;
         }
-        write!(f, "; what is promised under flood holds up to {promised}/s")
+        write!(f, "; the guarantees under flood hold up to {promised}/s")
     }
 }
 
-/// Measures the path that `word` opens, with its worker on `core`, or wherever it suits. Takes 3 to
-/// 6 s, and stops soon after `is_over` says so.
+/// Measures the path that `word` opens, with its worker on `core`, or on any. Takes 3 to 6 s, and
+/// stops soon after `is_over` returns true.
 ///
 /// # Errors
 /// It could not be measured: a privilege or a command is missing, the device does not open, or
-/// somebody asked for the end.
+/// it was interrupted.
 pub fn measure_capacity(
     word: &DeviceWord,
     core: Option<usize>,
@@ -147,7 +147,7 @@ fn count(
     let (sent, over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
-            // Where it may not be pinned, the system finds it a place.
+            // Where it may not be pinned, the system schedules it.
             let _ = core.map(pin_to_core);
             stranger.run(&sent, &over)
         });

@@ -17,7 +17,7 @@ pub enum Outcome {
     Works,
     /// It should work here, and does not.
     Fails,
-    /// It cannot be had here, or could not be tried, and nobody claims it.
+    /// It is not available here, or could not be tried, and is not claimed.
     Lacks,
 }
 
@@ -31,7 +31,7 @@ impl Outcome {
     }
 }
 
-/// See the file's head.
+/// One result of the self-test.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
     /// The word of the device, as it was opened for this.
@@ -107,7 +107,7 @@ pub struct SelfTest {
     pub works: bool,
     /// In the order in which they were made.
     pub findings: Vec<Finding>,
-    /// What was measured of each way, where that was asked for.
+    /// The measured capacity of each way, where that was requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capacities: Vec<Capacity>,
 }

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::bench::tell_opened;
 use super::finding::Findings;
 
-/// A station that nobody has: no frame is for it.
+/// The address of no station: no frame is for it.
 const STATION: MacAddr = MacAddr([2, 0x5e, 0x1f, 0x7e, 0x57, 1]);
 /// Super-frames in the pool.
 const SUPERS: usize = 16;
@@ -86,7 +86,7 @@ fn program(findings: &mut Findings) -> bool {
     is_right
 }
 
-/// Shares packet memory with the kernel, and asks once for packets.
+/// Shares packet memory with the kernel, and polls once for packets.
 fn memory(mut opened: OpenedDevice, findings: &mut Findings) {
     let check = "packet memory";
     let config = PoolConfig { supers: SUPERS, ..PoolConfig::default() };
@@ -125,7 +125,8 @@ fn places(name: &str, findings: &mut Findings) {
     }
 }
 
-/// What `ip` says of an interface, but for what counts and runs; `None` without the command.
+/// The output of `ip` for an interface, without counters and running times; `None` without the
+/// command.
 fn settings(name: &str) -> Option<Value> {
     let words = ["-d", "-j", "link", "show", "dev", name];
     let said = Command::new("ip").args(words).output().ok().filter(|said| said.status.success())?;

@@ -24,8 +24,8 @@ const PINGS: usize = 20;
 const FLOWS: usize = 48;
 /// How long one answer may take.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Bytes there and back by TCP; fewer where super-frames die in generic mode and each is waited for
-/// by a timer of the sender's.
+/// Bytes there and back by TCP; fewer where super-frames are dropped in generic mode and each is
+/// waited for by a timer of the sender's.
 const BYTES: usize = 1 << 18;
 const BYTES_GENERIC: usize = 1 << 16;
 /// How long the link is down.
@@ -222,7 +222,7 @@ fn losses(bench: &Bench, findings: &mut Findings) {
     let is_generic = bench.device.mode == XdpMode::Generic;
     if is_generic && all.rx_truncated > 0 {
         let words = format!(
-            "{} super-frames of TCP died: in generic mode what was joined, or not cut apart yet, \
+            "{} super-frames of TCP dropped: in generic mode what was joined, or not split yet, \
              fits into no frame of ours",
             all.rx_truncated
         );
@@ -235,7 +235,7 @@ fn losses(bench: &Bench, findings: &mut Findings) {
     let counts = all.named().into_iter().skip(4).filter(|(_, count)| *count > 0);
     let words: Vec<_> = counts.map(|(name, count)| format!("{name} {count}")).collect();
     let words = if lost == 0 { "none".to_owned() } else { words.join(", ") };
-    findings.judge(check, lost == 0, words, "README.md says what each counts");
+    findings.judge(check, lost == 0, words, "README.md explains each counter");
 }
 
 /// The link falls and rises: our side goes on without a new start.

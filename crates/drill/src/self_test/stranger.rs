@@ -1,7 +1,7 @@
-//! `Stranger`: who floods a bench's cable, from the kernel's end, as fast as one thread can.
+//! `Stranger`: floods a bench's cable, from the kernel's end, as fast as one thread can.
 //!
-//! Called by `capacity.rs`. Its packets are the smallest datagrams of both families for a port at
-//! which nobody waits, from addresses to which no answer finds a way; where nothing but the
+//! Called by `capacity.rs`. Its packets are the smallest datagrams of both families for a port
+//! without a listener, from addresses to which no answer finds a way; where nothing but the
 //! kernel's own sockets sends (into a TUN), from the kernel's address.
 
 use core::time::Duration;
@@ -24,14 +24,14 @@ use crate::scene::FAMILIES;
 
 /// Its link address.
 const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 3]);
-/// Where nobody waits.
+/// A port without a listener.
 const CLOSED: u16 = 9;
 /// Packets of one turn.
 const TURN: u32 = 64;
 /// Bytes of a socket's datagram: those that fill the smallest frame.
 const PAYLOAD: [u8; 18] = [0; 18];
 
-/// See the file's head.
+/// The sender of a capacity measurement, by kind of device.
 pub(super) enum Stranger {
     /// By a device of our own at the kernel's end.
     Device(Box<dyn Device>),
@@ -66,7 +66,7 @@ impl Stranger {
         Ok(Self::Device(device))
     }
 
-    /// Sends until it is `over`, and says how much it has `sent`.
+    /// Sends until it is `over`, and counts what it has `sent`.
     pub(super) fn run(self, sent: &AtomicU64, over: &AtomicBool) -> Result<(), DrillError> {
         match self {
             Self::Device(device) => by_device(device, sent, over),
@@ -85,7 +85,8 @@ fn by_device(
     let (pool, mut random) = (Pool::new(&PoolConfig::default())?, Randomness::from_number(1));
     let (clock, mut departing) = (Clock::new(), PacketList::new());
     while !over.load(Ordering::Relaxed) {
-        // What comes back is nobody's; to ask for it also brings back the memory of what has left.
+        // What comes back is discarded; to poll for it also brings back the memory of what has
+        // left.
         let mut arrived = Burst::new();
         device.receive(&pool, &mut arrived)?;
         drop(arrived);

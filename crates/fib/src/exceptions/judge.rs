@@ -1,16 +1,16 @@
-//! `Judge`: what is believed of a message that quotes a live flow of ours.
+//! `Judge`: which messages that quote a live flow of ours are accepted.
 //!
-//! Called by `stack`, by each of its shards for its own flows, before anything is remembered. The
-//! order is that of the work: bounds, then whether it lowers anything, then the rate. Invariant: a
-//! refused message costs no credit. The credit that a believed one costs is random: who has a flow
-//! of its own cannot count how much was spent for another's, which would tell whether a guess of
+//! Called by `stack`, by each of its shards for its own flows, before anything is stored. The order
+//! is that of the work: bounds, then whether it lowers anything, then the rate. Invariant: a
+//! refused message costs no credit. The credit that an accepted one costs is random: the owner of
+//! one flow cannot count how much was spent for another's, which would reveal whether a guess of
 //! another's ports was right (CVE-2020-25705 was the same with errors). Read first: RFC 1191
 //! section 3, RFC 8201 section 4, RFC 5927 section 7.
 
 use floodwall_base::limits::{EXCEPTION_BURST, EXCEPTION_RATE};
 use floodwall_base::{Bucket, Family, Instant, Price, SecretRandom};
 
-/// The least path MTU that is believed. RFC 8201 section 4 lets IPv6 discard what is below 1280;
+/// The minimum path MTU that is accepted. RFC 8201 section 4 lets IPv6 discard what is below 1280;
 /// 552 is Linux's `min_pmtu`: a smaller one gains an attacker packets, and no link.
 #[must_use]
 pub const fn path_mtu_floor(family: Family) -> u32 {
@@ -20,31 +20,31 @@ pub const fn path_mtu_floor(family: Family) -> u32 {
     }
 }
 
-/// Why a message is not believed.
+/// Why a message is not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// Its MTU is below the family's least.
     BelowFloor,
     /// The path is known to carry no more, or the quoted packet would have passed.
     NotLower,
-    /// More are believed in a second than may be.
+    /// The rate limit is reached.
     Limited,
 }
 
-/// What "packet too big" says, as far as it counts here.
+/// The content of a "packet too big" message, as far as it counts here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooBig {
     /// Its family.
     pub family: Family,
-    /// What the path is said to carry.
+    /// The MTU of the path according to the message.
     pub mtu: u32,
     /// What it is known to carry.
     pub current: u32,
-    /// Bytes of the quoted packet, as its own header says.
+    /// Bytes of the quoted packet, according to its own header.
     pub quoted: u32,
 }
 
-/// One shard's judge. See the file's head.
+/// One shard's judge: bounds and a token bucket for path MTUs and redirects.
 #[derive(Clone, Debug)]
 pub struct Judge {
     credit: Bucket,
@@ -52,7 +52,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// With this shard's part of what its host believes.
+    /// With this shard's part of its host's rate.
     #[must_use]
     pub fn new(workers: u16) -> Self {
         let part = |all: u32| all.div_ceil(u32::from(workers.max(1)));
@@ -60,7 +60,7 @@ impl Judge {
         Self { credit: Bucket::default(), price }
     }
 
-    /// Whether a path MTU is believed.
+    /// Whether a path MTU is accepted.
     ///
     /// # Errors
     /// Why not.
@@ -79,7 +79,7 @@ impl Judge {
         self.afford(now, random)
     }
 
-    /// Whether one more may be believed at all.
+    /// Whether one more message can be accepted at all.
     ///
     /// # Errors
     /// [`Refusal::Limited`].

@@ -1,4 +1,5 @@
-//! The memory of path MTUs and redirects: what counts for whom, how long, and who makes room.
+//! The table of path MTUs and redirects: what counts for which flows, how long, and what is
+//! evicted.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -90,7 +91,7 @@ fn flooded<A: Address>() {
     }
     let of = |hop| table.iter(NOW).filter(|e| e.hop == via(hop)).count();
     assert!(of(2) <= EXCEPTIONS_HOP_MAX && of(2) > EXCEPTIONS_HOP_MAX / 4, "{} {}", of(1), of(2));
-    // Ten minutes later whoever comes finds room without displacing anybody.
+    // Ten minutes later a newcomer finds room without evicting anything.
     let later = NOW + LIFETIME;
     table.learn(nth(5), via(3), Lesson::PathMtu(1300), later, &mut random);
     assert_eq!(table.iter(later).count(), 1);
@@ -103,7 +104,7 @@ fn a_flood_leaves_as_many_as_there_may_be_in_all_and_of_each_next_hop() {
 }
 
 /// CVE-2021-20322: with buckets of a fixed depth that evict the oldest, the fifth newcomer in a
-/// bucket told where the first one lay.
+/// bucket revealed the place of the first one.
 #[test]
 fn neither_how_many_a_bucket_holds_nor_who_goes_can_be_foretold() {
     let (mut lasted, mut victims) = ([0_u32; 12], [0_u32; 9]);

@@ -1,6 +1,6 @@
 //! How large a table may become, what it takes, and why a change is refused.
 //!
-//! Used by `writer.rs` and by whoever makes a table.
+//! Used by `writer.rs` and by the owners of tables.
 
 use thiserror::Error;
 
@@ -21,7 +21,7 @@ pub struct Capacity {
 
 impl Capacity {
     /// Enough for `prefixes` of today's Internet, and for as many that share nothing where they
-    /// are few. A table of other habits may be full earlier, and says so.
+    /// are few. A table of another structure may be full earlier, and refuses the change.
     #[must_use]
     pub const fn for_prefixes(prefixes: usize) -> Self {
         let spread = if prefixes < 4096 { prefixes } else { 4096 };

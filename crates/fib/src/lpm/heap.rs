@@ -2,12 +2,12 @@
 //!
 //! Called by `writer.rs`; readers never see it. A prefix of `depth` bits (1 to 8) within the stride
 //! has the index 2^depth + its bits, as in a binary heap; the set of indices is a bitmap, and the
-//! values lie packed in the order of the indices. Invariant: one value for each bit that is set.
+//! values are packed in the order of the indices. Invariant: one value for each bit that is set.
 
 /// Bits of a stride.
 pub(super) const STRIDE: u8 = 8;
 
-/// See the file's head. The set is one cache line.
+/// The prefixes of one stride with their values. The set is one cache line.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Heap {
@@ -35,7 +35,7 @@ impl Heap {
         self.set.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0)
     }
 
-    /// How many values lie before that of `at`.
+    /// The number of values before that of `at`.
     #[inline]
     fn rank(&self, at: usize) -> usize {
         let (word, before) = (at / 64 % 8, |word: usize| self.before.get(word).copied());
@@ -98,7 +98,8 @@ impl Heap {
         Some(self.values.remove(rank))
     }
 
-    /// The longest match of each of the 32 positions whose upper three bits are `q`; 0 for none.
+    /// The longest match of each of the 32 positions with `q` as their upper three bits; 0 for
+    /// none.
     pub(super) fn paint(&self, q: usize, painted: &mut [u32; 32]) {
         // At most three bits long: of all 32 alike, the longest counts.
         let whole = (1..=3).rev().find_map(|depth| self.value(1 << depth | q >> (3 - depth)));
@@ -114,7 +115,7 @@ impl Heap {
     /// index `first`.
     #[inline(always)]
     fn over<const RUN: usize>(&self, first: usize, painted: &mut [u32; 32]) {
-        // Their count divides 64 and `first` is a multiple of it: they lie in one word.
+        // Their count divides 64 and `first` is a multiple of it: they are in one word.
         let Some(word) = self.set.get(first / 64) else { return };
         let mut here = word >> (first % 64) & (u64::MAX >> (64 - 32 / RUN));
         if here == 0 {

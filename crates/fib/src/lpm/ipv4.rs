@@ -51,7 +51,7 @@ fn single<const CHECK: bool>(table: &Table<Ipv4Addr>, addr: Ipv4Addr) -> u32 {
         return walk::<CHECK>(table, bits);
     }
     let found = or(u32::from(slot & (MARK - 1)), second);
-    // A branch of the space, not of the table: who is above all prefixes of a /8?
+    // A branch of the space, not of the table: is it above all prefixes of a /8?
     if found != 0 {
         return found;
     }

@@ -2,7 +2,7 @@
 //!
 //! Called by `lpm.rs`. What a node's empty positions inherit from the nodes above stands in its
 //! own slots, so that the last slot of a walk is the answer, and only one that is empty up to bit
-//! 24 leads to what the direct blocks said.
+//! 24 leads to the result of the direct blocks.
 
 use core::net::Ipv6Addr;
 

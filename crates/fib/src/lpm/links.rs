@@ -51,7 +51,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         Ok(id)
     }
 
-    /// What lies below a position of a node; 0 for nothing.
+    /// The child below a position of a node; 0 for nothing.
     fn below(&self, id: Id, position: u8) -> u32 {
         match id {
             // Of direct blocks readers have it, and an access finds it.
@@ -60,7 +60,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         }
     }
 
-    /// Asks for what a change of a line looks at, so that it is on its way together.
+    /// Prefetches what a change of a line looks at.
     fn ask_for(&self, line: u32, position: u8) {
         self.table.ask_for_line(line as usize);
         if let Some(node) = self.lines.get(line) {

@@ -1,4 +1,4 @@
-//! The writer's record of a node, and where a prefix lies among nodes.
+//! The writer's record of a node, and the place of a prefix among nodes.
 //!
 //! Called by the writer's files; readers never see it. Every node serves eight bits; those of the
 //! first levels are direct blocks, the others lines. A prefix ends in the node of its last bit.
@@ -43,13 +43,13 @@ impl Default for Held {
     }
 }
 
-/// See the file's head. Three cache lines, in an order in which most changes touch what stands
-/// together.
+/// The writer's record of a node. Three cache lines, in an order in which most changes touch what
+/// stands together.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Node {
     pub(super) heap: Heap,
-    /// Position and number of what lies below, by position.
+    /// The children, as position and number, by position.
     pub(super) children: Vec<(u8, u32)>,
     /// What it inherits from the lines above.
     pub(super) fallback: u32,
@@ -59,7 +59,7 @@ pub(super) struct Node {
 const _: () = assert!(size_of::<Node>() == 192);
 
 impl Node {
-    /// Asks for its three cache lines.
+    /// Prefetches its three cache lines.
     #[inline]
     pub(super) fn ask_for(&self, position: u8) {
         prefetch(&self.heap);
@@ -73,7 +73,7 @@ impl Node {
         self.heap.is_empty() && self.children.is_empty()
     }
 
-    /// What lies below a position; 0 for nothing.
+    /// The child below a position; 0 for nothing.
     pub(super) fn child(&self, position: u8) -> u32 {
         let found = self.children.binary_search_by_key(&position, |(at, _)| *at);
         found.ok().and_then(|n| self.children.get(n)).map_or(0, |(_, number)| *number)
@@ -97,7 +97,7 @@ impl Node {
         self.children.partition_point(|(at, _)| *at < position)
     }
 
-    /// Below which of the 32 positions of a word something lies, and what, in order.
+    /// The children below the 32 positions of a word, with their positions, in order.
     #[inline]
     pub(super) fn children_of(&self, q: usize) -> (u32, &[(u8, u32)]) {
         if self.children.is_empty() {
@@ -159,7 +159,7 @@ impl Nodes {
         Some(self.all.len() as u32 - 1)
     }
 
-    /// Gives a number back that nobody leads to any more.
+    /// Gives a number back that is not referenced any more.
     pub(super) fn give(&mut self, number: u32) {
         self.free.push(number);
     }

@@ -2,7 +2,7 @@
 //!
 //! Part of [`LpmWriter`]: called by `writer.rs`. A change of a prefix that has lines below it
 //! reaches every line that has nothing of its own in between. That may be many: so the way through
-//! them is kept, and goes on when asked. At each moment a look-up finds, for its address, what was
+//! them is kept, and goes on when called. At each moment a look-up finds, for its address, what was
 //! there before or what will be there after.
 //!
 //! The prefix's own words are shown after all lines below; only where the new value can expire
@@ -45,7 +45,7 @@ pub(super) struct Owed<A: Family> {
 }
 
 impl<A: Family, P: Policy> LpmWriter<A, P> {
-    /// Shows a change of `prefix`, which ends in the node `id`. What is below is owed.
+    /// Shows a change of `prefix`, which ends in the node `id`. What is below is left pending.
     pub(super) fn show(
         &mut self,
         id: Id,
@@ -78,13 +78,13 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         Some(Owed { prefix, line, way, depth: 1, to_show: value & EXPIRES == 0, all })
     }
 
-    /// Goes on with what is owed: at most so many units, of about 20 ns each.
+    /// Goes on with the pending work: at most so many units, of about 20 ns each.
     pub fn step(&mut self, units: usize, now: Instant) -> Progress {
         self.step_counted(units, now);
         if self.owed.is_some() { Progress::More } else { Progress::Done }
     }
 
-    /// Whether something is owed.
+    /// Whether work is pending.
     pub(crate) const fn owes(&self) -> bool {
         self.owed.is_some()
     }
@@ -139,7 +139,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         CHANGE
     }
 
-    /// Completes what is owed.
+    /// Completes the pending work.
     pub(super) fn finish(&mut self, now: Instant) {
         while self.step(usize::MAX, now) == Progress::More {}
     }

@@ -1,8 +1,8 @@
 //! `Runs`: what 32 positions of a line show, as runs of equal ones.
 //!
 //! Called by `paint.rs` for each word that changes, and by `slots.rs`, which finds room for them.
-//! A child is a run by itself, and so is what was inherited, whatever stands beside it. Cost: some
-//! 200 instructions; it is most of what a change takes.
+//! A child is a run by itself, and so is what was inherited, beside any neighbours. Cost: some 200
+//! instructions; it is most of what a change takes.
 
 use super::node::Node;
 use super::word::POSITIONS;
@@ -18,12 +18,12 @@ pub struct Run {
     pub(super) inherited: bool,
 }
 
-/// See the file's head.
+/// The runs of one word.
 #[derive(Debug)]
 pub struct Runs {
     all: [Run; POSITIONS],
     len: usize,
-    /// Where they begin, the first not said.
+    /// Where they begin, the first left out.
     pub(super) starts: u32,
     /// All values together: what none of them has as a bit is no bit of this.
     pub(super) values: u32,

@@ -1,5 +1,5 @@
-//! Slots that hold one value for many words: a word whose 32 positions all lead to one value needs
-//! no block of its own.
+//! Slots that hold one value for many words: a word with 32 positions that all lead to one value
+//! needs no block of its own.
 //!
 //! Called by `paint.rs`. Invariant: the count of a slot is that of the words that lead to it.
 
@@ -15,7 +15,7 @@ pub(super) struct Use {
     pub(super) words: u32,
 }
 
-/// See the file's head.
+/// The slots in use by shared values, with reference counts.
 #[derive(Debug, Default)]
 pub(super) struct SharedSlots {
     low: Vec<Use>,

@@ -3,8 +3,8 @@
 //! Called by both sides of `lpm.rs`. Two forms, as the tables of the two families differ: nearly
 //! all runs of IPv4 are values, and a slot of 16 bits with an escape for the rest is half the
 //! memory; of IPv6 a seventh are nodes, and a slot has 32 bits. A run that can expire shows the
-//! value that it has while it lives; the number of its entry stands before the block, where only
-//! those look who met something that has ended: a mask says which runs have one. A block is written
+//! value that it has until then; the number of its entry is before the block, where only look-ups
+//! that met something expired read it: a mask marks the runs that have one. A block is written
 //! once, before the word that leads to it is published, and not touched again until its grace
 //! period is over; only what runs inherit from above is stored over in place, one slot at a time.
 
@@ -20,7 +20,7 @@ use super::runs::{Run, Runs};
 /// In the writer's values: what follows is the number of an entry, not a value.
 pub(super) const EXPIRES: u32 = 1 << 31;
 
-/// What values look-ups get while an entry lives, by entry.
+/// What values look-ups get while an entry is valid, by entry.
 pub(super) type Living = [u32];
 
 /// What look-ups get that cannot be shown as a value.
@@ -32,7 +32,7 @@ pub(super) const fn shown(value: u32) -> u32 {
 pub trait Slots: Send + Sync + Sized + 'static {
     /// Bytes of a slot.
     const BYTES: usize;
-    /// `capacity` slots; those that nobody has written lead nowhere.
+    /// `capacity` slots; those that were never written lead nowhere.
     fn new(capacity: usize) -> Self;
     /// The slot of this run, if it needs that one and nothing else.
     fn plain(run: Run, living: &[u32]) -> Option<u32>;
@@ -44,7 +44,8 @@ pub trait Slots: Send + Sync + Sized + 'static {
     fn store(&self, at: usize, slot: u32);
 }
 
-/// From here on a 16-bit slot says how many pairs of slots before its block its escape stands.
+/// From here on a 16-bit slot is an escape: the distance of its value before its block, in pairs of
+/// slots.
 pub(super) const ESCAPE: u16 = 1 << 15;
 /// A 16-bit slot with this bit can expire.
 pub(super) const MARK: u16 = 1 << 14;
@@ -74,7 +75,7 @@ impl Narrow {
         self.0.get(at).map_or(0, |slot| slot.load(Relaxed))
     }
 
-    /// Asks for a slot that will be read soon.
+    /// Prefetches a slot that will be read soon.
     #[inline(always)]
     pub(super) fn ask_for(&self, at: usize) {
         if let Some(slot) = self.0.get(at) {
@@ -200,7 +201,7 @@ impl Wide {
         self.0.get(at).map_or(0, |slot| slot.load(Acquire))
     }
 
-    /// Asks for a slot that will be read soon.
+    /// Prefetches a slot that will be read soon.
     #[inline(always)]
     pub(super) fn ask_for(&self, at: usize) {
         if let Some(slot) = self.0.get(at) {

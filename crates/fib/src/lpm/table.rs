@@ -16,10 +16,10 @@ use super::word::{Line, LineWords as _, Word};
 
 /// Entries of a direct block: one for each value of its byte.
 pub(super) const DIRECT: usize = 256;
-/// The number of the direct block for the first byte. Number 0 is nobody's.
+/// The number of the direct block for the first byte. Number 0 is not used.
 pub(super) const TOP: u32 = 1;
 
-/// A direct block: what lies below in the low half of an entry, the longest match in the high.
+/// A direct block: the child in the low half of an entry, the longest match in the high.
 pub(super) type Direct = [AtomicU64; DIRECT];
 
 /// A family that has a table.
@@ -36,7 +36,7 @@ pub trait Family: Address {
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]);
 }
 
-/// See the file's head.
+/// The longest-prefix-match table as readers see it.
 pub struct Table<A: Family> {
     /// Direct block [`TOP`]: the only one that every table has.
     pub(super) top: Box<Direct>,
@@ -73,7 +73,7 @@ impl<A: Family> Table<A> {
         }
     }
 
-    /// Asks for a line that will be read soon.
+    /// Prefetches a line that will be read soon.
     #[inline(always)]
     pub(super) fn ask_for_line(&self, line: usize) {
         if let Some(line) = self.lines.get(line) {
@@ -159,7 +159,7 @@ impl<A: Family> Table<A> {
     }
 }
 
-/// Low and high half of an entry: what lies below, and the longest match.
+/// Low and high half of an entry: the child, and the longest match.
 #[inline(always)]
 pub(super) const fn halves(entry: u64) -> (u32, u32) {
     (entry as u32, (entry >> 32) as u32)

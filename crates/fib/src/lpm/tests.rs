@@ -164,7 +164,7 @@ fn loads_like_it_inserts<A: Family>() {
     assert_eq!(loaded.len(), list.len());
     let mut inserted = LpmWriter::<A>::new(&domain, small());
     for (prefix, value) in &list {
-        // With the reader online nothing is freed: the cap must be large enough, or it says so.
+        // With the reader online nothing is freed: the cap must be large enough, or inserts fail.
         inserted.insert(*prefix, *value, NOW).unwrap();
     }
     assert!(loaded.memory().lookup <= inserted.memory().lookup_high_water);

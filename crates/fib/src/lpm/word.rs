@@ -21,7 +21,7 @@ pub(super) type Line = CacheLine<[AtomicU64; WORDS]>;
 
 /// What is done with a line.
 pub(super) trait LineWords {
-    /// The word for the positions whose upper three bits are `q`.
+    /// The word for the positions with `q` as their upper three bits.
     fn word(&self, q: usize) -> Word;
     /// Shows another word to readers; what it refers to must have been written before.
     fn publish(&self, q: usize, word: Word);
@@ -49,7 +49,7 @@ impl LineWords for Line {
     }
 }
 
-/// See the file's head.
+/// A word of a line: the bitmap of runs of 32 positions, and the index of the first slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Word(u64);
 

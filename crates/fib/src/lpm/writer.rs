@@ -1,8 +1,8 @@
-//! The one who changes a longest-prefix-match table.
+//! The writer of a longest-prefix-match table.
 //!
 //! Called by the control side, never between a packet's arrival and departure. Order of every
 //! change: room is made sure of; what is new is written; one store shows it; what it replaces
-//! waits for its grace period. The work lies in `links.rs` (which node leads to which), `paint.rs`
+//! waits for its grace period. The work is in `links.rs` (which node leads to which), `paint.rs`
 //! (what readers see of a node) and `push.rs` (what nodes inherit). Bounds: a change stores at most
 //! 256 entries of a direct block or repaints at most eight words of a line, links or unlinks one
 //! chain of at most fifteen nodes, and in IPv6 goes through the lines below it, in steps.
@@ -37,7 +37,7 @@ pub struct Target {
     /// The number that look-ups find.
     pub value: u32,
     /// Of a route that expires, the caller's record of it, and when the first of its lifetimes
-    /// ends: from then on look-ups find `ENTRY | entry` instead, and the caller says what that is.
+    /// ends: from then on look-ups find `ENTRY | entry` instead, and the caller resolves it.
     pub expires: Option<(u32, Instant)>,
 }
 
@@ -48,7 +48,7 @@ impl Target {
         Self { value, expires: None }
     }
 
-    /// A number until a moment, and from then on what the caller's record says.
+    /// A number until a moment, and from then on the value of the caller's record.
     #[must_use]
     pub const fn until(value: u32, entry: u32, until: Instant) -> Self {
         Self { value, expires: Some((entry, until)) }
@@ -63,7 +63,8 @@ pub(super) enum Gone {
     Direct(u32),
 }
 
-/// See the file's head.
+/// The writer's side of a longest-prefix-match table: nodes, blocks, and what waits for a grace
+/// period.
 pub struct LpmWriter<A: Family, P: Policy = Paced> {
     pub(super) table: Arc<Table<A>>,
     /// What `::/0` or `0.0.0.0/0` leads to.
@@ -72,7 +73,7 @@ pub struct LpmWriter<A: Family, P: Policy = Paced> {
     pub(super) lines: Nodes,
     pub(super) blocks: Blocks,
     pub(super) shared: SharedSlots,
-    /// What is found while an entry lives, by entry.
+    /// The value while an entry is valid, by entry.
     pub(super) living: Vec<u32>,
     pub(super) limbo: Limbo<Gone, P>,
     pub(super) owed: Option<Owed<A>>,
@@ -132,9 +133,9 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         self.prefixes == 0
     }
 
-    /// How many words, of 32 positions each, changes have looked at for what they show: the work of
-    /// the writer, whatever the machine. At most eight of the prefix's own node and of each node
-    /// that is made, one where a chain begins, and of [`LpmWriter::step`] eight for sixteen units.
+    /// How many words, of 32 positions each, changes have repainted: the work of the writer, on any
+    /// machine. At most eight of the prefix's own node and of each node that is made, one where a
+    /// chain begins, and of [`LpmWriter::step`] eight for sixteen units.
     #[must_use]
     pub const fn words(&self) -> u64 {
         self.words
@@ -183,9 +184,9 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         Ok(before)
     }
 
-    /// As [`LpmWriter::replace`], but of what nodes below inherit nothing is done yet: that is for
+    /// As [`LpmWriter::replace`], but nodes below do not inherit yet: that is for
     /// [`LpmWriter::step`]. What `prefix` led to before may be found, and must stay good, until
-    /// that says [`Done`](super::Progress::Done). Completes first what the last change left.
+    /// that returns [`Done`](super::Progress::Done). Completes first what the last change left.
     ///
     /// # Errors
     /// See [`UpdateError`]; the table is unchanged then.
@@ -214,7 +215,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         self.table.set_soonest(at);
     }
 
-    /// Something ends at `at`: for whoever shortens a lifetime of what is in the table.
+    /// Something ends at `at`: for a caller that shortens a lifetime of what is in the table.
     pub fn ends_at(&mut self, at: Instant) {
         self.table.lower_soonest(at);
     }

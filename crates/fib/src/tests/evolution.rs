@@ -49,7 +49,7 @@ fn ten<A: Family>() {
     let mut fib = fib::<A>();
     (0..10).for_each(|n| fib.add(ending(n, 2), START).unwrap());
     assert_eq!((fib.collect(after(1), 100), fib.dump_at(after(1)).count()), (0, 10));
-    assert_eq!(fib.dump_at(after(2)).count(), 0, "absent before anybody collects");
+    assert_eq!(fib.dump_at(after(2)).count(), 0, "absent before it is collected");
     assert_eq!((fib.collect(after(4), 100), fib.len()), (10, 0));
 }
 
@@ -88,7 +88,7 @@ fn promoted<A: Family>() {
     assert_eq!((fib.collect(after(400), 1000), fib.dump_at(after(400)).count()), (0, 100));
 }
 
-/// What was believed of a path, over the route that leads there now.
+/// Accepts an MTU of a path, over the route that leads there now.
 fn believe<A: Family>(
     fib: &Fib<A>,
     paths: &mut Exceptions<A>,
@@ -156,7 +156,7 @@ fn advertised<A: Family>() {
     fib.set(told(1, Some(after(30))), START).unwrap();
     fib.set(told(2, Some(Instant::FAR)), START).unwrap();
     assert_eq!((fib.len(), fib.expiring()), (2, 1));
-    // It is said again: it lasts as long as it was said last.
+    // It is set again: it lasts as long as it was set last.
     fib.set(told(1, Some(after(50))), after(20)).unwrap();
     assert_eq!((fib.collect(after(40), 9), fib.dump_at(after(49)).count()), (0, 2));
     assert_eq!(fib.dump_at(after(50)).count(), 1);
@@ -195,10 +195,10 @@ fn jump<A: Family>() {
     assert_eq!(fib.dump_at(now).count(), 1);
     let mut steps = 0;
     while fib.len() > 1 {
-        // Whatever is left: the answer is that of a table without them.
+        // With any number left: the answer is that of a table without them.
         let addr = nth::<A>(1 + steps * 31).prefix.addr();
         assert_eq!(fib.lookup(addr, now).map(|found| found.iface), Some(IfIndex(1)));
-        assert!(fib.deadline().is_some_and(|at| at <= now), "it says that there is more");
+        assert!(fib.deadline().is_some_and(|at| at <= now), "it reports that there is more");
         let left = fib.len() - 1;
         assert_eq!(fib.collect(now, 64), left.min(64));
         steps += 1;
@@ -225,7 +225,7 @@ fn exactly<A: Family>() {
     let before = START + (Duration::from_secs(5) - Duration::from_nanos(1));
     let to = nth::<A>(1).prefix.addr();
     assert!(fib.lookup(to, before).is_some() && fib.lookup(to, after(5)).is_none());
-    assert_eq!(fib.collect(after(5), 9), 0, "and nobody collects it too early");
+    assert_eq!(fib.collect(after(5), 9), 0, "and it is not collected too early");
     assert_eq!((fib.collect(after(6), 9), fib.deadline()), (1, None));
 }
 
@@ -250,7 +250,7 @@ fn two_ways<A: Family>() {
     let of = |fib: &Fib<A>, now| fib.lookup(to, now).and_then(|found| found.gateway);
     let ways = [Some(addr("9.9.9.1")), Some(addr("9.9.9.2")), None];
     assert_eq!([START, after(4), after(8)].map(|now| of(&fib, now)), ways);
-    // The first is told again in time, and is the first again.
+    // The first is set again in time, and is the first again.
     fib.set(via("9.9.9.1", Some(after(20))), after(3)).unwrap();
     assert_eq!([after(5), after(8), after(20)].map(|now| of(&fib, now)), [ways[0], ways[0], None]);
     assert_eq!((fib.collect(after(10), 9), fib.collect(after(30), 9), fib.len()), (1, 1, 0));
@@ -341,7 +341,7 @@ fn flood<A: Family>() {
     }
     let most = floodwall_base::limits::ROUTES_LEARNT_INTERFACE_MAX;
     assert_eq!((taken + 1, refused), (most, 20_000 - most));
-    assert!(fib.lookup(nth::<A>(0).prefix.addr(), START).is_some(), "who was there stays");
+    assert!(fib.lookup(nth::<A>(0).prefix.addr(), START).is_some(), "what was there stays");
     (0..10).for_each(|n| fib.add(nth(50_000 + n), START).unwrap());
     assert_eq!(fib.collect(after(12), usize::MAX), most);
     assert_eq!((fib.len(), fib.by_router.len()), (10, 0));

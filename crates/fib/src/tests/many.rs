@@ -59,7 +59,7 @@ fn bursts<A: Family>() {
         }
     };
     let ends = |n: u32| n.is_multiple_of(3).then(|| after(u64::from(n % 8 + 1)));
-    // A list alone; a trie alone; both, and rules that ask them for some; one that decides.
+    // A list alone; a trie alone; both, and rules that use them for some; one that decides.
     (0..100).for_each(|n| fib.add(Route { expires: ends(n), ..nth(n) }, START).unwrap());
     check(&mut fib);
     (100..600).for_each(|n| fib.add(Route { expires: ends(n), ..nth(n) }, START).unwrap());
@@ -146,8 +146,8 @@ fn refused<A: Family>() {
     }
 }
 
-/// In a trie, which knows of ends only the earliest: ends that are moved to and fro, by as little
-/// as a nanosecond, and collected late.
+/// In a trie, which stores only the earliest end: ends that are moved to and fro, by as little as a
+/// nanosecond, and collected late.
 fn moved<A: Family>() {
     let mut fib = large::<A>(2000);
     (0..300).for_each(|n| fib.add(nth(n), START).unwrap());
@@ -276,7 +276,8 @@ fn swept<A: Family>() {
     fib.load(&through, START).unwrap();
     fib.set_usable(IfIndex(2), false, START);
     while fib.sweep(START, 5000) > 0 {}
-    // Into a dead link and out again: each call looks at so many, and says that there is more.
+    // Into a link that is down and out again: each call looks at so many, and reports that there is
+    // more.
     for (to, uncovers) in [(2, true), (1, false)] {
         fib.replace_next_hop(id, hop(to), START).unwrap();
         let mut steps = 0;
@@ -313,7 +314,8 @@ fn told<A: Family>() {
     assert_eq!((fib.len(), fib.told.iter().count()), (2000, 0));
 }
 
-/// Many routes of a router, a link and the operator: gone for whoever asks, whatever is left to do.
+/// Many routes of a router, a link and the operator: gone for all readers at once, with work left
+/// to do.
 fn together<A: Family>() {
     let mut fib = large::<A>(3000);
     let way = |n: u32, iface| Route { iface: IfIndex(iface), ..nth::<A>(n) };

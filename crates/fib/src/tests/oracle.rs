@@ -1,10 +1,10 @@
-//! Random changes beside a list that knows nothing of tries, wheels or chains.
+//! Random changes beside a list without tries, wheels or chains.
 //!
 //! After every step the table holds what the list holds, every look-up agrees, I1 to I7 hold, and
 //! at the end nothing is left. What a change owes below its prefix is done here in the smallest
 //! steps there are, and between any two of them each answer is the former or the new one. What is
-//! believed of paths' MTUs (PTB) is beside the routes: it lowers paths, and neither a table nor a
-//! collection knows of it. Other threads look up all the while.
+//! accepted of paths' MTUs (PTB) is beside the routes: it lowers paths, and neither a table nor a
+//! collection depends on it. Other threads look up all the while.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ both! {
 struct Oracle<A: Family> {
     routes: Vec<(u64, Route<A>)>,
     next: u64,
-    /// The last that was believed of each path: its MTU, and until when.
+    /// The last accepted message of each path: its MTU, and until when.
     paths: BTreeMap<(A, IfIndex), (u32, Instant)>,
 }
 
@@ -54,7 +54,7 @@ impl<A: Family> Oracle<A> {
                 return false;
             }
             (Put::Replace, Some(at)) => {
-                // In its place among its equals; behind them where it is liked otherwise.
+                // In its place among its equals; behind them where its preference differs.
                 if self.routes[at].1.preference != route.preference {
                     self.routes[at].0 = self.next;
                     self.next += 1;
@@ -210,7 +210,7 @@ impl<A: Family> Case<A> {
         }
     }
 
-    /// A path's MTU is told and believed: routes stay as they are.
+    /// A path's MTU is received and accepted: routes stay as they are.
     fn too_big(&mut self) {
         let dst_addr = self.addr();
         let Some(found) = self.fib.lookup(dst_addr, self.now) else { return };
@@ -222,7 +222,7 @@ impl<A: Family> Case<A> {
         self.oracle.paths.insert((dst_addr, iface), (mtu, self.now + LIFETIME));
     }
 
-    /// What is known of a path is what was told last of it, over the very route; or nothing.
+    /// The exception of a path is what was accepted last, over the very route; or nothing.
     fn check_paths(&mut self) {
         assert!(self.exceptions.len() <= EXCEPTIONS_MAX.min(EXCEPTIONS_HOP_MAX));
         for ((dst_addr, iface), (mtu, until)) in &self.oracle.paths {
@@ -237,7 +237,7 @@ impl<A: Family> Case<A> {
         assert_eq!(self.exceptions.iter(late).count(), 0, "all of it ages by the clock alone");
     }
 
-    /// One step of a dump: what it shows is there now, whatever has changed since the last step.
+    /// One step of a dump: what it shows is there now, with any changes since the last step.
     fn show_one(&mut self) {
         let Some(route) = self.dump.next(&self.fib) else {
             self.dump = Dump::default();
@@ -275,8 +275,8 @@ impl<A: Family> Case<A> {
         }
     }
 
-    /// All that has one way, out of all or of one prefix: gone at once for whoever asks, and out of
-    /// the tables step by step.
+    /// All routes of one next hop, out of all or of one prefix: gone at once for all readers, and
+    /// out of the tables step by step.
     fn remove_many(&mut self) {
         let iface = IfIndex(1 + self.below(6) as u16);
         let wanted = |r: &Route<A>| r.iface == iface;

@@ -142,7 +142,8 @@ fn groups<A: Family>() {
     let third = spread(&fib);
     assert!(before.iter().zip(&third).all(|(a, b)| a == b || *b == 3));
     assert!(count(&third, 3).abs_diff(64) <= 1);
-    // A member whose link goes loses its flows, the others keep theirs; and it gets them back.
+    // A member with a link that goes loses its flows, the others keep theirs; and it gets them
+    // back.
     fib.set_usable(IfIndex(2), false, START);
     let without = spread(&fib);
     assert!(third.iter().zip(&without).all(|(a, b)| *b != 2 && (a == b || *a == 2)));
@@ -172,7 +173,7 @@ fn rules<A: Family>() {
         fib.lookup_query(&query, START).map(|found| (found.kind, found.iface.0))
     };
     let unicast = |iface| Some((RouteKind::Unicast, iface));
-    assert_eq!(of(&fib, None, None), unicast(1), "no rule asks table 7");
+    assert_eq!(of(&fib, None, None), unicast(1), "no rule looks up table 7");
     let from = Rule { from: Some(prefix("50.0.0.0/8")), ..Rule::all(100, TableId(7)) };
     fib.add_rule(from).unwrap();
     assert!(fib.add_rule(from).is_err());
@@ -224,7 +225,7 @@ fn caps<A: Family>() {
     assert_eq!(fib.add(nth(3), START), Err(RouteError::Full(3)));
     assert_eq!(fib.dump().collect::<Vec<_>>(), before);
     fib.replace(Route { iface: IfIndex(4), ..nth(0) }, START).unwrap();
-    // What routers tell has room of its own, as much for each interface and for each router.
+    // Advertised routes have room of their own, as much for each interface and for each router.
     let protocol = RouteProtocol::RouterAdvertisement;
     let told = |n: u32, iface: u16, router: &str| {
         let prefix = Prefix::new(A::from_bits_aligned(u128::from(n) << 104), 24).unwrap();

@@ -178,7 +178,7 @@ fn our_own_probe_that_comes_back_is_no_conflict() {
     let what: Vec<_> = did.iter().map(|(_, did)| *did).collect();
     assert_eq!(what, [Did::Probe, Did::Probe, Did::Probe, Did::Confirmed]);
     assert_ne!(last, nonce);
-    // Another's nonce is another's probe.
+    // Another nonce means another host's probe.
     world.start(addr, Detection::Probe);
     world.pass(SECOND / 10);
     assert_eq!(world.conflict(addr, Some(Nonce([9; 6]))), Response::Retry);

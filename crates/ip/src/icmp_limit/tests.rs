@@ -1,4 +1,4 @@
-//! Rates hold on average, peers do not starve each other, and counting answers tells little.
+//! Rates hold on average, peers do not starve each other, and counting answers reveals little.
 
 use core::time::Duration;
 

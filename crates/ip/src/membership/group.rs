@@ -1,7 +1,7 @@
-//! One group of one interface: who is heard, what of that has yet to be told, what was asked.
+//! One group of one interface: its filter, unreported changes and pending queries.
 //!
-//! Called by `membership.rs`, which has the timers. Invariant: a change that cannot be told by its
-//! sources is told by the whole filter. Read first: RFC 9776 sections 5.1 and 5.2.
+//! Called by `membership.rs`, which has the timers. Invariant: a change that cannot be reported by
+//! its sources is reported by the whole filter. Read first: RFC 9776 sections 5.1 and 5.2.
 
 use floodwall_base::{Address, Instant, limits::GROUP_SOURCES_MAX};
 use floodwall_wire::Generation;
@@ -9,20 +9,20 @@ use floodwall_wire::group::{GroupProtocol, RecordKind, ReportWriter, Sources};
 
 use super::filter::{Filter, SourceSet};
 
-/// What is to be told in answer to a query.
+/// What to report in answer to a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asked<A> {
     /// Nothing.
     Nothing,
     /// The group's state.
     Whole,
-    /// Whether these sources are heard.
+    /// Whether these sources are accepted.
     About(SourceSet<A>),
 }
 
 impl<A: Address> Asked<A> {
-    /// Asked by a query with these sources, none for the whole group. Too many sources to
-    /// remember: the whole group.
+    /// A query named these sources, none for the whole group. Too many sources to remember: the
+    /// whole group.
     fn by(sources: Sources<'_, A>) -> Self
     where
         A: GroupProtocol,
@@ -44,24 +44,25 @@ impl<A: Address> Asked<A> {
     }
 }
 
-/// See the file's head.
+/// The report state of one group.
 #[derive(Clone, Debug)]
 pub(super) struct Group<A> {
     pub(super) addr: A,
     pub(super) filter: Filter<A>,
-    /// How often the whole filter has yet to be told as a change.
+    /// How often the whole filter has yet to be reported as a change.
     filter_left: u8,
-    /// Sources that are heard, or not heard, since lately; how often that has yet to be told.
+    /// Sources that were recently added or removed, and how often that has yet to be reported.
     changed: SourceSet<A>,
     left: [u8; GROUP_SOURCES_MAX],
-    /// The change is to be told now.
+    /// The change is due now.
     pub(super) change_due: bool,
-    /// What was asked, and when it is to be answered.
+    /// What was queried, and when it is to be answered.
     asked: Asked<A>,
     pub(super) answer_at: Option<Instant>,
     /// What is to be answered now.
     pub(super) answer: Asked<A>,
-    /// In an old version: we told of the group last, so our leaving matters (RFC 2236 section 6).
+    /// In an old version: our report was the last one, so our leave message matters (RFC 2236
+    /// section 6).
     pub(super) reported_last: bool,
 }
 
@@ -85,7 +86,7 @@ impl<A: GroupProtocol> Group<A> {
         !self.filter.is_nobody()
     }
 
-    /// Whether something of the group's changes has yet to be told.
+    /// Whether a change of the group has yet to be reported.
     pub(super) const fn is_changing(&self) -> bool {
         self.filter_left > 0 || !self.changed.is_empty()
     }
@@ -95,7 +96,7 @@ impl<A: GroupProtocol> Group<A> {
         !self.is_member() && !self.is_changing()
     }
 
-    /// Takes a new filter; true where something is to be told, `times` times.
+    /// Takes a new filter; true where something is to be reported, `times` times.
     pub(super) fn change(&mut self, new: Filter<A>, times: u8, generation: Generation) -> bool {
         let old = core::mem::replace(&mut self.filter, new);
         if old == new {
@@ -153,13 +154,13 @@ impl<A: GroupProtocol> Group<A> {
         self.changed.iter().zip(self.left).find(|(s, _)| *s == source).map_or(0, |(_, left)| left)
     }
 
-    /// The whole filter is to be told, so often.
+    /// The whole filter is to be reported, so often.
     pub(super) fn tell_all(&mut self, times: u8) {
         (self.changed, self.filter_left) = (SourceSet::EMPTY, times);
     }
 
-    /// The version changed: what was to be told and answered is void (RFC 9776 section 7.2.1), but
-    /// that a member that had something to tell tells it once in the new form.
+    /// The version changed: pending reports and answers are void (RFC 9776 section 7.2.1), but a
+    /// member with an unreported change reports it once in the new form.
     pub(super) fn version_changed(&mut self) {
         let untold = self.is_member() && self.is_changing();
         self.tell_all(u8::from(untold));
@@ -167,7 +168,7 @@ impl<A: GroupProtocol> Group<A> {
         self.forget_question();
     }
 
-    /// Somebody else told of the group in an old version.
+    /// Another host reported the group in an old version.
     pub(super) fn suppress(&mut self) {
         self.tell_all(0);
         self.change_due = false;
@@ -179,7 +180,7 @@ impl<A: GroupProtocol> Group<A> {
         (self.asked, self.answer, self.answer_at) = (Asked::Nothing, Asked::Nothing, None);
     }
 
-    /// Rules 3 to 5 of RFC 9776 section 5.2: one pending answer, as early as any asked for.
+    /// Rules 3 to 5 of RFC 9776 section 5.2: one pending answer, as early as any query requires.
     pub(super) fn ask(&mut self, sources: Sources<'_, A>, at: Instant) {
         let asked = Asked::by(sources);
         self.asked = if self.answer_at.is_some() { self.asked.and(asked) } else { asked };
@@ -238,7 +239,7 @@ impl<A: GroupProtocol> Group<A> {
         (self.changed, self.left) = (rest, left);
     }
 
-    /// Writes what was asked; false where it does not fit.
+    /// Writes the answer; false where it does not fit.
     pub(super) fn write_answer(&mut self, out: &mut ReportWriter<'_, A>) -> bool {
         let (kind, sources) = match (&self.answer, &self.filter) {
             (Asked::Whole, Filter::Exclude(sources)) => (RecordKind::IS_EXCLUDE, *sources),
@@ -249,7 +250,7 @@ impl<A: GroupProtocol> Group<A> {
             (Asked::Nothing, _) => return true,
         };
         // "If the resulting Current-State Record has an empty set of source addresses, then no
-        // response is sent", and of a group that is not joined there is nothing to say.
+        // response is sent", and of a group that is not joined there is nothing to report.
         let silent = kind == RecordKind::IS_INCLUDE && sources.is_empty();
         if !silent && !out.record(kind, self.addr, sources.iter()) {
             return false;

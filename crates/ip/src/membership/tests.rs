@@ -49,7 +49,8 @@ impl Nth for Ipv6Addr {
     }
 }
 
-/// What was told: by records, or by one old message, whose kind is 0 for a report, 100 for a leave.
+/// What was reported: by records, or by one old message, which has kind 0 for a report, 100 for a
+/// leave.
 type Told<A> = (RecordKind, A, Vec<A>);
 const OLD_REPORT: RecordKind = RecordKind(0);
 const OLD_LEAVE: RecordKind = RecordKind(100);
@@ -82,7 +83,7 @@ impl<A: Nth> Bench<A> {
         self.set(n, Filter::NOBODY);
     }
 
-    /// A bench with groups 1 to `count`, told long ago.
+    /// A bench with groups 1 to `count`, reported long ago.
     fn joined(count: u32) -> Self {
         let mut bench = Self::new();
         (1..=count).for_each(|n| bench.join(n));
@@ -91,7 +92,7 @@ impl<A: Nth> Bench<A> {
         bench
     }
 
-    /// Lets time pass; returns what was told in each message.
+    /// Lets time pass; returns what was reported in each message.
     fn run(&mut self, length: Duration) -> Vec<Vec<Told<A>>> {
         let (until, mut told) = (self.now + length, Vec::new());
         let mut rounds = 0;
@@ -221,7 +222,7 @@ fn together<A: Nth>() {
     bench.join(5);
     let told = bench.run(60 * SECOND);
     assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
-    // "If another change occurs before all the retransmissions": one schedule, each told twice.
+    // "If another change occurs before all the retransmissions": one schedule, each reported twice.
     bench.leave(4);
     bench.run(5 * REPORT_GAP);
     bench.leave(5);
@@ -308,7 +309,7 @@ fn covered<A: Nth>() {
     bench.ask(&QueryFields { max_response: Duration::ZERO, ..QueryFields::general() }).unwrap();
     bench.ask(&about(2, &[])).unwrap();
     assert_eq!(bench.told(60 * SECOND).len(), 3);
-    // And a later general answer tells what was asked of one group before.
+    // And a later general answer includes the earlier query for one group.
     bench.ask(&about(2, &[])).unwrap();
     bench.ask(&QueryFields { max_response: Duration::ZERO, ..QueryFields::general() }).unwrap();
     assert_eq!(bench.told(60 * SECOND).len(), 3);
@@ -317,7 +318,7 @@ fn covered<A: Nth>() {
 fn sources_asked<A: Nth>() {
     let sources = [A::station(5), A::station(6)];
     let mut bench = Bench::<A>::joined(1);
-    // EXCLUDE (nothing): all that were asked about are heard.
+    // EXCLUDE (nothing): all that were queried are accepted.
     bench.ask(&about(1, &sources)).unwrap();
     let all = (RecordKind::IS_INCLUDE, A::group(1), sources.to_vec());
     assert_eq!(bench.told(60 * SECOND), [all]);
@@ -344,7 +345,7 @@ fn sources_added<A: Nth>() {
     bench.ask(&about(1, &many[1..4])).unwrap();
     let four = (RecordKind::IS_INCLUDE, A::group(1), many[..4].to_vec());
     assert_eq!(bench.told(60 * SECOND), [four]);
-    // Rule 4: a question about the whole group covers those about sources.
+    // Rule 4: a query for the whole group covers those for sources.
     bench.ask(&about(1, &many[..2])).unwrap();
     bench.ask(&about(1, &[])).unwrap();
     bench.ask(&about(1, &many[..2])).unwrap();
@@ -423,7 +424,7 @@ fn for_routers<A: Nth>() {
 }
 
 fn robustness<A: Nth>() {
-    // What is said, what is meant: 0 is the default, 1 is believed by nobody.
+    // The value sent, the value used: 0 is the default, 1 is never accepted.
     for (said, times) in [(0, 2), (1, 2), (2, 2), (3, 3), (7, 7)] {
         let mut bench = Bench::<A>::joined(1);
         bench.ask(&QueryFields { robustness: said, ..QueryFields::general() }).unwrap();

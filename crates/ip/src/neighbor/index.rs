@@ -2,9 +2,9 @@
 //!
 //! Called by `neighbor.rs` and `dad.rs`, which hold the entries and the key. Invariants: at most a
 //! quarter of the cells is taken, all allocated at construction; between an entry's home cell and
-//! its own there is no free cell, so that a walk ends at the first one. Whoever does not know the
-//! key cannot aim at a cell, so the longest run stays about as long as chance makes it: the chance
-//! of one of [`PROBES_MAX`] cells is below 2^-50. Should it happen, the newcomer is refused.
+//! its own there is no free cell, so that a walk ends at the first one. Without the key a sender
+//! cannot aim at a cell, so runs stay as short as random ones: the probability of a run of
+//! [`PROBES_MAX`] cells is below 2^-50. Should it happen, the new entry is refused.
 
 /// Cells that one walk looks at.
 const PROBES_MAX: usize = 64;
@@ -17,7 +17,7 @@ struct Cell {
     entry: u32,
 }
 
-/// See the file's head.
+/// An open-addressing hash index into an array of entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     cells: Box<[Cell]>,
@@ -30,7 +30,7 @@ impl Index {
         Self { cells: vec![Cell { hash: 0, entry: FREE }; cells].into() }
     }
 
-    /// The entry of this hash that `is_it` says it is.
+    /// The entry of this hash for which `is_it` returns true.
     #[inline]
     pub(crate) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         for step in 0..PROBES_MAX {
@@ -61,7 +61,7 @@ impl Index {
         false
     }
 
-    /// Forgets an entry. The run behind it is closed up, one cell at a time; the run's end is
+    /// Removes an entry. The run behind it is closed up, one cell at a time; the run's end is
     /// within reach because every walk's is.
     pub(crate) fn remove(&mut self, hash: u32, entry: u32) {
         let found = (0..PROBES_MAX).map(|step| self.at(hash, step));

@@ -1,9 +1,9 @@
-//! The neighbour cache's memory: entries, who may be evicted first, and their timers.
+//! The neighbour cache's memory: entries, eviction order (LRU), and timers.
 //!
 //! Called by `neighbor.rs` alone, which decides what an entry becomes. Invariants: an entry is in
-//! the list that its state and history say, or in the list of free ones; an interface's counts are
-//! those of its entries; what is in no list of a share is never evicted; what is evicted holds no
-//! packet. Evicting and making an entry cost constant time.
+//! the list of its state and history, or in the list of free ones; an interface's counts are those
+//! of its entries; what is in no list of a share is never evicted; what is evicted holds no packet.
+//! Evicting and making an entry cost constant time.
 
 use floodwall_base::{Address, HashKey, IfIndex, IndexLists, Instant, MacAddr, TimerWheel};
 use floodwall_packet::PacketList;
@@ -23,10 +23,10 @@ pub(super) struct Entry<A> {
     pub(super) is_router: bool,
     /// It has answered us once.
     pub(super) proven: bool,
-    /// Questions asked since it became incomplete or probed.
+    /// Solicitations sent since it became incomplete or probed.
     pub(super) solicits: u8,
     hash: u32,
-    /// Reachable: how long. Failed: how long it is not asked again.
+    /// Reachable: how long. Failed: how long it is not solicited again.
     pub(super) until: Instant,
     pub(super) pending: PacketList,
 }
@@ -76,7 +76,7 @@ impl<A: Address> Entry<A> {
 enum Share {
     /// Did not answer.
     Failed = 0,
-    /// Proven, and unused or silent.
+    /// Verified, and unused or unresponsive.
     Stale = 1,
     /// Never answered us.
     Strangers = 2,
@@ -113,7 +113,7 @@ impl Counts {
     }
 }
 
-/// See the file's head.
+/// The entries, their lists and their timers.
 pub(super) struct Table<A> {
     pub(super) config: NeighborConfig,
     entries: Box<[Entry<A>]>,
@@ -123,7 +123,7 @@ pub(super) struct Table<A> {
     counts: Box<[Counts]>,
     pub(super) wheel: TimerWheel,
     key: HashKey,
-    /// Of whoever keeps a copy.
+    /// Of the owner of a copy.
     pub(super) changes: Option<Changes>,
 }
 
@@ -200,7 +200,7 @@ impl<A: Address> Table<A> {
         Some(at)
     }
 
-    /// Forgets a neighbour. Its packets must have been taken.
+    /// Removes a neighbour. Its packets must have been taken.
     pub(super) fn discard(&mut self, at: u32) {
         let Some(entry) = self.entry_mut(at) else {
             return;
@@ -231,7 +231,7 @@ impl<A: Address> Table<A> {
         let (iface, after) = (entry.iface, entry.standing());
         self.count(iface, before, usize::MAX);
         self.count(iface, after, 1);
-        // A stranger keeps its place in the queue, whatever happens to it.
+        // An unverified neighbour keeps its place in the queue in every state.
         if before.share != after.share {
             match after.share {
                 Some(share) => self.lists.push_back(list_of(iface, share), at),
@@ -252,8 +252,8 @@ impl<A: Address> Table<A> {
         counts.unresolved < self.config.unresolved || self.evict(iface, Share::Failed)
     }
 
-    /// Makes room for another resolved neighbour: a stranger may go, then the stale one that is
-    /// unused for longest.
+    /// Makes room for another resolved neighbour: an unverified one is evicted, else the least
+    /// recently used stale one.
     pub(super) fn room_for_resolved(&mut self, iface: IfIndex) -> bool {
         let Some(counts) = self.counts.get(usize::from(iface.0)) else {
             return false;
@@ -263,7 +263,7 @@ impl<A: Address> Table<A> {
             || self.evict(iface, Share::Stale)
     }
 
-    /// Makes room for another stranger: where there are enough, one of them goes.
+    /// Makes room for another unverified neighbour: at the limit, one of them is evicted.
     pub(super) fn room_for_stranger(&mut self, iface: IfIndex) -> bool {
         let Some(counts) = self.counts.get(usize::from(iface.0)) else {
             return false;
@@ -295,7 +295,7 @@ impl<A: Address> Table<A> {
 
 #[cfg(test)]
 impl<A: Address> Table<A> {
-    /// Asserts the invariants of the file's head.
+    /// Asserts the invariants of this module.
     pub(super) fn assert_sound(&self) {
         let config = &self.config;
         let mut used = 0;

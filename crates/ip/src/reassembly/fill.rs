@@ -13,8 +13,8 @@ use super::runs::{Chain, Grown, Place, Runs};
 /// Where bytes are missing: from, to.
 type Gap = (u32, u32);
 
-/// Puts `packet`, whose bytes belong to `span` behind `header` bytes of headers, into `chain`.
-/// Says how many bytes were missing and what it took.
+/// Puts `packet`, with bytes that belong to `span` behind `header` bytes of headers, into `chain`.
+/// Returns how many bytes were missing and what it took.
 ///
 /// # Errors
 /// Gives the packet back where the pool or the runs are used up; nothing is changed then.
@@ -49,7 +49,7 @@ pub(super) fn fill(
         packet.trim_front(header + (first.0 - span.0) as usize);
     }
     let place = runs.locate(chain, first.0);
-    // A gap adjoins what it lies between: no run need be made, and nothing can fail from here on.
+    // A gap adjoins its neighbouring runs: no run need be made, and nothing can fail from here on.
     let mut grown = runs.insert(chain, place, first, packet)?;
     let mut missing = first.1 - first.0;
     for gap in gaps {

@@ -1,10 +1,10 @@
 //! One fragment as its headers describe it, checked by itself.
 //!
-//! Made by `stack` for each fragment before the store hears of it. Invariant: a piece has at least
-//! one byte, ends within what a packet can have, is a multiple of eight bytes unless it is the
-//! last, and, where it is the first, holds its whole upper header. Reading: RFC 791, RFC 8200
-//! section 4.5, RFC 7112 (whole chain), RFC 1858 and RFC 3128 (tiny fragments). Not here: what
-//! pieces are to one another.
+//! Made by `stack` for each fragment before the store sees it. Invariant: a piece has at least one
+//! byte, ends within what a packet can have, is a multiple of eight bytes unless it is the last,
+//! and, where it is the first, holds its whole upper header. Reading: RFC 791, RFC 8200 section
+//! 4.5, RFC 7112 (whole chain), RFC 1858 and RFC 3128 (tiny fragments). Not here: how pieces relate
+//! to one another.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,14 +16,14 @@ use floodwall_wire::{IpProtocol, Ipv4Header, icmpv4, icmpv6, ipv4, ipv6_ext, tcp
 use crate::action::{IcmpError, Refusal};
 use crate::input::{self, Heading, Upper};
 
-/// The most bytes that the length field of either family can say.
+/// The maximum of either family's length field in bytes.
 pub(super) const LENGTH_MAX: usize = 65_535;
 /// ICMPv6's code for a first fragment without its whole chain (RFC 7112 section 5).
 const INCOMPLETE_CHAIN: u8 = 3;
 /// Where IPv6's payload length stands.
 const PAYLOAD_LENGTH_AT: u32 = 4;
 
-/// See the file's head.
+/// One fragment: its datagram's key, its place in it, and its headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece<A> {
     /// This fragment's fixed header.
@@ -73,7 +73,7 @@ impl<A: Address> Piece<A> {
 }
 
 impl Piece<Ipv4Addr> {
-    /// An IPv4 fragment whose fixed header is checked already.
+    /// An IPv4 fragment, after its fixed header was checked.
     ///
     /// # Errors
     /// Broken options and source routes as for any packet; `FragmentMalformed`, `FragmentTiny`.
@@ -123,11 +123,11 @@ impl Piece<Ipv4Addr> {
 }
 
 impl Piece<Ipv6Addr> {
-    /// An IPv6 fragment whose chain has been walked up to `found`, and, in the first one, to the
-    /// upper layer.
+    /// An IPv6 fragment after its header chain was walked up to `found`, and, in the first one, to
+    /// the upper layer.
     ///
     /// # Errors
-    /// `FragmentMalformed` and `FragmentTiny`, with the parameter problem that is owed.
+    /// `FragmentMalformed` and `FragmentTiny`, with a parameter problem.
     #[inline]
     pub fn of_ipv6(
         packet: &PacketBuf,
@@ -173,8 +173,8 @@ impl Piece<Ipv6Addr> {
         Ok(piece)
     }
 
-    /// A refusal for which a parameter problem is owed, unless the fragment may be of an ICMPv6
-    /// error for all that can be seen (RFC 4443 section 2.4(e)).
+    /// A refusal with a parameter problem, unless the fragment may be of an ICMPv6 error for all
+    /// that can be seen (RFC 4443 section 2.4(e)).
     fn problem(&self, reason: DropReason, code: u8, pointer: u32) -> Refusal {
         let unseen = self.protocol == IpProtocol::ICMPV6 || self.protocol.is_extension();
         if self.offset > 0 && unseen {
@@ -184,7 +184,7 @@ impl Piece<Ipv6Addr> {
     }
 }
 
-/// The least bytes of an upper header that a first fragment must hold.
+/// Minimum bytes of an upper header that a first fragment must hold.
 const fn upper_len(protocol: IpProtocol) -> usize {
     match protocol {
         IpProtocol::TCP => tcp::HEADER_LEN,

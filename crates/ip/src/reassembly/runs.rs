@@ -1,11 +1,11 @@
 //! The bytes of an incomplete datagram: runs without gaps, in order.
 //!
-//! Called by `reassembly.rs`. A run is a list of packets whose bytes adjoin; the first packet of
+//! Called by `reassembly.rs`. A run is a list of packets with adjoining bytes; the first packet of
 //! the datagram keeps its headers in front. Runs are nodes of one array, taken at the start, that
 //! each datagram links in order of offset. Invariants: runs of a datagram neither overlap nor
-//! adjoin; a run has at least one packet; what is not in a datagram is in the list of free nodes.
-//! A small fragment is copied behind its neighbour where there is room, so that many small ones do
-//! not hold a frame each. Not here: who may insert what.
+//! adjoin; a run has at least one packet; what is not in a datagram is in the list of free nodes. A
+//! small fragment is copied behind its neighbour where there is room, so that many small ones do
+//! not hold a frame each. Not here: checks of what may be inserted.
 
 use floodwall_base::IndexLists;
 use floodwall_packet::{PacketBuf, PacketList};
@@ -58,7 +58,7 @@ pub(super) struct Place {
 pub(super) struct Grown {
     /// True bytes of what was stored.
     pub(super) added: u64,
-    /// True bytes of packets whose bytes were copied to others: their memory went home.
+    /// True bytes of packets that were copied into others: their memory was freed.
     pub(super) freed: u64,
     /// Bytes copied.
     pub(super) copied: u64,
@@ -154,7 +154,7 @@ impl Runs {
         !joins_before && !joins_behind
     }
 
-    /// Puts a packet, whose bytes belong from `start` to `end`, at a place where nothing is.
+    /// Inserts a packet, with bytes from `start` to `end`, at a place that is empty.
     ///
     /// # Errors
     /// Gives the packet back where a run is needed and none is free.
@@ -262,7 +262,7 @@ impl Runs {
 }
 
 impl Run {
-    /// Adds a packet that [`Runs::next_of`] was asked about, and which ends at `end`.
+    /// Appends a packet for which [`Runs::next_of`] returned a run, and which ends at `end`.
     #[inline]
     pub(super) fn follow(&mut self, end: u32, packet: PacketBuf) {
         self.end = end;

@@ -1,4 +1,4 @@
-//! The memory of the reassembly store: datagrams, whose share they are, who goes first.
+//! The memory of the reassembly store: datagrams, shares of sources, eviction order (LRU).
 //!
 //! Called by `reassembly.rs`, which decides what becomes of a fragment. Invariants: a datagram is
 //! in the list of its source's share and in that of all, least recently extended first, or else in
@@ -17,7 +17,7 @@ use super::piece::Piece;
 use super::runs::{Chain, Grown, Runs};
 use crate::neighbor::Index;
 
-/// Sources are told apart by a keyed hash into so many shares; two strangers may meet in one.
+/// Sources are assigned by a keyed hash to so many shares; two unrelated ones may share one.
 const SHARES: usize = 1024;
 /// The list of all datagrams in use.
 const IN_USE: u32 = 0;
@@ -30,7 +30,7 @@ pub(super) struct Key<A> {
     src_addr: A,
     dst_addr: A,
     id: u32,
-    /// IPv4 only: IPv6's first fragment alone says what the datagram carries.
+    /// IPv4 only: IPv6's first fragment alone determines what the datagram carries.
     protocol: u8,
     /// Where an address means something on one link only.
     zone: Option<IfIndex>,
@@ -103,7 +103,7 @@ pub(super) struct Datagram<A> {
     /// One bit for each value of the congestion field that arrived.
     pub(super) ecn: u8,
     pub(super) link_group: bool,
-    /// It was given up, and what still arrives of it dies of this.
+    /// It was given up, and further fragments are dropped for this reason.
     pub(super) dead: Option<DropReason>,
 }
 
@@ -169,7 +169,7 @@ pub(super) struct Holding {
 /// What was taken out of a datagram: its packets, and how many fragments they were.
 pub(super) type Emptied = (PacketList, u64);
 
-/// See the file's head.
+/// The datagrams that are being reassembled, with their shares and LRU lists.
 pub(super) struct Store<A> {
     config: ReassemblyConfig,
     datagrams: Box<[Datagram<A>]>,
@@ -261,7 +261,7 @@ impl<A: Address> Store<A> {
         Some(at)
     }
 
-    /// A datagram has grown by a fragment: it goes last.
+    /// A datagram has grown by a fragment: it becomes the most recently used.
     #[inline]
     pub(super) fn grow(&mut self, at: u32, grown: Grown) {
         let Some(datagram) = self.datagrams.get_mut(at as usize) else { return };
@@ -310,8 +310,8 @@ impl<A: Address> Store<A> {
         packets
     }
 
-    /// Who must go before `bytes` more of this source fit, in a datagram (`newcomer`: in one that
-    /// is not there yet); never `spared`.
+    /// The datagram to evict before `bytes` more of this source fit, in a datagram (`newcomer`: in
+    /// one that is not there yet); never `spared`.
     #[inline]
     pub(super) fn crowd(
         &self,
@@ -346,7 +346,7 @@ impl<A: Address> Store<A> {
 
 /// There is no room.
 pub(super) struct Crowd {
-    /// Whoever goes first, if anybody can.
+    /// The next datagram to evict, if any can be.
     pub(super) oldest: Option<u32>,
     pub(super) reason: DropReason,
 }

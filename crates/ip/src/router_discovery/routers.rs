@@ -1,19 +1,19 @@
-//! `Routers`: who leads out of one link, how much each is liked, and which of them answer.
+//! `Routers`: the default routers of one link, their preference, and which of them answer.
 //!
-//! Called by `router_discovery.rs` with what advertisements and the neighbour cache say. A router's
-//! rank is a route metric: of the routers that answer the liked one wins, a router that does not
-//! answer stands behind all that may, and the one that failed longest ago is tried first, so that
-//! they take turns when none answers (RFC 4861 section 6.3.6, RFC 4191 section 3.2). Invariants: at
-//! most [`ROUTERS_MAX`] routers; a lifetime that has ended counts as none by the reader's own
-//! clock. Not here: routes beside the default one (`routes.rs`).
+//! Called by `router_discovery.rs` with advertisements and results of the neighbour cache. A
+//! router's rank is a route metric: of the routers that answer the preferred one wins, a router
+//! that does not answer ranks below all that may, and the one that failed longest ago is tried
+//! first, so that they take turns when none answers (RFC 4861 section 6.3.6, RFC 4191 section 3.2).
+//! Invariants: at most [`ROUTERS_MAX`] routers; a lifetime that has ended counts as none by the
+//! reader's own clock. Not here: routes besides the default one (`routes.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone on the link. When full, the newcomer is refused, unless a router that was
-//! asked and did not answer can make room: of these the one that failed longest ago goes. A router
+//! Reachable by any station on the link. When full, the new router is refused, unless a router that
+//! was probed and did not answer can be evicted: of these the one that failed longest ago. A router
 //! that is used stays. Worst work per message: 16 compares, and 16 ranks. How many messages are
 //! worked on is bounded too: each router of the list has a share of its own, all others have one
-//! together, so invented routers take no attention from a known one; who forges a known router's
-//! own address can, as it could speak for it anyway.
+//! together, so invented routers take no budget from a known one; a sender that forges a known
+//! router's own address can, as it could impersonate that router anyway.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -25,13 +25,13 @@ use floodwall_base::limits::{
 use floodwall_base::{Bucket, Instant, Price};
 use floodwall_wire::ndp::Preference;
 
-/// The metric of a router that is liked as others are: Linux's for learnt routes.
+/// The metric of a router of medium preference: Linux's for learned routes.
 pub const METRIC: u32 = 1024;
 /// Behind every router that may answer.
 pub(super) const METRIC_UNREACHABLE: u32 = 4096;
-/// How often a router that does not answer is asked again (RFC 4191 section 3.5).
+/// How often a router that does not answer is probed again (RFC 4191 section 3.5).
 pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(60);
-/// How often at most when it speaks in between.
+/// The same at most when it sends advertisements in between.
 const PROBE_INTERVAL_HEARD: Duration = Duration::from_secs(5);
 
 /// The metric of a preference, of a router or of a route of its.
@@ -55,11 +55,11 @@ pub(super) struct Router {
     pub(super) preference: Preference,
     /// Until when it is a default router.
     pub(super) default_until: Instant,
-    /// In which order it failed to answer; `None`: it answers, or was never asked.
+    /// In which order it failed to answer; `None`: it answers, or was never probed.
     failed: Option<u64>,
-    /// When it may be asked again whether it answers.
+    /// When it may be probed again.
     pub(super) next_probe: Instant,
-    /// The default route that was last asked for: its metric and its end.
+    /// The default route that was last requested: its metric and its end.
     pub(super) told: Option<(u32, Instant)>,
     /// What is left of its share of our attention.
     attention: Bucket,
@@ -75,7 +75,7 @@ impl Router {
     }
 }
 
-/// Who had to go so that a newcomer could come.
+/// The router that was evicted for a new one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Admission {
     /// It is known, or there was room.
@@ -84,12 +84,12 @@ pub(super) enum Admission {
     Displacing(usize, Ipv6Addr, bool),
 }
 
-/// See the file's head.
+/// The list of default routers of one interface.
 #[derive(Debug)]
 pub(super) struct Routers {
     slots: Box<[Option<Router>]>,
     failures: u64,
-    /// What is left for all who are not in the list.
+    /// The token bucket of all that are not in the list.
     attention: Bucket,
 }
 
@@ -114,8 +114,8 @@ impl Routers {
         self.slots.iter().position(|s| s.is_some_and(|r| r.addr == addr))
     }
 
-    /// Whether another advertisement of this router is to be read now: it spends its own share
-    /// where it is known, else the one of all newcomers.
+    /// Whether another advertisement of this router is to be read now: it takes a token of its own
+    /// bucket where it is known, else of the one for all unknown routers.
     pub(super) fn attend(&mut self, addr: Ipv6Addr, now: Instant) -> bool {
         let known = self.slots.iter_mut().flatten().find(|router| router.addr == addr);
         match known {
@@ -163,7 +163,7 @@ impl Routers {
         self.slots.get_mut(at)?.take()
     }
 
-    /// The router was asked and did not answer.
+    /// The router was probed and did not answer.
     pub(super) fn failed(&mut self, at: usize, now: Instant) {
         self.failures += 1;
         let failures = self.failures;
@@ -180,7 +180,8 @@ impl Routers {
         }
     }
 
-    /// Whether a router that does not answer, and that has just spoken, should be asked.
+    /// Whether a router that does not answer, and that has just sent an advertisement, should be
+    /// probed.
     pub(super) fn probe_heard(&mut self, at: usize, now: Instant) -> bool {
         let Some(router) = self.at_mut(at).filter(|r| !r.is_reachable()) else { return false };
         let asked = Instant::from_nanos(
@@ -257,7 +258,7 @@ mod tests {
         let invented = (100..10_000).filter(|n| routers.attend(addr(*n), NOW)).count();
         assert_eq!(invented, ROUTER_NEWCOMER_BURST as usize - 1);
         assert_eq!(read(&mut routers, 0, 100, NOW), ROUTER_ADVERTISEMENT_BURST as usize);
-        // And as often as it may speak it is heard, whoever else speaks in between.
+        // And it is read at its own rate, however many others send in between.
         for n in 1..100 {
             let now = NOW + Duration::from_secs(3 * n);
             assert!(read(&mut routers, 1000, 100, now) <= ROUTER_NEWCOMER_BURST as usize);

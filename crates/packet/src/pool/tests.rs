@@ -1,4 +1,4 @@
-//! What a pool promises: nothing lost, nothing twice, exact charges, from any thread.
+//! What a pool guarantees: nothing lost, nothing twice, exact charges, from any thread.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn a_packet_dropped_on_another_thread_comes_home() {
     assert_eq!(pool.available().small, 4);
 }
 
-/// What died elsewhere included.
+/// Those dropped elsewhere included.
 #[test]
 fn who_looks_sees_whether_more_than_a_quarter_is_free() {
     let pool = small_pool();
@@ -164,7 +164,7 @@ fn a_watched_account_says_what_still_fits_here_and_elsewhere() {
     let mut frame = pool.alloc(Class::Frame).unwrap();
     frame.charge(&account).unwrap();
     drop(account);
-    assert_eq!(rooms.of(33), Room::Frame, "a closed account says nothing");
+    assert_eq!(rooms.of(33), Room::Frame, "a closed account reports nothing");
     drop(frame);
     for (class, admitted) in
         [(Class::Super, 1), (Class::Frame, 1), (Class::Small, 2), (Class::Reference, 3)]
@@ -181,7 +181,7 @@ fn a_home_has_accounts_for_a_million_sockets() {
     let accounts: Vec<_> = (0..2_100_000).map(|_| pool.open_account(10_000).unwrap()).collect();
     let mut packet = pool.alloc(Class::Small).unwrap();
     for at in [0, 5, 1 << 20, (1 << 20) + 5, (1 << 21) + 5] {
-        // A packet that dies knows its account by number alone.
+        // A dropped packet has its account by number alone.
         packet.charge(&accounts[at]).unwrap();
         let used: u64 = accounts.iter().map(Account::used).sum();
         assert_eq!((accounts[at].used(), used), (384, 384));

@@ -1,4 +1,4 @@
-//! Forged messages judged by the views of `wire`.
+//! Forged messages checked by the views of `wire`.
 
 use std::collections::HashSet;
 

@@ -23,11 +23,11 @@ pub(super) enum Does {
 /// Variables, and whether a function is being passed over.
 pub(super) struct Shell {
     variables: Vec<(String, String)>,
-    /// The name of the function whose body this is, and open braces.
+    /// The name of the function that is being skipped, and open braces.
     function: Option<(String, usize)>,
 }
 
-/// A word, and whether its first letter stands in quotes.
+/// A token, and whether its first letter stands in quotes.
 type Word = (String, bool);
 
 fn is_name(text: &str) -> bool {
@@ -86,7 +86,7 @@ impl Shell {
         match first.as_str() {
             "pgset" => Ok(Does::Set(said.join(" "))),
             "pg" => Ok(Does::Set("inject".to_owned())),
-            // Said to the generator's file, not to who runs the script.
+            // A control-file command, not output for the user.
             "echo" if into.is_some() => {
                 said.truncate(into.unwrap_or(0));
                 Ok(Does::Set(said.join(" ")))
@@ -111,7 +111,7 @@ impl Shell {
         found.map_or("", |(_, value)| value)
     }
 
-    /// The words of a line: quotes taken off, variables put in, remarks left out.
+    /// The tokens of a line: quotes taken off, variables put in, remarks left out.
     fn words(&self, line: &str) -> Result<Vec<Word>, Fault> {
         let (mut words, mut word, mut open): (Vec<Word>, Option<Word>, Option<char>) =
             (Vec::new(), None, None);

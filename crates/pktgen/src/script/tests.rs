@@ -67,7 +67,7 @@ fn the_classic_script_is_read_as_it_is_written() {
     let to: HashSet<&[u8]> = frames.iter().map(|frame| &frame[30..34]).collect();
     assert!(to.iter().all(|addr| addr[0] == 172 && (16..32).contains(&addr[1])));
     assert!(to.len() > 3700, "its flows are many: {}", to.len());
-    // Without the range that the script has lost, somebody has to say where.
+    // Without the range that the script has lost, the destination must be given otherwise.
     let lost = read(CLASSIC).unwrap();
     assert!(!lost.has_destination());
     assert!(lost.stream(OURS.into()).unwrap_err().to_string().contains("no destination"));

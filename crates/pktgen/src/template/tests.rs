@@ -1,4 +1,4 @@
-//! Templates judged by the views of `wire`, after every kind of patch.
+//! Templates checked by the views of `wire`, after every kind of patch.
 
 use floodwall_base::PublicRandom;
 use floodwall_checksum::sum;

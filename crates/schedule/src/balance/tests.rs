@@ -1,4 +1,4 @@
-//! The promises of `Balance`, told with made-up clocks.
+//! Guarantees of `Balance`, with simulated clocks.
 
 use floodwall_base::PublicRandom;
 
@@ -16,8 +16,8 @@ fn config(share: u16) -> BalanceConfig {
     BalanceConfig { share: Share::per_mille(share), ..BalanceConfig::default() }
 }
 
-/// A worker that always has more to do, in turns of random length, which obeys; woken late by up
-/// to `late`. Returns the time at the end.
+/// A worker that always has more to do, in turns of random length, which follows the decisions;
+/// woken late by up to `late`. Returns the time at the end.
 fn flooded(balance: &mut Balance, turns: u32, longest: u64, late: u64) -> Instant {
     flooded_where_sleep_costs(balance, turns, longest, (late, Duration::ZERO))
 }
@@ -52,7 +52,7 @@ fn under_any_flood_applications_have_their_share_to_the_nanosecond() {
             let end = flooded(&mut balance, 20_000, longest, 0);
             let stats = *balance.stats();
             assert_eq!(stats.ran + stats.rested, end - Instant::ORIGIN);
-            // What the last, unpaid run used stands against it.
+            // What the last, unpaid run used counts against it.
             let promised = Share::per_mille(share).of_time(end - Instant::ORIGIN);
             let slack = us(2000);
             assert!(stats.rested + slack >= promised, "{share} {longest}: {stats:?}");
@@ -111,7 +111,7 @@ fn a_rest_that_ends_early_is_still_owed() {
     assert_eq!(balance.ran(at(300), at(310), 64, true), Next::Rest { until: at(520) });
     balance.rested(at(310), at(520), Duration::ZERO);
     assert_eq!(balance.ran(at(520), at(530), 64, true), Next::Go);
-    assert_eq!(balance.stats().time_squeeze, 1, "one exhaustion, told twice");
+    assert_eq!(balance.stats().time_squeeze, 1, "one exhaustion, reported twice");
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn idle_applications_leave_the_worker_everything_until_they_want_it_back() {
     for turn in 0..100 {
         assert_eq!(balance.ran(at(turn * 50), at(turn * 50 + 50), 64, true), Next::Go);
     }
-    assert_eq!(balance.stats().longest_run, Duration::ZERO, "nobody waited");
+    assert_eq!(balance.stats().longest_run, Duration::ZERO, "no application waited");
     balance.set_applications_idle(at(5_000), false);
     assert_eq!(balance.ran(at(5_000), at(5_249), 64, true), Next::Go, "a whole budget from here");
     assert_eq!(balance.ran(at(5_249), at(5_250), 64, true), Next::Rest { until: at(5_500) });
-    // And idle again: what was owed to nobody is not waited for.
+    // And idle again: unused application time is not waited for.
     balance.set_applications_idle(at(5_250), true);
     assert_eq!(balance.ran(at(5_250), at(5_900), 64, true), Next::Go);
 }

@@ -1,10 +1,10 @@
-//! What an ICMP message states of a path, and the flow that it quotes: read out of a stranger's
-//! bytes, from the ICMP header on.
+//! What an ICMP message states of a path, and the flow that it quotes: parsed from an unverified
+//! source's bytes, from the ICMP header on.
 //!
 //! Called by `exceptions.rs` at each shard that the message comes to. Invariant: a flow is quoted
-//! only where the whole eight bytes behind its IP header are there (RFC 792 has no fewer); what the
-//! statement says otherwise is unchecked. Reading: RFC 792, RFC 1191 section 4, RFC 4443 section
-//! 3.2, RFC 4861 section 4.5.
+//! only where all eight bytes behind its IP header are there (RFC 792 has no fewer); everything
+//! else of the statement is unchecked. Reading: RFC 792, RFC 1191 section 4, RFC 4443 section 3.2,
+//! RFC 4861 section 4.5.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -24,7 +24,7 @@ use crate::errors::Quoted;
 use crate::neighbors::NDP_MESSAGE_MAX;
 use crate::tables::Tables;
 
-/// Bytes of a quoted upper header that are asked for.
+/// Required bytes of a quoted upper header.
 const FRONT: usize = 8;
 
 /// The packet of ours that is quoted.
@@ -33,14 +33,14 @@ pub(crate) struct QuotedFlow<A> {
     pub(crate) src_addr: A,
     pub(crate) dst_addr: A,
     pub(crate) protocol: IpProtocol,
-    /// Bytes of the packet, as its header says.
+    /// Length of the packet in bytes, from its header.
     pub(crate) len: u32,
     /// The first bytes of its upper header.
     pub(crate) front: [u8; FRONT],
 }
 
 impl<A: Tables> QuotedFlow<A> {
-    /// What is quoted at `at` of a packet.
+    /// Parses the quote at `at` of a packet.
     pub(crate) fn of(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
         let Quoted { src_addr, dst_addr, protocol, l4, len } = Quoted::of(packet, at, access)?;
         let mut scratch = [0; FRONT];
@@ -57,7 +57,7 @@ impl<A: Tables> QuotedFlow<A> {
         self.protocol == A::ICMP && self.front[0] == reply
     }
 
-    /// An echo request.
+    /// The quoted echo request, if it is one.
     pub(crate) fn ping(&self) -> Option<PingQuote> {
         let request = match A::FAMILY {
             Family::V4 => Icmpv4Type::ECHO_REQUEST.0,
@@ -70,7 +70,8 @@ impl<A: Tables> QuotedFlow<A> {
 }
 
 impl QuotedFlow<Ipv6Addr> {
-    /// What a redirect quotes in an option: a packet of ours, whole or a first fragment.
+    /// Parses the packet that a redirect quotes in an option: a packet of ours, whole or a first
+    /// fragment.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let (header, mut rest) = bytes.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;
         let addr = |at: usize| header.get(at..)?.first_chunk().copied().map(Ipv6Addr::from);
@@ -91,18 +92,18 @@ impl QuotedFlow<Ipv6Addr> {
     }
 }
 
-/// What a message says.
+/// The content of a message: the path lesson and the quoted flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Statement<A> {
     pub(crate) lesson: Lesson<A>,
     pub(crate) flow: QuotedFlow<A>,
-    /// Of the better first hop.
+    /// Link address of the better first hop.
     pub(crate) link_addr: Option<MacAddr>,
 }
 
 /// What differs between the families.
 pub(crate) trait States: Tables {
-    /// What the message that begins at `at` says; `None` where it is another, or quotes no flow.
+    /// Parses the message that begins at `at`; `None` where it is another, or quotes no flow.
     fn statement(
         packet: &PacketBuf,
         at: usize,
@@ -110,7 +111,8 @@ pub(crate) trait States: Tables {
     ) -> Option<Statement<Self>>;
 }
 
-/// The family of an ICMP message that another shard handed over: the types do not meet.
+/// The family of an ICMP message that another shard handed over: the two families' ICMP types are
+/// disjoint.
 pub(super) fn is_v4(packet: &PacketBuf) -> bool {
     let kind = packet.first().first().copied().map(Icmpv4Type);
     matches!(kind, Some(Icmpv4Type::DESTINATION_UNREACHABLE | Icmpv4Type::REDIRECT))
@@ -155,7 +157,7 @@ impl States for Ipv6Addr {
     }
 }
 
-/// A redirect, whose form was checked when it arrived.
+/// Parses a redirect that was validated on arrival.
 fn redirect(
     packet: &PacketBuf,
     at: usize,

@@ -1,24 +1,25 @@
-//! The pairs of hosts that lately talked with each other through this router, for triage: their
-//! packets are friends. Strangers are all others, whatever destination they name.
+//! `Dialogues`: pairs of hosts that lately exchanged packets through this router in both
+//! directions, for triage. Their packets are established traffic; all others are unverified, for
+//! any destination.
 //!
-//! Written by `forward.rs` for a sample of the packets that left to neighbours that are known, read
-//! by `triage.rs` under pressure. A packet is a friend's where one of the opposite direction was
-//! passed on within [`SILENCE`]: who is sent to and never answers makes no friend. Invariants: no
-//! entry for a destination, but for a pair, and only within the bound; a pair that was heard in
-//! both directions is never displaced. Not here: ports (a router does not look at them), what is
-//! known of peers of our own (`answered.rs`).
+//! Written by `forward.rs` for a sample of the packets that left to resolved neighbours, read by
+//! `triage.rs` under pressure. A packet is of an active pair where one of the opposite direction
+//! was forwarded within [`SILENCE`]: one-way traffic establishes nothing. Invariants: entries exist
+//! for pairs, never for single destinations, and only within the bound; a pair seen in both
+//! directions is never evicted. Not here: ports (a router ignores them), peers of this host's own
+//! sockets (`answered.rs`).
 //!
 //! # Under flood
-//! Anyone whose packets we pass on fills the table. Bound: `DIALOGUES` pairs, allocated at the
-//! start where anything is forwarded. Worst work: one cache line a packet that is looked at, and of
-//! a burst [`NOTES`] lines for each interface. A newcomer displaces who has been silent for
-//! [`SILENCE`], else the oldest pair that was heard in one direction only, never a dialogue; else
-//! it remains a stranger. Random destinations thus displace each other, and an answer makes a
-//! friend as long as it comes before so many more strangers were passed on (a second or so). Who
-//! sends from the address of a host that talks, to the one that it talks with, is taken for it: a
-//! router cannot tell. Who makes many hosts answer fills the table with dialogues; then new ones
-//! remain strangers until some are silent, as all were without the table. No packet dies of it, so
-//! there is no counter.
+//! Any forwarded source fills the table. Bound: `DIALOGUES` pairs, allocated at the start where
+//! anything is forwarded. Worst work: one cache line a packet that is looked up, and of a burst
+//! [`NOTES`] lines for each interface. A newcomer evicts an entry that has been idle for
+//! [`SILENCE`], else the oldest pair that was seen in one direction only, never one seen in both;
+//! else it is not recorded. Random destinations thus evict each other, and an answer establishes
+//! its pair if it comes before the entry is evicted by unverified traffic (a second or so). An
+//! attacker that forges the address of one host of an active pair towards the other shares the
+//! pair's priority: a router cannot distinguish them. One that makes many hosts answer fills the
+//! table with active pairs; then new pairs remain unverified until some become idle, as all were
+//! without the table. No packet is dropped for it, so there is no counter.
 
 use core::time::Duration;
 
@@ -28,42 +29,42 @@ use floodwall_sync::prefetch;
 
 use crate::answered::{pair, scattered};
 
-/// How long nothing may come back before the other is a stranger again.
+/// Idle time of the opposite direction after which a packet is unverified again.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Packets of a burst that are noted, for each interface that they came by.
+/// Packets sampled from a burst, for each input interface.
 const NOTES: usize = 8;
-/// Time is kept in steps of 2^27 ns, 134 ms, which wrap after 2.4 hours.
+/// Time is kept in ticks of 2^27 ns, 134 ms, which wrap after 2.4 hours.
 const TICK_BITS: u32 = 27;
 const SILENCE_TICKS: u16 = (SILENCE.as_nanos() as u64 >> TICK_BITS) as u16;
 /// Pairs of one set.
 const WAYS: usize = 8;
-/// Sets that are looked through for what is old, in each step of time: all of them in 17 s, long
-/// before an old time could be taken for a new one.
+/// Sets swept for expired entries in each tick: all of them in 17 s, long before an old tick could
+/// be taken for a new one.
 const SWEPT: usize = DIALOGUES / WAYS / 128;
-/// No packet of this direction came.
+/// No packet of this direction was seen.
 const NEVER: u16 = 0;
 
-/// Where a pair's entry is, if it has one.
+/// The position of a pair's entry, if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     set: u32,
     print: u32,
-    /// Whether the packet goes from the greater address to the lesser.
+    /// Direction: whether the packet goes from the greater address to the lesser.
     falls: bool,
 }
 
 impl Place {
-    /// Nobody's: for arrays.
+    /// Matches no pair: for initializing arrays.
     pub(crate) const NOBODYS: Self = Self { set: 0, print: 0, falls: false };
 }
 
-/// A cache line.
+/// One cache-associative set, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Set {
-    /// 0 is a free place.
+    /// Fingerprints; 0 marks a free entry.
     prints: [u32; WAYS],
-    /// When a packet was last passed on, for each direction.
+    /// Tick of the last forwarded packet, for each direction.
     heard: [[u16; WAYS]; 2],
 }
 
@@ -71,17 +72,17 @@ const EMPTY: Set = Set { prints: [0; WAYS], heard: [[NEVER; WAYS]; 2] };
 const _: () = assert!(size_of::<Set>() == 64, "one cache line");
 const _: () = assert!(DIALOGUES.is_power_of_two() && SWEPT > 0, "a mask and a sweep");
 
-/// See the file's head.
+/// Set-associative table of the pairs of hosts that exchange packets through this router.
 pub(crate) struct Dialogues {
     sets: Box<[Set]>,
-    /// Of a multilinear hash as in `answered.rs`: nobody outside sees a value of it.
+    /// Key of a multilinear hash as in `answered.rs`; its values are never exposed to a peer.
     key: [u64; 18],
-    /// The step of time of the last round, and how it is written down.
+    /// The absolute time step of the last round, and the tick stored for it.
     step: u64,
     tick: u16,
-    /// The set that is swept next.
+    /// The next set to sweep.
     sweep: usize,
-    /// Which packets of a burst are noted turns with each burst.
+    /// Sampling offset, rotated with each burst.
     phase: usize,
 }
 
@@ -98,7 +99,7 @@ impl Dialogues {
         }
     }
 
-    /// A round begins.
+    /// Starts a round: sets the current time.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
         let step = now.as_nanos() >> TICK_BITS;
@@ -107,7 +108,7 @@ impl Dialogues {
         }
     }
 
-    /// Time has gone on: some of what is old is forgotten, all of it after a long rest.
+    /// Advances time: sweeps expired entries, all of them after a long idle period.
     #[cold]
     fn turn(&mut self, step: u64) {
         let passed = usize::try_from(step.abs_diff(self.step)).unwrap_or(usize::MAX);
@@ -124,7 +125,7 @@ impl Dialogues {
         }
     }
 
-    /// Where the entry of a packet's ends would be. No load from the table.
+    /// Position of the entry of a packet's two ends. No load from the table.
     #[inline(always)]
     pub(crate) fn place<A: Address>(&self, src_addr: A, dst_addr: A) -> Place {
         let [a0, a1, a2, a3, a4, a5, a6, a7, a8, b0, b1, b2, b3, b4, b5, b6, b7, b8] = self.key;
@@ -147,7 +148,7 @@ impl Dialogues {
         Place { set: (scattered(other) >> 32) as u32, print, falls: from > to }
     }
 
-    /// Asks for an entry, which will be looked at.
+    /// Prefetches an entry.
     #[inline(always)]
     pub(crate) fn expect(&self, place: Place) {
         if let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) {
@@ -155,7 +156,7 @@ impl Dialogues {
         }
     }
 
-    /// Whether a packet of the opposite direction was lately passed on.
+    /// Whether a packet of the opposite direction was lately forwarded.
     #[inline(always)]
     pub(crate) fn is_friend(&self, place: Place) -> bool {
         let set = self.sets.get(place.set as usize & (self.sets.len() - 1));
@@ -167,7 +168,7 @@ impl Dialogues {
         })
     }
 
-    /// A packet was passed on.
+    /// Records a forwarded packet.
     #[inline]
     pub(crate) fn note(&mut self, place: Place) {
         let (tick, mask) = (self.tick, self.sets.len() - 1);
@@ -183,7 +184,7 @@ impl Dialogues {
         *(if place.falls { falling } else { rising }) = tick;
     }
 
-    /// Which packets of the next burst are noted, given how many there are of each interface.
+    /// Selects the packets of the next burst to record, given each packet's input interface.
     pub(crate) fn sample(&mut self, ifaces: impl Iterator<Item = IfIndex>) -> Sample {
         let mut counts = [0_usize; Sample::LANES];
         ifaces.for_each(|iface| {
@@ -200,7 +201,7 @@ impl Dialogues {
         Sample { lanes: counts.map(lane) }
     }
 
-    /// Pairs, and how many of them were heard in both directions: for tests.
+    /// Pairs, and how many of them were seen in both directions: for tests.
     #[cfg(test)]
     fn count(&self) -> (usize, usize) {
         let fresh = |set: &Set, lane: usize, way: usize| is_fresh(set.heard[lane][way], self.tick);
@@ -212,17 +213,17 @@ impl Dialogues {
     }
 }
 
-/// See [`Dialogues::sample`].
+/// The sampling pattern of one burst: see [`Dialogues::sample`].
 pub(crate) struct Sample {
-    /// For each: packets until the next that is noted, and from one to the next.
+    /// For each lane: packets until the next sampled one, and the sampling interval.
     lanes: [(usize, usize); Self::LANES],
 }
 
 impl Sample {
-    /// Interfaces that are told apart.
+    /// Interfaces that are sampled separately.
     const LANES: usize = 4;
 
-    /// Whether the next packet of an interface is noted.
+    /// Whether the next packet of an interface is sampled.
     #[inline]
     pub(crate) fn takes(&mut self, iface: IfIndex) -> bool {
         let Some((left, step)) = self.lanes.get_mut(usize::from(iface.0) % Self::LANES) else {
@@ -235,8 +236,8 @@ impl Sample {
 }
 
 impl Set {
-    /// A place for a newcomer: a free one or a silent pair's, else that of the oldest pair that was
-    /// heard in one direction only; of several that are as old, any, by the newcomer's print.
+    /// Finds an entry for a newcomer: a free or idle one, else that of the oldest pair seen in one
+    /// direction only; among equally old ones the newcomer's fingerprint decides.
     fn room(&self, tick: u16, print: u32) -> Option<usize> {
         let [rising, falling] = &self.heard;
         let age = |heard: &u16| match is_fresh(*heard, tick) {
@@ -246,7 +247,7 @@ impl Set {
         let ways = (0..WAYS).map(|way| (way + print as usize) % WAYS);
         let ages = ways.filter_map(|way| {
             let (a, b) = (age(rising.get(way)?), age(falling.get(way)?));
-            // A pair that was heard lately in neither direction is the oldest of these.
+            // A pair seen lately in neither direction is the oldest of these.
             (a == u16::MAX || b == u16::MAX).then_some((way, a.min(b)))
         });
         ages.max_by_key(|(_, age)| *age).map(|(way, _)| way)

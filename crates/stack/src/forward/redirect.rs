@@ -1,11 +1,12 @@
-//! Redirects that we send: a packet leaves by the link that it came by, so its sender could hand it
-//! to the next hop itself.
+//! ICMP redirects that we send: a packet leaves by the link that it came by, so its sender could
+//! send it to the next hop directly.
 //!
-//! Called by `forward.rs`, which passes the packet on whatever is decided here. Invariants: only a
-//! sender on that very link is told, of a neighbour on it, and never about an error or what else
-//! earns none (RFC 1812 section 4.3.2.7); each redirect counts as an error does, against the share
-//! of its peer and that of all (`ip/icmp_limit.rs`). Reading: RFC 1812 section 5.2.7.2, RFC 4861
-//! section 8.2. Not here: redirects that we follow (`redirect.rs` beside `forward.rs`).
+//! Called by `forward.rs`, which forwards the packet regardless. Invariants: a redirect goes only
+//! to a sender on that very link, names a neighbour on it, and is never sent about an error or
+//! another packet that earns none (RFC 1812 section 4.3.2.7); each redirect counts as an error
+//! does, against the peer's share and the global one (`ip/icmp_limit.rs`). Reading: RFC 1812
+//! section 5.2.7.2, RFC 4861 section 8.2. Not here: redirects that we follow (`redirect.rs` beside
+//! `forward.rs`).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,11 +22,11 @@ use crate::rx::Ascent;
 use crate::tables::{Ends, Tables};
 use crate::tx::Outgoing;
 
-/// Shows that no router has touched a message (RFC 4861 section 8.1).
+/// Hop limit of a message that no router has forwarded (RFC 4861 section 8.1).
 const UNTOUCHED: u8 = 255;
 
 impl Stack {
-    /// Tells the sender of a better first hop, if it is on the link and may be told.
+    /// Sends a redirect to the packet's sender, if it is on the link and the limits allow.
     pub(super) fn redirect_sender<A: Crosses>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -45,7 +46,7 @@ impl Stack {
         };
         let Some(own) = own else { return };
         let ends = (from, ascent.heading.dst_addr);
-        // Any error will do: none of those that have exceptions.
+        // Any error will do that has no exception for groups.
         let (error, access) = (IcmpError::NoRoute, &mut self.stats.access);
         if !icmp::may_answer(packet, ascent.l3, ends, None, error, access) {
             return;
@@ -101,7 +102,7 @@ impl Stack {
     }
 }
 
-/// Whether a host on the link may be told of this neighbour.
+/// Whether a redirect to this next hop may be sent to a host on the link.
 fn may_redirect<A: Address>(interface: &Interface, from: A, next_hop: A, dst_addr: A) -> bool {
     let ethernet = matches!(interface.medium, LinkMedium::Ethernet(_));
     let target = match next_hop.to_ip() {

@@ -1,8 +1,8 @@
-//! `Way`: how packets leave to one next hop, found once for all of a burst that go there; `Ways`,
-//! those of a burst.
+//! `Way`: how packets leave to one next hop, resolved once for all packets of a burst; `Ways`, a
+//! burst's cache of them.
 //!
-//! Called by `forward.rs`. Invariant: a way is forgotten with its burst, so nothing learnt later
-//! can be missed. Not here: what is cut, and who is told.
+//! Called by `forward.rs`. Invariant: a way is discarded at the end of its burst, so it is never
+//! stale. Not here: fragmentation, and errors to senders.
 
 use floodwall_base::{Address, DropReason, IfIndex, MacAddr};
 use floodwall_ip::{LinkMedium, Resolution};
@@ -13,25 +13,25 @@ use super::{Crosses, Stack};
 use crate::cx::Cx;
 use crate::tables::Tables;
 
-/// Bytes of both stations in a frame's header.
+/// Bytes of both station addresses in a frame's header.
 const STATIONS: usize = 12;
 
-/// Who stands in the link header.
+/// The station addresses of the outgoing link header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stations {
-    /// The neighbour, then ourselves.
+    /// The neighbour's, then ours.
     Known([u8; STATIONS]),
-    /// The link has none.
+    /// The link has no station addresses.
     Bare,
-    /// The neighbour's link address is not known here.
+    /// The neighbour is not resolved here.
     Unknown,
-    /// The link carries nothing.
+    /// The link is down.
     Down,
-    /// Nothing is passed on there.
+    /// The interface does not forward.
     Closed,
 }
 
-/// See the file's head.
+/// How packets leave to one next hop: interface, MTU, and link header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Way<A> {
     pub(super) iface: IfIndex,
@@ -41,11 +41,11 @@ pub(super) struct Way<A> {
 }
 
 impl<A: Copy + PartialEq> Way<A> {
-    /// To nobody.
+    /// No next hop.
     pub(super) const NONE: Self =
         Self { iface: IfIndex::LOOPBACK, next_hop: None, mtu: u32::MAX, stations: Stations::Down };
 
-    /// Whether packets to `next_hop` go this way, and it is known.
+    /// Whether this is the way to `next_hop` on `iface`, and in use.
     #[inline]
     fn is_to(&self, iface: IfIndex, next_hop: A) -> bool {
         self.iface == iface && self.next_hop == Some(next_hop) && self.stations != Stations::Unknown
@@ -56,19 +56,19 @@ impl<A: Copy + PartialEq> Way<A> {
     }
 }
 
-/// The ways of a burst that were found so far: each next hop has one place, by its lowest bits, and
-/// takes it from another that would have the same.
+/// Direct-mapped cache of the ways of a burst: each next hop has one place, by its lowest bits, and
+/// evicts another that maps to the same.
 pub(super) struct Ways<A> {
     ways: [Way<A>; WAYS],
-    /// Where a place would be that is beyond them: there is none.
+    /// Fallback for an index beyond the places: never used.
     beyond: Way<A>,
 }
 
-/// Next hops of a burst that are told apart.
+/// Places of the cache: next hops kept at a time.
 const WAYS: usize = 16;
 
 impl<A: Address> Ways<A> {
-    /// None yet.
+    /// An empty cache.
     pub(super) const fn new() -> Self {
         Self { ways: [Way::NONE; WAYS], beyond: Way::NONE }
     }
@@ -83,7 +83,8 @@ impl<A: Address> Ways<A> {
     }
 }
 
-/// The largest IP packet that leaves for this one: the packet, or of a super-frame its pieces.
+/// Length of the largest IP packet that leaves for this one: the packet itself, or of a super-frame
+/// (GSO) its segments.
 pub(super) fn largest_piece(packet: &PacketBuf, l3: usize) -> usize {
     let len = packet.len() - l3;
     match packet.offload().filter(|offload| offload.gso_type != 0) {
@@ -95,12 +96,12 @@ pub(super) fn largest_piece(packet: &PacketBuf, l3: usize) -> usize {
     }
 }
 
-/// Whether its device cuts the packet.
+/// Whether the device segments the packet (GSO).
 pub(super) fn is_super_frame(packet: &PacketBuf) -> bool {
     packet.offload().is_some_and(|offload| offload.gso_type != 0)
 }
 
-/// Takes the link header away; what a device was told of offsets into the frame moves along.
+/// Replaces the link header; the offload offsets into the frame are adjusted.
 #[cold]
 pub(super) fn change_link_header(packet: &mut PacketBuf, l3: usize, stations: Stations) {
     packet.trim_front(l3);
@@ -116,7 +117,7 @@ pub(super) fn change_link_header(packet: &mut PacketBuf, l3: usize, stations: St
     }
 }
 
-/// The frame around an IP packet.
+/// Builds the frame around an IP packet.
 pub(super) fn frame<A: Tables>(
     pool: &Pool,
     packet: PacketBuf,
@@ -136,7 +137,7 @@ pub(super) fn frame<A: Tables>(
 }
 
 impl Stack {
-    /// How packets leave by an interface to a neighbour, as far as that is known.
+    /// Resolves the way of packets by an interface to a neighbour, as far as that is known.
     pub(super) fn way<A: Crosses>(&mut self, cx: &Cx<'_>, iface: IfIndex, next_hop: A) -> Way<A> {
         let next_hop_is = Some(next_hop);
         let Some(interface) = self.interfaces.get(usize::from(iface.0)).filter(|i| i.up) else {
@@ -149,7 +150,7 @@ impl Stack {
         let mtu = if v4 { interface.mtu } else { interface.mtu_v6 };
         let stations = match interface.medium {
             LinkMedium::Ip => Stations::Bare,
-            // Nobody is behind it.
+            // There is no link behind it.
             LinkMedium::Loopback => Stations::Down,
             LinkMedium::Ethernet(MacAddr([s0, s1, s2, s3, s4, s5])) => {
                 let neighbor = match self.is_follower() {
@@ -164,8 +165,8 @@ impl Stack {
         Way { iface, next_hop: next_hop_is, mtu, stations }
     }
 
-    /// A packet whose neighbour is not known: it waits, within the neighbour's bounds, or goes to
-    /// who finds neighbours.
+    /// Handles a packet to an unresolved neighbour: it waits, within the neighbour's bounds, or is
+    /// handed to the control shard, which resolves neighbours.
     #[cold]
     pub(super) fn forward_unresolved<A: Crosses>(
         &mut self,
@@ -186,7 +187,7 @@ impl Stack {
         change_link_header(&mut packet, l3, Stations::Known([0; STATIONS]));
         packet.set_iface(way.iface);
         self.count_forwarded::<A>();
-        // What is to be cut is so when it leaves: until then it is one packet that waits.
+        // Fragmentation is deferred to departure: until then one packet waits.
         match A::neighbors(self).resolve(way.iface, next_hop, cx.now, packet) {
             Resolution::Known(packet, _) => {
                 self.die_out::<A>(packet, DropReason::NeighborUnreachable);

@@ -1,7 +1,7 @@
-//! IGMP and MLD messages that arrived: checked, counted, handed to their interface's engine.
+//! IGMP and MLD messages that arrived: validated, counted, handed to their interface's engine.
 //!
-//! Called by `deliver.rs`. Invariant: nothing is believed before checksum, hop limit and router
-//! alert are looked at. Reading: RFC 9776 section 4, RFC 9777 sections 5 and 6.2.
+//! Called by `deliver.rs`. Invariant: nothing is processed before checksum, hop limit and router
+//! alert are validated. Reading: RFC 9776 section 4, RFC 9777 sections 5 and 6.2.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ use crate::rx::Ascent;
 use crate::shard::Stack;
 
 impl Stack {
-    /// An IGMP message.
+    /// Handles an IGMP message.
     #[cold]
     pub(crate) fn igmp(
         &mut self,
@@ -48,7 +48,7 @@ impl Stack {
         self.group_message_done(packet, result, Counter::FloodwallIgmpInErrors);
     }
 
-    /// An MLD message, whose checksum is right.
+    /// Handles an MLD message with a correct checksum.
     #[cold]
     pub(crate) fn mld(
         &mut self,
@@ -57,7 +57,7 @@ impl Stack {
         ascent: Ascent<Ipv6Addr>,
         upper: Upper,
     ) {
-        // Our own message, come back, or a forged one.
+        // Our own message, looped back, or a forged one.
         if self.is_forged(ascent) {
             return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
         }

@@ -1,8 +1,9 @@
-//! The stack's part: sending for programs, handing datagrams over, deciding what programs ask.
+//! The stack's part: sending for programs, handing datagrams over, deciding programs' requests.
 //!
 //! Called in rounds and in timed work by `shard.rs` of this crate; the followers' part,
-//! [`Stack::carry_out`], by whoever ties shards together. Invariant: what the control shard decided
-//! is carried out by every shard in the same order, so that a socket is the same everywhere.
+//! [`Stack::carry_out`], by the code that connects the shards. Invariant: what the control shard
+//! decided is carried out by every shard in the same order, so that a socket is the same
+//! everywhere.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -25,10 +26,10 @@ use crate::cx::Cx;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 
-/// How long a bind waits for a port whose user may just have let go of it.
+/// How long a bind waits for a port that may be released soon.
 const REUSE_PATIENCE: Duration = Duration::from_millis(5);
 
-/// Frees a slot when the last shard has forgotten it.
+/// Frees a slot when the last shard has released it.
 struct Freed {
     shared: Arc<Shared>,
     index: u32,
@@ -45,7 +46,7 @@ impl Stack {
     pub fn serve(&mut self, mut shard: RemoteShard) {
         shard.prepare(self.paths.len());
         if let Some(tcp) = &mut self.tcp {
-            // Who does not acknowledge must leave memory to send from to the others.
+            // Connections with unacknowledged data must leave send memory for the others.
             tcp.set.limit_memory(shard.send_share());
         }
         let owner = self.tcp.as_mut().map(|tcp| tcp.next_owner());
@@ -94,13 +95,13 @@ impl Stack {
         }
     }
 
-    /// Takes what programs sent and asked; bounded. Part of timed work.
+    /// Takes datagrams and requests of programs; bounded. Part of timed work.
     pub(crate) fn serve_programs(&mut self, cx: &mut Cx<'_>) -> Units {
         let Some(mut remote) = self.remote.take() else { return Units(0) };
         remote.hear();
         remote.look_at_dry(cx.now);
         let mut spent = 0;
-        // First the slots: who lets go of a port and asks for it again shall have it.
+        // Slots first: a program that drops a port and requests it again must get it.
         for _ in 0..limits::REMOTE_SLOTS_ROUND {
             let Some(index) = remote.next_slot() else { break };
             spent += 1 + self.send_for(cx, &mut remote, index);
@@ -194,7 +195,7 @@ impl Stack {
             remote.refused(socket, refused);
         }
         while let Some(socket) = self.udp.next_ready() {
-            // The stack's own sockets are asked by their applications.
+            // The stack's own sockets are polled by their applications.
             if !remote.serves(socket) {
                 continue;
             }
@@ -205,7 +206,7 @@ impl Stack {
         }
     }
 
-    /// `until` is when a request that was put off is answered whatever comes.
+    /// `until` is the deadline of a request that was put off: it is answered then in any case.
     fn decide(
         &mut self,
         cx: &mut Cx<'_>,
@@ -304,7 +305,7 @@ fn open(
     let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
     remote.tie(slot, socket, limit);
     if let Some(slot) = remote.shared.slots.get(slot.index as usize) {
-        // Nobody waits there yet.
+        // No writer waits there yet.
         let _ = slot.credit.give(limit, 0);
     }
     let mut bound = ends.local;
@@ -369,9 +370,9 @@ fn configure(
     }
 }
 
-/// What a follower does: as the control shard did, with nothing left to decide. It cannot fail
-/// where the shards are equal; where it does (a pool without accounts), this shard does not hear
-/// the socket, and the others do.
+/// A follower repeats what the control shard did, with nothing left to decide. It cannot fail where
+/// the shards are equal; if it does (a pool without accounts), the socket receives nothing on this
+/// shard, and still receives on the others.
 fn follow(sockets: &mut Sockets<'_>, remote: &mut RemoteShard, command: &Command) {
     remote.note(command);
     let Command { socket, slot, .. } = *command;

@@ -2,12 +2,12 @@
 //!
 //! Made by [`Remote::bind_udp`](super::Remote::bind_udp). Shared by reference (put it into an
 //! `Arc`); each direction has a lock of its own, which only the program's threads take and never
-//! while somebody is woken. `try_` calls never wait; `poll_` calls register the task; the futures
-//! of [`UdpHandle::ready`] let any number wait. Sending: `sender.rs`. Errors are the kernel's
-//! numbers (`errno.rs`); an ICMP error is given once, to the next call of either direction.
+//! while waking a task. `try_` calls never wait; `poll_` calls register the task; the futures of
+//! [`UdpHandle::ready`] let any number wait. Sending: `sender.rs`. Errors are the kernel's numbers
+//! (`errno.rs`); an ICMP error is given once, to the next call of either direction.
 //!
 //! Invariant: no call keeps a borrow or half a result across `Pending`. The drop is the last
-//! access: what was sent before still leaves, what waits to be read dies, and the control shard
+//! access: what was sent before still leaves, datagrams not read are dropped, and the control shard
 //! frees the slot.
 
 use core::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ use super::waiters::{Direction, Parker, Ready, Waited, Waiters};
 use super::wake::GroupId;
 use crate::multicast::GroupInterface;
 
-/// See the file's head.
+/// A UDP socket of a program. Dropping it closes the socket.
 pub struct UdpHandle {
     pub(super) shared: Arc<Shared>,
     pub(super) id: SlotId,
@@ -39,20 +39,20 @@ pub struct UdpHandle {
     pub(super) home: usize,
     /// What was taken and not yet read.
     read: Mutex<PacketList>,
-    /// One writer at a time: the only one who takes credit and pushes.
+    /// Held by the one writer that takes credit and pushes.
     pub(super) write: Mutex<()>,
     /// True bytes that may be on their way out.
     pub(super) send_bytes: AtomicU32,
-    /// True bytes of what was read whose room may be given back later (`PacketList::bury`).
+    /// True bytes that were read and are not yet released (`PacketList::bury`).
     pub(super) deferred: AtomicU32,
     pub(super) facts: Mutex<Facts>,
-    /// Datagrams tell how many were refused.
+    /// Received datagrams carry the number of refused ones.
     drop_count: AtomicBool,
     reading: Waiters,
     writing: Waiters,
 }
 
-/// What the program knows of its socket.
+/// What the program's side stores about its socket.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) ends: Ends,
@@ -112,13 +112,14 @@ impl UdpHandle {
         lock(&self.facts).ends.peer
     }
 
-    /// The socket's settings, as they were asked for last.
+    /// The socket's settings, as last requested.
     #[must_use]
     pub fn settings(&self) -> SocketSettings {
         lock(&self.facts).settings.clone()
     }
 
-    /// Says which runtime's tasks read here. Before the poll that may have to wait.
+    /// Sets the runtime that the reading tasks run on. To be called before a poll that may have to
+    /// wait.
     #[inline]
     pub fn set_read_group(&self, group: GroupId) {
         if let Some(slot) = self.slot() {
@@ -126,7 +127,8 @@ impl UdpHandle {
         }
     }
 
-    /// Says which runtime's tasks write here. Before the poll that may have to wait.
+    /// Sets the runtime that the writing tasks run on. To be called before a poll that may have to
+    /// wait.
     #[inline]
     pub fn set_write_group(&self, group: GroupId) {
         if let Some(slot) = self.slot() {
@@ -188,9 +190,9 @@ impl UdpHandle {
 
     /// Sets `WAIT` where there is nothing; `false`: look again.
     ///
-    /// Between the look and the sleep another reader may have taken the whole batch out and read
-    /// one of it: what it left is nobody's news any more, so it is looked for here. Who takes a
-    /// batch out later than that takes one that came after `WAIT`, and that wakes.
+    /// Between the check and the sleep another reader may have taken the whole batch and read one
+    /// datagram of it: the rest of the batch causes no further wake-up, so it is checked here. A
+    /// reader that takes a batch later takes one that came after `WAIT`, and that wakes.
     fn park_reader(&self) -> bool {
         let Some(slot) = self.slot() else { return false };
         slot.rx.park(ERROR.and(STOPPED))
@@ -216,7 +218,8 @@ impl UdpHandle {
         }
     }
 
-    /// Copies the oldest datagram into `buffer`; bytes beyond are lost, and said so.
+    /// Copies the oldest datagram into `buffer`; bytes beyond are lost, and the result reports
+    /// that.
     ///
     /// # Errors
     /// `WouldBlock`; an ICMP error, once; `BrokenPipe` where the stack has stopped.
@@ -242,7 +245,7 @@ impl UdpHandle {
         list.bury(packet, self.deferred.load(Ordering::Relaxed));
     }
 
-    /// Adds what was refused until now, where the socket asked for that.
+    /// Adds the number of refused datagrams, if the socket has that option.
     #[inline]
     pub(super) fn tell_drops(&self, received: &mut Received) {
         if self.drop_count.load(Ordering::Relaxed) {
@@ -377,7 +380,7 @@ impl UdpHandle {
         self.poll_ready_by(direction, &mut || waiters.poll(cell, cx.waker()))
     }
 
-    /// Asks the control shard for something; notes what came of it.
+    /// Sends a request to the control shard; stores the resulting ends.
     fn ask(&self, what: Ask) -> Asked<Ends> {
         let (reply, asked) = question();
         self.shared.request(Request::Ask { slot: self.id, what, reply });
@@ -388,8 +391,8 @@ impl UdpHandle {
         lock(&self.facts).ends = ends;
     }
 
-    /// Hears `peer` only, and sends to it by default. May be called again. Dropping the future
-    /// leaves open whether it is connected.
+    /// Receives from `peer` only, and sends to it by default. May be called again. If the future is
+    /// dropped, the socket may or may not be connected.
     ///
     /// # Errors
     /// No route or address leads there, or it is of another family; `WouldBlock` where too many
@@ -410,7 +413,7 @@ impl UdpHandle {
         Ok(())
     }
 
-    /// Hears everybody again.
+    /// Receives from any peer again.
     ///
     /// # Errors
     /// As [`UdpHandle::connect`].

@@ -1,9 +1,9 @@
-//! What a program asks of the control shard, and how it is answered.
+//! Requests of a program to the control shard, and their replies.
 //!
-//! Requests wait in a bounded queue; each has a reply that answers when it is dropped: with what
-//! was decided, or that the stack has stopped. So nobody who asked waits for ever, whatever becomes
-//! of the request. A reply that commands carry along is dropped when the last shard has carried the
-//! command out.
+//! Requests wait in a bounded queue; each has a reply that is sent when it is dropped: with the
+//! decision, or with the error that the stack has stopped. So no program waits for ever, regardless
+//! of what happens to the request. A reply that commands carry along is dropped when the last shard
+//! has carried the command out.
 
 use core::future::Future;
 use core::net::SocketAddr;
@@ -24,7 +24,7 @@ use super::slot::SlotId;
 use super::waiters::Parker;
 use crate::multicast::GroupInterface;
 
-/// See the file's head.
+/// A request of a program to the control shard about a UDP socket.
 pub(super) enum Request {
     Bind {
         local: SocketAddr,
@@ -36,7 +36,7 @@ pub(super) enum Request {
         what: Ask,
         reply: Reply<Ends>,
     },
-    /// A program has let go of a socket, and all that it sent has left.
+    /// A program has dropped a socket, and all that it sent has left.
     Close {
         slot: SlotId,
     },
@@ -53,7 +53,7 @@ impl Request {
     }
 }
 
-/// What can be asked of an open socket.
+/// An operation on an open socket.
 pub(super) enum Ask {
     Connect(SocketAddr),
     Disconnect,
@@ -69,7 +69,7 @@ pub(super) struct Ends {
     pub(super) peer: Option<SocketAddr>,
 }
 
-/// The one who answers.
+/// The sending side of a reply.
 pub(super) struct Reply<T> {
     answer: SyncSender<io::Result<T>>,
     waker: Arc<WakerCell>,
@@ -77,7 +77,8 @@ pub(super) struct Reply<T> {
 }
 
 impl<T> Reply<T> {
-    /// What will be answered when the last owner drops the reply. Nobody else looks at it then.
+    /// Sets the value that is sent when the last owner drops the reply. No other thread reads it
+    /// then.
     pub(super) fn set(&self, value: Result<T, Errno>) {
         let value = Some(value.map_err(Errno::into_io));
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
@@ -87,7 +88,7 @@ impl<T> Reply<T> {
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
         let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Who asked may have lost interest: then the answer is dropped.
+        // The requester may have gone: then the reply is discarded.
         let _ = self.answer.try_send(value.unwrap_or_else(|| Err(Errno::STOPPED.into_io())));
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -95,7 +96,7 @@ impl<T> Drop for Reply<T> {
     }
 }
 
-/// An answer that will come: a future, or wait for it ([`Asked::wait`]).
+/// A pending reply: a future, or wait for it ([`Asked::wait`]).
 #[must_use = "the answer comes here"]
 #[derive(Debug)]
 pub struct Asked<T> {
@@ -124,8 +125,8 @@ impl<T> Asked<T> {
     /// Blocks the thread until the answer comes, `patience` at most. Not for a worker's thread.
     ///
     /// # Errors
-    /// What was asked for failed; or no answer came in time (`TimedOut`), and then it may still be
-    /// carried out: a socket that is bound too late is closed again.
+    /// The request failed; or no reply came in time (`TimedOut`), and then it may still be carried
+    /// out: a socket that is bound too late is closed again.
     pub fn wait(self, patience: Duration) -> io::Result<T> {
         let parker = Parker::new();
         self.waker.register(&parker.waker());

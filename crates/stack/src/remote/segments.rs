@@ -1,9 +1,9 @@
 //! Many datagrams in one call: a large payload cut into them, one put together from them, and
 //! bursts for threads that block.
 //!
-//! What `UDP_SEGMENT` and `UDP_GRO` are in Linux, at the socket: one call, one lock, one exchange
-//! with the worker, whatever the number of datagrams. On the way each is a datagram of its own.
-//! Called by programs. Invariants: a segment is sent whole or not at all; what is put together is
+//! What `UDP_SEGMENT` (GSO) and `UDP_GRO` are in Linux, at the socket: one call, one lock, one
+//! exchange with the worker for any number of datagrams. On the way each is a datagram of its own.
+//! Called by programs. Invariants: a segment is sent whole or not at all; coalesced datagrams are
 //! of one sender, to one address, on one interface, of equal lengths but for the last.
 
 use core::net::SocketAddr;
@@ -102,9 +102,9 @@ impl UdpHandle {
         })
     }
 
-    /// Copies the oldest datagram and those behind it that are like it into `buffer`, as many as
-    /// lie ready and have room; a shorter one is the last. A first one that is longer than the
-    /// buffer is cut, and said so.
+    /// Copies the oldest datagram and those behind it that can be coalesced with it into `buffer`,
+    /// as many as are queued and have room; a shorter one is the last. A first one that is longer
+    /// than the buffer is truncated, and the result reports that.
     ///
     /// # Errors
     /// As [`UdpHandle::try_recv_from`].
@@ -170,7 +170,7 @@ impl UdpHandle {
         })
     }
 
-    /// Lets `some` take more and more of `all`, told what is done, until it is all of it.
+    /// Calls `some` with the number of items done, until all of `all` are done.
     fn all_blocking(
         &self,
         all: usize,
@@ -216,8 +216,8 @@ impl UdpHandle {
         let size = received.len;
         while size > 0 && !received.truncated {
             let Some(room) = buffer.get_mut(received.len..received.len + size) else { break };
-            // What is longer than a segment is found to be by copying as much: bytes of the buffer
-            // beyond what is said to be there mean nothing.
+            // Whether a datagram is longer than a segment is found by copying that many bytes:
+            // bytes of the buffer beyond the returned length are unspecified.
             let next = list.iter().next().and_then(|packet| copy_datagram(packet, room));
             let Some(next) = next.filter(|next| is_like(next, &received)) else { break };
             if let Some(packet) = list.pop_front() {
@@ -231,7 +231,7 @@ impl UdpHandle {
         Some(Segments { received, size })
     }
 
-    /// Adds what was refused until now, where the socket asked for that.
+    /// Adds the number of refused datagrams, if the socket has that option.
     fn told(&self, mut segments: Segments) -> Segments {
         self.tell_drops(&mut segments.received);
         segments

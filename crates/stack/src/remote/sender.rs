@@ -1,10 +1,10 @@
 //! The sending half of a handle: memory from a lane, credit in true bytes, one push a batch.
 //!
-//! Called by [`UdpHandle`]'s users. The payload is copied once, into the frame that will leave, and
-//! summed while it is; routes, neighbours and headers are the worker's. So what no route leads to
-//! is told by the *next* call, as an ICMP error would be. Invariants: what is on its way out, in
-//! true bytes, never exceeds the socket's `send_bytes` by more than one datagram; a writer that has
-//! no memory waits in line, and is never given an error for it.
+//! Called by users of [`UdpHandle`]. The payload is copied once, into the frame that will leave,
+//! and summed while it is; routes, neighbours and headers are the worker's. So a missing route is
+//! reported by the *next* call, as an ICMP error would be. Invariants: the true bytes on their way
+//! out never exceed the socket's `send_bytes` by more than one datagram; a writer without memory
+//! waits in line, and never gets an error for it (backpressure).
 
 use core::net::{IpAddr, SocketAddr};
 use core::task::{Context, Poll};
@@ -42,7 +42,7 @@ pub(super) enum Blocked {
     Failed(Errno),
 }
 
-/// Where a datagram goes, where that is not what the socket's connection and routes say.
+/// Where a datagram goes, where that differs from the socket's connection and routes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Way {
     pub(super) to: Option<SocketAddr>,
@@ -112,9 +112,8 @@ impl UdpHandle {
     /// which all that is routed to it comes here; the socket's own port, or any where it was bound
     /// at every port.
     ///
-    /// # Errors
-    /// As [`UdpHandle::try_send_to`]; `InvalidInput` for another port. That the address is another
-    /// (`AddrNotAvailable`) is told by the next call.
+    /// As [`UdpHandle::try_send_to`]; `InvalidInput` for another port. A source address that is not
+    /// ours (`AddrNotAvailable`) is reported by the next call.
     pub fn try_send_from(
         &self,
         payload: &[u8],
@@ -184,7 +183,7 @@ impl UdpHandle {
         }
     }
 
-    /// Takes as many as there is credit and memory for; says why it took none.
+    /// Sends as many as there is credit and memory for; if none, returns the reason.
     pub(super) fn send_many<'a>(
         &self,
         datagrams: impl Iterator<Item = (&'a [u8], Option<SocketAddr>)>,
@@ -291,7 +290,7 @@ impl UdpHandle {
         if rings { self.shared.ring(self.home, self.id.index) } else { Ok(()) }
     }
 
-    /// Whether a small datagram would be taken, or there is an error to tell.
+    /// Whether a small datagram would be accepted, or an error is pending.
     pub(super) fn is_writable(&self, slot: &Slot) -> bool {
         slot.error.load(Ordering::Acquire) != 0
             || self.shared.is_stopped(self.home)
@@ -330,7 +329,7 @@ impl UdpHandle {
         let old = self.send_bytes.load(Ordering::Relaxed);
         let new = match bytes.checked_sub(old) {
             Some(more) => {
-                // Whoever waits has its turn when the worker comes by.
+                // Writers that wait are served when the worker runs.
                 let _ = slot.credit.give(more, u32::MAX);
                 bytes
             }
@@ -341,7 +340,7 @@ impl UdpHandle {
     }
 }
 
-/// What can be said of a destination without routes.
+/// The checks of a destination that need no routes.
 fn check(facts: &Facts, way: Way, len: usize) -> Result<(), Errno> {
     let Facts { ends, settings } = facts;
     let to = way.to.or(ends.peer).ok_or(Errno::NO_DESTINATION)?;

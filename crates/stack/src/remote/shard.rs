@@ -1,15 +1,15 @@
 //! `RemoteShard`: the worker's side, run by its stack between packets.
 //!
 //! Called by `shard.rs` of this crate: in timed work it takes the doorbell's list and sends what
-//! programs gave it; at the end of each round it hands each socket's datagrams over as one batch;
+//! programs queued; at the end of each round it hands each socket's datagrams over as one batch;
 //! after the packets have left it gives credit back and hands the round's wakers over, once. The
-//! control shard also carries out what programs ask for.
+//! control shard also carries out programs' requests.
 //!
 //! Invariants: the doorbell's list is moved whole into a queue of the worker's own, of which a
-//! round serves a bounded number of slots and bytes, and who is not done goes to the tail; nothing
-//! here waits or allocates per datagram; when the shard is dropped, a worker's panic included,
-//! whoever rings is told and whoever waits is woken; but a follower's whose place another stack may
-//! take is kept there, sockets and all, until that one comes or nobody can.
+//! round serves a bounded number of slots and bytes, and a slot with work left goes to the tail;
+//! nothing here waits or allocates per datagram; when the shard is dropped, a worker's panic
+//! included, later rings fail and all waiters are woken; except that a follower's shard is kept in
+//! its place, with its sockets, as long as another stack may take that place.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use crate::shards::Place;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
-/// How long those wait for memory that nobody is seen to give back.
+/// How long writers wait for memory that may have been released without a signal.
 const DRY_RETRY: Duration = Duration::from_millis(1);
 
-/// What the worker alone knows of a slot.
+/// State of a slot that is private to the worker.
 #[derive(Default)]
 pub(super) struct Local {
     /// Its socket on this shard.
@@ -52,19 +52,19 @@ pub(super) struct Local {
     owed: u32,
     /// Credit with which it began, a part of which wakes its writer.
     pub(super) limit: u32,
-    /// Its program has let go of it.
+    /// Its program has dropped it.
     pub(super) dropped: bool,
-    /// The control shard has been asked to close it.
+    /// The control shard has a request to close it.
     pub(super) closing: bool,
     /// A follower's: how its socket came to be what it is.
     pub(super) history: History,
 }
 
-/// See the file's head.
+/// One worker's side of programs' sockets: serves their slots and hands received datagrams over.
 pub struct RemoteShard {
     pub(super) shared: Arc<Shared>,
     pub(super) worker: usize,
-    /// Whose queues it pushes to.
+    /// The NUMA node of the worker, which selects the queues to push to.
     node: NumaNode,
     /// The control shard's.
     pub(super) requests: Option<Receiver<Request>>,
@@ -73,18 +73,18 @@ pub struct RemoteShard {
     slot_of: Vec<u32>,
     first: Option<u32>,
     last: Option<u32>,
-    /// Slots that are owed credit.
+    /// Slots with credit to be returned.
     owed: Vec<u32>,
     pub(super) wakes: Wakes,
     /// Programs' connections.
     pub(super) tcp: TcpPart,
-    /// Memory of programs came home since those who wait for it were woken.
+    /// Memory of programs was freed since its waiters were last woken.
     pub(super) gave_back: bool,
     /// Requests wait.
     pub(super) asked: bool,
     /// Requests that wait for a port, and until when.
     put_off: Vec<(Request, Instant)>,
-    /// When those who wait for memory try again.
+    /// When waiters for memory retry.
     dry_at: Option<Instant>,
     dry_due: bool,
     /// What was decided, for the other shards.
@@ -146,7 +146,7 @@ impl RemoteShard {
         self.shared.share
     }
 
-    /// Wakes another worker, for whom something waits.
+    /// Wakes another worker that has work queued.
     pub(crate) fn call(&self, worker: usize) {
         self.shared.alarm(worker);
     }
@@ -156,12 +156,12 @@ impl RemoteShard {
         self.requests.is_some()
     }
 
-    /// Whether there are shards to tell what was decided.
+    /// Whether there are followers, to which decisions are forwarded.
     pub(super) fn has_followers(&self) -> bool {
         self.shared.bells.len() > 1
     }
 
-    /// A slot that nobody uses.
+    /// An unused slot.
     pub(super) fn take_slot(&mut self) -> Option<SlotId> {
         if self.free.is_empty() {
             let slots = &self.shared.slots;
@@ -218,7 +218,7 @@ impl RemoteShard {
         }
     }
 
-    /// Forgets a slot; what waits there dies.
+    /// Disconnects a slot from its socket; datagrams queued there are dropped.
     pub(super) fn untie(&mut self, slot: SlotId, socket: SocketId) {
         if let Some(place) = self.slot_of.get_mut(socket.index()) {
             *place = NONE;
@@ -229,8 +229,8 @@ impl RemoteShard {
         }
     }
 
-    /// The stack that it served is no more, and the next one is to have the sockets again. Returns
-    /// how many datagrams of programs have died with it. Visits all slots.
+    /// The stack that it served is gone, and the next one opens the sockets again. Returns how many
+    /// datagrams of programs were dropped with it. Visits all slots.
     pub(crate) fn begin_again(&mut self) -> u64 {
         self.begins_again = true;
         let shared = Arc::clone(&self.shared);
@@ -343,9 +343,9 @@ impl RemoteShard {
 
     /// Takes the slot that has waited longest, with what its program has sent since it rang.
     ///
-    /// The mailbox of a slot that is in the queue for other reasons is left alone: whoever has set
-    /// `QUEUED` in it is still to ring, and would ring for a slot that is in the list already, or
-    /// that was closed meanwhile and has another user.
+    /// The mailbox of a slot that is in the queue for other reasons is left alone: the program that
+    /// set `QUEUED` in it has not rung yet, and would ring for a slot that is in the list already,
+    /// or that was closed meanwhile and has another user.
     pub(super) fn next_slot(&mut self) -> Option<u32> {
         let index = self.first?;
         let local = self.locals.get_mut(index as usize)?;
@@ -436,7 +436,7 @@ impl RemoteShard {
         }
     }
 
-    /// Notes when those who wait for memory try again.
+    /// Schedules the retry of slots that wait for memory.
     pub(super) fn look_at_dry(&mut self, now: Instant) {
         if self.shared.dry.has_rung() {
             let at = *self.dry_at.get_or_insert(now + DRY_RETRY);
@@ -455,7 +455,7 @@ impl RemoteShard {
         dry.into_iter().chain(self.put_off.iter().map(|(_, until)| *until)).min()
     }
 
-    /// Whether the worker may sleep: nobody has rung. Who rings from now on wakes it.
+    /// Whether the worker may sleep: no doorbell has rung. A ring from now on wakes it.
     pub(crate) fn rests(&self) -> bool {
         let bell = self.shared.bells.get(self.worker);
         let idle = self.first.is_none() && !self.asked && !self.tcp.is_busy();
@@ -477,8 +477,8 @@ impl RemoteShard {
         some
     }
 
-    /// Whether a socket's program may have let go of it, and the socket be still there: its ring
-    /// came before whatever the program asked next.
+    /// Whether a socket's program may have dropped it, and the socket still be open: its ring came
+    /// before the program's next request.
     pub(super) fn may_be_let_go(&self) -> bool {
         let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
         let bounded = self.put_off.len() < limits::REMOTE_REQUESTS_MAX;

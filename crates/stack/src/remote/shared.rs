@@ -38,9 +38,9 @@ pub(super) struct Shared {
     pub(super) groups: Groups,
     /// Of each worker, what it refused for each slot.
     pub(super) refused: Box<[CachePadded<Drops>]>,
-    /// Slots whose writers wait for memory, first come first served.
+    /// Slots with writers that wait for memory, in FIFO order.
     pub(super) dry: CachePadded<Doorbell>,
-    /// Slots that every shard has forgotten.
+    /// Slots that every shard has released.
     pub(super) freed: CachePadded<Doorbell>,
     lanes: Box<[CachePadded<Lane>]>,
     /// True bytes of the lanes' frames, for each worker.
@@ -53,8 +53,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The link of a slot in its home's doorbell; the place behind the last slot is the requests',
-    /// and behind it are TCP's.
+    /// The link of a slot in its worker's doorbell; the place behind the last slot is the
+    /// requests', and behind it are TCP's.
     #[inline]
     pub(super) fn link(&self, index: u32) -> Option<&AtomicU32> {
         match self.slots.get(index as usize) {
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// Whether a worker has stopped: then nobody is served any more.
+    /// Whether a worker has stopped: then no handle is served any more.
     #[inline]
     pub(super) fn is_stopped(&self, worker: usize) -> bool {
         self.bells.get(worker).is_none_or(|bell| bell.bell.is_stopped())
@@ -113,7 +113,7 @@ impl Shared {
         true
     }
 
-    /// Lets `act` take memory from a lane: the caller's if nobody is in it, else another.
+    /// Runs `act` on a lane's pool: the caller's lane if it is free, else another.
     pub(super) fn with_lane<R>(&self, mine: usize, act: impl FnOnce(&Pool) -> R) -> Option<R> {
         let count = self.lanes.len().max(1);
         let mut act = act;
@@ -142,12 +142,12 @@ impl Shared {
         if let Some(thirst) = self.thirst(index)
             && thirst.dry.swap(1, Ordering::AcqRel) == 0
         {
-            // Never stopped: whoever stops the stack wakes all the same.
+            // This bell is never stopped: stopping the stack wakes all waiters in any case.
             let _ = self.dry.ring(index, thirst.link);
         }
     }
 
-    /// The slots that wait for memory, which may ring again: whose runtime, and who waits.
+    /// The slots that wait for memory, which may ring again: the runtime and waker of each.
     pub(super) fn dry_slots(&self) -> impl Iterator<Item = (u8, Option<Waker>)> {
         let rung = self.dry.take(|index| self.thirst(index).map(|thirst| thirst.link));
         rung.filter_map(|index| {
@@ -157,7 +157,7 @@ impl Shared {
         })
     }
 
-    /// Every shard has forgotten the slot: it may be used again.
+    /// Every shard has released the slot: it may be used again.
     pub(super) fn free(&self, index: u32) {
         if let Some(slot) = self.slots.get(index as usize) {
             slot.clear();
@@ -165,7 +165,8 @@ impl Shared {
         }
     }
 
-    /// A worker has ended, however: whoever rings is told, whoever waits is woken.
+    /// Stops all workers' doorbells after one has ended for any reason: later rings fail, and all
+    /// waiters are woken.
     pub(super) fn stop(&self) {
         self.bells.iter().for_each(|bell| bell.bell.stop());
         for slot in &self.slots {
@@ -177,7 +178,7 @@ impl Shared {
     }
 }
 
-/// A slot, of whichever kind, whose writer waits for memory.
+/// A slot of either kind, of a writer that waits for memory.
 struct Thirst<'a> {
     link: &'a AtomicU32,
     dry: &'a AtomicU8,
@@ -185,7 +186,8 @@ struct Thirst<'a> {
     group: &'a AtomicU8,
 }
 
-/// See the file's head.
+/// A program's access to the stack: opens UDP sockets and TCP connections from other threads. Cheap
+/// to clone.
 #[derive(Clone)]
 pub struct Remote {
     pub(super) shared: Arc<Shared>,
@@ -239,7 +241,7 @@ impl Remote {
         Ok((Self { shared }, shards))
     }
 
-    /// Says how a worker is woken where it sleeps. Once, before it sleeps for the first time.
+    /// Sets how a sleeping worker is woken. To be called once, before it sleeps for the first time.
     pub fn set_alarm(&self, worker: WorkerId, alarm: Waker) {
         if let Some(bell) = self.shared.bells.get(usize::from(worker.0)) {
             let _ = bell.alarm.set(alarm);
@@ -310,14 +312,14 @@ impl Remote {
         asked
     }
 
-    /// A wake group for a runtime: its adapter spawns a task that polls it, and names it to each
-    /// handle whose tasks run there.
+    /// A wake group for a runtime: its adapter spawns a task that polls it, and sets it on each
+    /// handle that is used by tasks of this runtime.
     #[must_use]
     pub fn runtime_group(&self) -> RuntimeGroup {
         RuntimeGroup::new(Arc::clone(&self.shared))
     }
 
-    /// What could be allocated for sending just now, in all lanes: for tests and reports.
+    /// Frames that are free for sending at the moment, in all lanes: for tests and reports.
     #[must_use]
     pub fn memory(&self) -> floodwall_packet::Available {
         let none = floodwall_packet::Available { small: 0, frames: 0, supers: 0, references: 0 };

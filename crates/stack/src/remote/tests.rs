@@ -19,7 +19,7 @@ use super::tcp::Listening;
 use super::waiters::{Direction, Waited};
 use super::{ListenHandle, Remote, RemoteConfig, RemoteShard, TcpHandle};
 
-/// What programs share, and the shards, which serve nobody: without them it would have stopped.
+/// What programs share, and the shards, which do no work: without them it would have stopped.
 fn shared() -> (Vec<RemoteShard>, Arc<Shared>) {
     let config = RemoteConfig { sockets_max: 4, connections_max: 4, ..RemoteConfig::default() };
     let (remote, shards) = Remote::new(&config).unwrap();
@@ -34,7 +34,7 @@ fn two_packets(shared: &Shared) -> PacketList {
     list
 }
 
-/// Whether who looked, saw nothing, and is about to sleep stays awake, `meanwhile` having happened.
+/// Whether a reader that found nothing and is about to sleep stays awake when `meanwhile` runs.
 fn stays_awake(handle: &dyn Waited, mut meanwhile: impl FnMut()) -> bool {
     let mut times = 0;
     let mut once = || {
@@ -60,8 +60,8 @@ fn a_datagram_that_another_reader_left_is_not_slept_over() {
     assert!(reads_one_more(&handle), "and is read");
 }
 
-/// A reader writes the worker's account once for an eighth of the limit: less is charged than the
-/// limit whatever it does, and nothing when it has read all.
+/// A reader writes the worker's account once for an eighth of the limit: less than the limit is
+/// charged at any time, and nothing when it has read all.
 #[test]
 fn what_is_read_gives_its_room_back_together_within_an_eighth_of_the_limit() {
     let (_shards, shared) = shared();
@@ -114,10 +114,11 @@ fn an_error_whose_flag_another_reader_saw_is_not_slept_over() {
         let slot = handle.slot().unwrap();
         slot.error.store(111, Ordering::Release);
         slot.rx.set(super::slot::ERROR);
-        // Its look at the number was too early, it takes the flag, is told, and then does not read.
+        // The reader has checked the number too early; it takes the flag, finds an error, and does
+        // not read.
         assert!(slot.rx.take(super::slot::ERROR).0.is_empty());
     });
-    assert!(awake, "the error is still to be told");
+    assert!(awake, "the error is still pending");
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn who_tries_to_accept_and_finds_nothing_leaves_the_sleeper_its_wake() {
     assert!(handle.try_accept().is_err());
     let link = &shared.tcp.slot(0).unwrap().accept_link;
     let waiting = listening.hand_over(0, link).unwrap();
-    waiting.expect("somebody sleeps").wake();
+    waiting.expect("a waker is registered").wake();
     assert!(woken.0.load(Ordering::Relaxed));
     drop(handle.try_accept().unwrap());
 }

@@ -1,12 +1,12 @@
-//! Who waits on a handle: one task by polling, any number by futures, or a blocked thread.
+//! Tasks that wait on a handle: one by polling, any number by futures, or a blocked thread.
 //!
-//! The worker knows one waker per direction (the slot's cell). A single waiter stands there itself;
-//! where there are more, a fan-out stands there, which wakes them all: each looks again, and who
-//! finds nothing waits again.
+//! The worker sees one waker per direction (the slot's cell). A single waiter is registered there
+//! itself; where there are more, a fan-out is registered, which wakes them all: each checks again,
+//! and waits again if it finds nothing.
 //!
 //! Invariants: one registrar at a time is at the cell, by a lock that no worker takes; the list's
-//! own lock is never held while something is registered or woken, for a cell that is taken at that
-//! moment wakes whoever registers: the fan-out itself, which goes through the list.
+//! own lock is never held while a waker is registered or woken, for a cell that is taken at that
+//! moment wakes the waker being registered: the fan-out itself, which takes the list's lock.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -19,7 +19,7 @@ use std::task::Wake;
 use floodwall_sync::WakerCell;
 use floodwall_sync::lock::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What somebody waits for.
+/// The event that a task waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// A datagram or an error.
@@ -28,11 +28,11 @@ pub enum Direction {
     Write,
 }
 
-/// Who waits for one direction of one handle.
+/// The tasks that wait for one direction of one handle.
 #[derive(Default)]
 pub(super) struct Waiters {
     all: Arc<FanOut>,
-    /// Held by who registers at the cell.
+    /// Held while a waker is registered at the cell.
     registrar: Mutex<()>,
 }
 
@@ -41,7 +41,7 @@ struct FanOut(Mutex<List>);
 
 #[derive(Default)]
 struct List {
-    /// Who polls: the last one counts, as everywhere.
+    /// The task that polls: the last one counts, as is usual for `poll` functions.
     polling: Option<Waker>,
     futures: Vec<(u64, Waker)>,
     next: u64,
@@ -69,12 +69,12 @@ impl Wake for FanOut {
 }
 
 impl Waiters {
-    /// Registers who polls.
+    /// Registers the polling task.
     pub(super) fn poll(&self, cell: &WakerCell, waker: &Waker) {
         let _registrar = self.registrar();
         let is_alone = {
             let mut list = self.all.lock();
-            // Also for who joins later, and takes the cell over.
+            // Also for a task that joins later, and takes the cell over.
             match &mut list.polling {
                 Some(old) => old.clone_from(waker),
                 none => *none = Some(waker.clone()),
@@ -120,7 +120,7 @@ impl Waiters {
 
 /// What can be waited for: a handle of any kind.
 pub(super) trait Waited: Send + Sync {
-    /// Who waits in a direction, and the cell that the worker knows.
+    /// The waiters of a direction, and the cell that the worker wakes.
     fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell);
 
     /// Whether it is ready, or `register` and sleep. An error is news of either direction, and is
@@ -132,8 +132,8 @@ pub(super) trait Waited: Send + Sync {
     ) -> Poll<io::Result<()>>;
 }
 
-/// A handle that will be ready: to be read from or written to. Any number may wait on one handle;
-/// all are woken, and who finds nothing waits again. May be dropped at any time.
+/// A handle that will be ready: to be read from or written to. Any number of tasks may wait on one
+/// handle; all are woken, and wait again if they find nothing. May be dropped at any time.
 pub struct Ready<'a> {
     handle: &'a dyn Waited,
     direction: Direction,
@@ -292,7 +292,7 @@ mod tests {
         for round in 1..=2 {
             waiters.poll(&cell, &wakers[0]);
             waiters.join(&cell, &mut key, &wakers[1]);
-            cell.take().expect("somebody waits").wake();
+            cell.take().expect("a waker is registered").wake();
             let woken = counts.clone().map(|count| count.0.load(Ordering::Relaxed));
             assert_eq!(woken, [round, round]);
         }

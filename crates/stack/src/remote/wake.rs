@@ -2,8 +2,8 @@
 //!
 //! Worker's side: [`Wakes`] gathers a round's wakers and hands them over once the packets have
 //! left. Program's side: a runtime's adapter takes a [`RuntimeGroup`], spawns a driver task that
-//! polls it, and says of each handle which group waits there. Group 0 is nobody's: its wakers are
-//! woken one by one, which is right for blocked threads and for executors without an adapter.
+//! polls it, and sets on each handle the group that waits there. Group 0 has no driver: its wakers
+//! are woken one by one, which is right for blocked threads and for executors without an adapter.
 
 use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
@@ -79,8 +79,8 @@ impl RuntimeGroup {
         Self { shared, id }
     }
 
-    /// What handles are told. [`GroupId::DIRECT`] where all groups are taken: then no driver is
-    /// needed.
+    /// The group to set on handles. [`GroupId::DIRECT`] where all groups are taken: then no driver
+    /// is needed.
     #[must_use]
     pub const fn id(&self) -> GroupId {
         self.id

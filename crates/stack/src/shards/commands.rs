@@ -27,7 +27,7 @@ impl Control {
 }
 
 impl Stack {
-    /// Tells every follower what was decided, and has it called.
+    /// Logs what was decided for every follower, and wakes them.
     pub(super) fn spread_commands(&mut self, cx: &mut Cx<'_>) {
         let (Role::Control(control), Some(remote)) = (&mut self.role, &mut self.remote) else {
             return;

@@ -1,8 +1,8 @@
-//! The control shard's side: it looks what has changed, and publishes it.
+//! The control shard's side: it detects changes, and publishes them.
 //!
-//! Called by `shard.rs` at the end of every call, and before a host is looked at from outside. What
-//! is looked at first is a handful of words that change with every change ([`Marks`]); tables are
-//! compared and copied only where one of these is another, and not more often than
+//! Called by `shard.rs` at the end of every call, and before a host's state is read from outside. A
+//! handful of words that change with every change ([`Marks`]) is compared first; tables are
+//! compared and copied only where one of these differs, and not more often than
 //! [`limits::SNAPSHOT_EVERY`]. Invariant: what could not be published yet is announced as withheld
 //! in the same call.
 
@@ -35,7 +35,7 @@ const NEIGHBORS_EACH: usize = 128;
 /// How soon memory is reclaimed where nothing else is to be done.
 const RECLAIM_EVERY: Duration = Duration::from_millis(5);
 
-/// Words that tell that something may have changed.
+/// Counters of which at least one changes whenever a table may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Marks {
     paths: u32,
@@ -60,11 +60,11 @@ impl Marks {
     }
 }
 
-/// See the file's head.
+/// The control shard's publishing state: snapshots, neighbour sets, status words and command logs.
 pub(crate) struct Control {
     published: Arc<Published>,
     status: SnapshotWriter<STATUS_WORDS>,
-    /// What the status says.
+    /// The status words as last published.
     said: [u64; STATUS_WORDS],
     /// As they were when the snapshot that is out was made.
     marks: Option<Marks>,
@@ -194,7 +194,7 @@ impl Control {
         }
     }
 
-    /// Tells followers what they have to know, where it is another.
+    /// Publishes the status words to followers, where they have changed.
     fn say(&mut self, routes: u64) {
         let mut words = [0; STATUS_WORDS];
         words[GENERATION] = self.generation;

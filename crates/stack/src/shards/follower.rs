@@ -1,16 +1,18 @@
-//! A follower's side: it takes over what the control shard shows, and asks for what it does not.
+//! A follower's side: it takes over published tables, and hands unresolved packets to the control
+//! shard.
 //!
-//! Called by `shard.rs` at the start of every call, by `tx.rs` for each packet whose neighbour is
-//! not in the path cache. Invariants: it writes nothing that others read; the tables of this stack
-//! are copies, of one snapshot all of them; a packet is sent to a published link address only while
-//! nothing is withheld.
+//! Called by `shard.rs` at the start of every call, by `tx.rs` for each packet without a neighbour
+//! in the path cache. Invariants: it writes nothing that others read; the tables of this stack are
+//! copies, all of one snapshot; a packet is sent to a published link address only while nothing is
+//! withheld.
 //!
-//! # How the control shard hears that a neighbour is used
-//! Reachability is probed where traffic goes (RFC 4861 section 7.3.3), so the cache must know of
-//! it. The first packet to a neighbour whose sign of life has run out is handed to the control
+//! # How the control shard learns that a neighbour is used
+//!
+//! Reachability is probed where traffic goes (RFC 4861 section 7.3.3), so the cache must see it.
+//! When a neighbour's reachability has expired, the first packet to it is handed to the control
 //! shard instead of being sent, once in [`NOTE_EVERY`] for each publication of the neighbour: the
-//! cache sees it, sends it, and begins to watch. So there is no write that two cores share, and
-//! what it costs is that this one packet may be overtaken.
+//! cache sees it, sends it, and starts the delay timer. So there is no write that two cores share,
+//! and the cost is that this one packet may be overtaken.
 
 use std::sync::Arc;
 
@@ -34,11 +36,11 @@ use crate::routes::FibReaders;
 use crate::shard::Stack;
 use crate::tables::Tables;
 
-/// How often the control shard is shown that a neighbour is used: once in the time for which it
-/// waits before it asks.
+/// How often the control shard is shown that a neighbour is used: once per delay before its first
+/// probe.
 const NOTE_EVERY: core::time::Duration = DELAY_FIRST_PROBE_TIME;
 
-/// See the file's head.
+/// A follower's reading state: readers of published tables, versions already seen, its command log.
 pub(crate) struct Follower {
     published: Arc<Published>,
     pub(crate) routes: FibReaders,
@@ -137,9 +139,9 @@ impl Seen for Ipv6Addr {
 }
 
 impl Stack {
-    /// Takes over what the other shards have told since the last call, and of a follower's control
-    /// shard what it has shown. Costs a look at three words, and at one of each other shard, where
-    /// nothing is new; nothing where there are no others.
+    /// Takes over notes of the other shards since the last call, and, on a follower, what the
+    /// control shard has published. Costs a look at three words, and at one of each other shard,
+    /// where nothing is new; nothing where there are no others.
     pub(crate) fn catch_up(&mut self, cx: &mut Cx<'_>) {
         self.hear_notes(cx.now);
         if !self.is_follower() {

@@ -1,10 +1,10 @@
 //! What another shard handed over: taken in as if it had happened here.
 //!
-//! Called by `shard.rs` with packets that other workers' engines gave away. A frame goes the way of
-//! any frame; a whole datagram the way behind reassembly; a packet of a follower that is to be sent
-//! is sent by this shard's own tables, for the follower's may be older. Invariant: what is adopted
-//! has one fate here, and what was handed over is counted by both sides, so that the sum over all
-//! shards and what is on its way balances.
+//! Called by `shard.rs` with packets that other workers' engines handed over. A frame takes the
+//! path of any frame; a reassembled datagram the path behind reassembly; a packet that a follower
+//! wants sent is routed by this shard's own tables, for the follower's may be older. Invariant: an
+//! adopted packet has one outcome here, and both sides count what was handed over, so that the sum
+//! over all shards and what is in transit balances.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -23,11 +23,11 @@ use crate::tx::Path;
 impl Stack {
     /// Takes all that was handed over: a unit each.
     pub(crate) fn adopt_all(&mut self, cx: &mut Cx<'_>, handed: &mut HandoffList) -> Units {
-        // A worker without a queue of its own hears the time by this alone.
+        // A worker without a receive queue of its own gets the time only here.
         self.begin(cx.now);
         let spent = handed.len();
         let out = handed.iter().filter(|handoff| handoff.kind == HandoffKind::Outgoing).count();
-        // Before the first: whatever ends this loop, all have been taken over.
+        // Counted before the loop: even if it ends early, all have been taken over.
         self.stats.fates.adopted_in += (spent - out) as u64;
         self.stats.fates.adopted_out += out as u64;
         let mut behind = spent;

@@ -1,18 +1,18 @@
 //! The neighbours that the control shard has published, as followers read them: without a write.
 //!
-//! A set-associative table: a keyed hash names the set, of at most [`WAYS`] neighbours, which lies
-//! in one piece behind one pointer. The control shard replaces whole sets ([`NeighborWriter`]) and
-//! lets the old ones wait for their grace period; their memory is used again, so that nothing is
-//! allocated after the start. Invariants: what a set holds was true when the writer last had
-//! nothing to put off, and while it puts off something followers are told not to look
-//! (`WITHHELD`); a neighbour is in one set at most.
+//! A set-associative table: a keyed hash selects the set, of at most [`WAYS`] neighbours, which
+//! lies in one piece behind one pointer. The control shard replaces whole sets ([`NeighborWriter`])
+//! and keeps the old ones for their grace period; their memory is reused, so that nothing is
+//! allocated after the start. Invariants: a set was accurate when the writer last had no deferred
+//! update, and while it has one a status flag disables look-ups of followers (`WITHHELD`); a
+//! neighbour is in one set at most.
 //!
 //! # Under flood
-//! Reachable by whoever is or pretends to be a neighbour, through the cache of
+//! Reachable from any station that is, or pretends to be, a neighbour, through the cache of
 //! `floodwall_ip::neighbor` and its bounds alone. Bound: four places for each neighbour that the
 //! cache may hold, and [`limits::NEIGHBOR_SETS_WAITING`] sets that wait, all taken at the start.
-//! Where a set is full the neighbour is not published: packets to it go by the control shard.
-//! Worst work per look-up: one keyed hash, [`WAYS`] comparisons.
+//! Where a set is full the neighbour is not published: packets to it go by the control shard. Worst
+//! work per look-up: one keyed hash, [`WAYS`] comparisons.
 
 use core::mem;
 
@@ -35,7 +35,7 @@ pub(super) struct Entry<A> {
     usable: Usable<A>,
 }
 
-/// See the file's head.
+/// One set of the table: at most [`WAYS`] neighbours, replaced as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set<A>([Entry<A>; WAYS]);
 

@@ -1,19 +1,22 @@
-//! `Notes`: friends that one shard has made, told to the shard that their next packet comes to.
+//! `Notes`: peers that one shard has established, passed to the shard that receives their next
+//! packet.
 //!
-//! A program's socket has one worker that sends for it and hears by all of them. So whom it answers
-//! is known where the answer left (`answered.rs`), and the next question comes to whoever owns the
-//! flow: there it is to be a friend too, for triage and for the reserve of a socket that fills up.
-//! Called by `answered.rs` when a socket sends to a friend whose flow is another shard's, and by
-//! `shard.rs` at the start of each call, before it looks at a packet. Invariants: only a peer that
-//! was answered again is told, once in a step of some seconds while it is sent to, so neither an
-//! answer to a friend nor one to whoever asks once writes to a line that two workers share; what is
-//! told is a copy, and nobody waits for it.
+//! A program's socket has one worker that sends for it, and receives through all of them. So the
+//! peers that it answers are known where the answer left (`answered.rs`), and the next request
+//! arrives at the owner of the flow: there the peer is to be established too, for triage and for
+//! the reserve of a socket that fills up. Called by `answered.rs` when a socket sends to an
+//! established peer with a flow of another shard, and by `shard.rs` at the start of each call,
+//! before it processes a packet. Invariants: a note is sent only for a peer that was answered
+//! again, once in a step of some seconds while it is sent to; so neither an answer to an
+//! established peer nor one to a peer that sends once writes to a cache line that two workers
+//! share. A note is a copy, and no shard waits for it.
 //!
 //! # Under flood
-//! Reachable by anyone whom a program answers twice. Bound: [`BURST_MAX`] notes between any two
-//! shards, taken at the start; a call of a shard hears as many of each other at most, a set of the
-//! table each. When full the newcomer is not told, but with the next answer. Honest traffic loses
-//! the preference until then, and nothing else: no packet dies of it, so there is no counter.
+//! Reachable from any peer that a program answers twice. Bound: [`BURST_MAX`] notes between any two
+//! shards, taken at the start; a call of a shard reads as many of each other at most, one set of
+//! the table each. When full the note is skipped and sent with the next answer. Honest traffic
+//! loses the preference until then, and nothing else: no packet is dropped for it, so there is no
+//! counter.
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
@@ -51,13 +54,13 @@ impl Notes {
         all
     }
 
-    /// Tells another shard of a friend; false where there is no room.
+    /// Sends a note about an established peer to another shard; false where the ring is full.
     fn tell(&mut self, to: WorkerId, peer: Peer) -> bool {
         let place = usize::from(if to > self.own { to.0 - 1 } else { to.0 });
         self.tell.get_mut(place).is_some_and(|ring| ring.push(peer).is_ok())
     }
 
-    /// Of whom the others have told; of each a burst at most.
+    /// The notes of the other shards, of each a burst at most.
     fn heard(&mut self) -> impl Iterator<Item = Peer> {
         self.hear.iter_mut().flat_map(|ring| ring.pop_batch(BURST_MAX))
     }
@@ -74,18 +77,18 @@ impl Role {
 }
 
 impl Stack {
-    /// Takes over which friends the other shards have made. Costs a look at a word of each.
+    /// Takes over the peers that other shards have established. Costs a look at one word of each.
     #[inline]
     pub(crate) fn hear_notes(&mut self, now: Instant) {
         let Some(notes) = self.role.notes() else { return };
-        // It may hear without a packet for long, and is asked before the next one's round.
+        // A shard may receive notes for long without a packet, so the clock is advanced here.
         self.answered.begin(now);
         for peer in notes.heard() {
             self.answered.hear(&peer, now);
         }
     }
 
-    /// A friend is to be known to the owner of its flow as well.
+    /// Sends a note about an established peer to the owner of its flow.
     #[cold]
     pub(crate) fn tell_friend(&mut self, owner: WorkerId, peer: &Peer, now: Instant) {
         let Some(notes) = self.role.notes() else { return };

@@ -1,14 +1,15 @@
 //! `Seats`: the places of a host's shards, which outlive the stacks that sit in them.
 //!
-//! Called by whoever makes the workers' stacks, at the start and again after a panic (decision
-//! D19). A follower's place keeps what only one stack at a time may have: its end of the log of
-//! socket commands, what programs on other threads have with it, and what was counted. A stack
-//! gives it back when it is dropped; the next one reads what the control shard shows, opens the
-//! programs' sockets again, and counts on.
+//! Called by the code that makes the workers' stacks, at the start and again after a panic
+//! (decision D19). A follower's place keeps what only one stack at a time may have: its end of the
+//! log of socket commands, the state that it shares with programs on other threads, and its
+//! counters. A stack gives it back when it is dropped; the next one reads what the control shard
+//! has published, opens the programs' sockets again, and continues the counters.
 //!
-//! Invariants: one stack a place at a time; what a dead shard held is in its ledgers under
-//! `ShardPanicked`, so that they balance before the next one sees a packet; the control shard's
-//! place is taken once: what a host has learned and decided is there alone and dies with it.
+//! Invariants: one stack per place at a time; packets that a panicked shard held are in its
+//! accounting under `ShardPanicked`, so that it balances before the next stack receives a packet;
+//! the control shard's place is taken once: what a host has learned and decided is there alone and
+//! is lost with it.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ pub enum NoSeat {
     /// The control shard's, among several, is taken once.
     #[error(
         "the control shard cannot begin again beside the others: neighbours, leases, routers and \
-         the order of socket commands died with it; start the process anew"
+         the order of socket commands is lost with it; restart the process"
     )]
     Control,
 }
@@ -125,7 +126,7 @@ impl Place {
         let (worker, steering) = (self.worker, self.steering);
         let taken = NoSeat::Taken(worker);
         let role = match (steering.workers(), worker) {
-            // What programs had with it was told of its end.
+            // Programs' state with the last stack was ended already.
             (1, _) => Role::Alone,
             (_, WorkerId::CONTROL) => return Err(NoSeat::Control),
             _ => Role::Follower(left.follower.take().ok_or(taken)?),
@@ -147,7 +148,7 @@ impl Stack {
         let Some(place) = self.place.take() else { return };
         let looped = self.loopback.len() as u64;
         let mut stats = bereaved(self.stats(), looped);
-        // The ledger has them as delivered.
+        // The accounting has them as delivered.
         stats.counters.add(Counter::FloodwallPanicDatagrams, self.udp.waiting());
         let role = core::mem::replace(&mut self.role, Role::Alone);
         let mut left = place.left();
@@ -159,8 +160,8 @@ impl Stack {
     }
 }
 
-/// The counts of a shard that is no more: what it held, what waited on its loopback, and what it
-/// was working on has died.
+/// The counters of a shard that panicked: packets that it held, its loopback queue, and the packet
+/// it was working on are counted as dropped.
 fn bereaved(stats: Stats, looped: u64) -> Stats {
     let mut stats = Stats { held: 0, pending: 0, ..stats };
     stats.fates.received += looped;

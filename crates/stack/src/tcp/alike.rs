@@ -1,10 +1,11 @@
-//! `Heads`: the headers that the network layer put before the first segment of a run, for those
-//! behind it that are as long.
+//! `Heads`: the headers that the network layer put before the first segment of a run (segmentation
+//! in software, as GSO does it), for those behind it that are as long.
 //!
 //! Called by `tcp.rs` for a run (`floodwall-tcp`'s `run.rs`), once its first segment has departed.
-//! Invariant: each packet is what the ordinary way would have made of it. An IPv4 header is the
-//! same for all of them: they are as long, and what must not be fragmented has no identification
-//! (RFC 6864 section 4.1). Whatever has no such headers, or another length, goes the ordinary way.
+//! Invariant: each packet is identical to the one that the ordinary way would have made. An IPv4
+//! header is the same for all of them: they are as long, and what must not be fragmented has no
+//! identification (RFC 6864 section 4.1). A packet without such headers, or with another length,
+//! goes the ordinary way.
 
 use floodwall_base::IfIndex;
 use floodwall_packet::{PacketBuf, PacketList};
@@ -17,7 +18,7 @@ use crate::tables::Tables;
 /// A link header and an IPv6 header.
 const HEADS_MAX: usize = ethernet::HEADER_LEN + 40;
 
-/// See the file's head.
+/// Link and IP header of a departed segment, copied to the others of its run.
 pub(super) struct Heads {
     bytes: [u8; HEADS_MAX],
     len: usize,

@@ -26,7 +26,7 @@ impl Sockets<'_> {
     /// Does something with the set itself; what connections want to send leaves afterwards.
     ///
     /// # Errors
-    /// This stack speaks no TCP.
+    /// TCP is disabled on this stack.
     pub fn tcp_with<R>(
         &mut self,
         act: impl FnOnce(&mut Tcp, &mut Lend<'_>) -> R,

@@ -1,11 +1,12 @@
 //! `Follow`: the headers of the segment before, by which one that follows it is known at a glance.
 //!
-//! Called by `rx.rs` for each packet while a train of segments waits for more (`floodwall-tcp`'s
-//! `train.rs`). All that was found out of the segment before, from its link header to its options,
-//! was found out of these bytes; where the next has the same, but for lengths, identification,
-//! sequence number, PSH and checksums, it need not be found out again. Both checksums are verified,
-//! lengths are checked. Invariant: whatever is not taken here goes the ordinary way, unchanged.
-//! Not here: packets that others must see or judge one by one (access lists, raw sockets).
+//! Called by `rx.rs` for each packet while a train of segments waits for more (coalescing as GRO
+//! does it, `floodwall-tcp`'s `train.rs`). The headers of the segment before, from its link header
+//! to its options, are parsed and checked already; where the next has the same bytes, but for
+//! lengths, identification, sequence number, PSH and checksums, this need not be repeated. Both
+//! checksums are verified, lengths are checked. Invariant: a packet that is not taken here goes the
+//! ordinary way, unchanged. Not here: packets that other parts must process one by one (access
+//! lists, raw sockets).
 
 use core::net::IpAddr;
 
@@ -22,10 +23,11 @@ const WORDS: usize = (14 + 40 + 60_usize).div_ceil(8);
 /// What PSH is among TCP's flags.
 const PSH: u8 = 0x08;
 
-/// See the file's head.
+/// The headers of the last segment of a flow: a compare with them replaces parsing for the next
+/// one.
 #[derive(Default)]
 pub(crate) struct Follow {
-    /// Bytes of all headers; 0 while nobody is followed.
+    /// Bytes of all headers; 0 while no flow is followed.
     len: usize,
     l3: usize,
     l4: usize,
@@ -40,20 +42,20 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    /// Whether somebody may be followed.
+    /// Whether a flow is followed.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.len > 0
     }
 
-    /// Follows nobody.
+    /// Stops following.
     #[inline]
     pub(crate) fn stop(&mut self) {
         self.len = 0;
     }
 
-    /// Learns the headers of a packet with text whose TCP header lies at `l4`. Nothing where they
-    /// do not lie together, or are unusual.
+    /// Stores the headers of a packet with payload and its TCP header at `l4`. Does nothing where
+    /// they are not contiguous, or are unusual.
     pub(crate) fn learn<A: Address>(&mut self, packet: &PacketBuf, l3: usize, l4: usize) {
         self.len = 0;
         let is_v4 = A::FAMILY == Family::V4;

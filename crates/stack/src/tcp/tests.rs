@@ -51,7 +51,7 @@ fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
             let id = *client.get_or_insert_with(|| {
                 sockets.tcp_connect(addr.parse().unwrap(), &Settings::default(), 60).unwrap()
             });
-            // An error is given once, to whoever asks first.
+            // An error is reported once, to the first call.
             match sockets.tcp_send(id, &sent[written..]) {
                 Ok(n) => written += n,
                 Err(SendError::WouldBlock) => {}
@@ -111,7 +111,7 @@ impl Application for Once {
     }
 }
 
-/// Asks, reads to the end, and closes.
+/// Sends a request, reads to the end, and closes.
 struct Asks(SocketAddr, Option<(ConnectionId, u32)>);
 
 impl Application for Asks {

@@ -1,11 +1,12 @@
-//! The short walk to a datagram's ports: what floods and friends are made of.
+//! The short walk to a datagram's ports, for the packets that floods and established flows consist
+//! of.
 //!
-//! Called by `triage.rs` for each packet of a burst, before the walk that knows everything. Plain
-//! is a whole UDP datagram for an address of ours, in one chunk, without tag, options, fragments or
-//! extension headers, on the link that the last one came by; and what is surely for others on a
-//! link from which it is passed on, without tag and options. Invariant: says of a packet what the
-//! other walk says, or nothing; a test compares them for every packet of the captures. Layouts: RFC
-//! 894, RFC 791, RFC 8200, RFC 768.
+//! Called by `triage.rs` for each packet of a burst, before the full walk. Plain is a whole UDP
+//! datagram for an address of ours, in one chunk, without tag, options, fragments or extension
+//! headers, on the same interface as the previous one; and a packet that is surely for others, on
+//! an interface from which packets are forwarded, without tag and options. Invariant: the result is
+//! that of the full walk, or none; a test compares them for every packet of the captures. Layouts:
+//! RFC 894, RFC 791, RFC 8200, RFC 768.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +24,7 @@ use crate::shard::Stack;
 /// Bytes of the headers behind the link's.
 const V4_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
 const V6_LEN: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
-/// Of a frame's first eight bytes: whom it is for, and that not a group sent it.
+/// Of a frame's first eight bytes: the destination address, and the group bit of the source.
 const STATION: u64 = 0xffff_ffff_ffff_0100;
 /// The first byte of an IPv4 header without options.
 const NO_OPTIONS_V4: u8 = 0x45;
@@ -33,17 +34,17 @@ const PLAIN_V4: u64 = (NO_OPTIONS_V4 as u64) << 56;
 /// Of an IPv6 header's first eight bytes: version and next header.
 const FIXED_V6: u64 = 0xf000_0000_0000_ff00;
 const PLAIN_V6: u64 = 6 << 60 | (IpProtocol::UDP.0 as u64) << 8;
-/// The first byte of IPv4's groups; what is above is nobody's, or everybody's.
+/// The first byte of IPv4's groups; addresses above are reserved or broadcast.
 const FIRST_GROUP_V4: u8 = 224;
 
-/// What the short walk says of a packet.
+/// Result of the short walk.
 #[derive(Clone, Copy)]
 pub(super) enum Plainly {
     /// A datagram for us.
     Datagram {
-        /// Who may take it; `None` for nobody.
+        /// The look-up of the socket that may receive it; `None` where no socket has the port.
         sought: Option<Sought>,
-        /// What it is if nobody does.
+        /// Its class if no socket receives it.
         unwanted: Triage,
     },
     /// It is for others; where the dialogue of its ends would be.
@@ -66,7 +67,7 @@ pub(super) struct Plain<'a> {
     /// The link of the last packet, if it is up.
     interface: Option<&'a Interface>,
     station: Option<u64>,
-    /// Who talks with whom, where the families' packets for others are passed on from there.
+    /// Dialogues between hosts, where packets of the family are forwarded from this interface.
     passes_v4: Option<&'a Dialogues>,
     passes_v6: Option<&'a Dialogues>,
     /// Addresses of ours that the last ones went to.
@@ -88,7 +89,7 @@ impl<'a> Plain<'a> {
         }
     }
 
-    /// What a plain packet asks for.
+    /// The look-up that a plain packet needs.
     #[inline(always)]
     pub(super) fn look(&mut self, packet: &PacketBuf) -> Option<Plainly> {
         let interface = match self.interface {
@@ -219,8 +220,8 @@ impl<'a> Plain<'a> {
         is_foreign.then(|| dialogues.place(Ipv6Addr::from(*from), dst_addr))
     }
 
-    /// Who may take a datagram, unless its length is impossible. Its ends are made where somebody
-    /// asks for them: not for a port that nobody has, or only one.
+    /// The sockets that may receive a datagram, unless its length is impossible. Addresses are read
+    /// only where they are needed: not for a port that no socket has, or only one.
     #[inline(always)]
     fn seek(
         &self,

@@ -39,7 +39,7 @@ mod alone {
 
 /// Weakened by hand, each made a model fail: `has_room` without its second look, `accepted` that
 /// takes the marks before it makes room, `close` that does not stop the list, and `close` that
-/// stops it but does not say that it is gone.
+/// stops it but does not set the closed flag.
 #[cfg(loom)]
 mod model {
     use loom::{sync::Notify, thread};
@@ -130,7 +130,7 @@ mod model {
                     ours.wait_for_a_call();
                     ours.call.answer(|| {});
                 }
-                assert!(!ours.finish(index), "nobody has let go");
+                assert!(!ours.finish(index), "not closed yet");
             }
             program.join().unwrap();
         });

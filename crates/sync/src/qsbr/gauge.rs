@@ -1,13 +1,13 @@
 //! What a limbo has seen, written by its one writer and shown to any thread.
 //!
-//! Called by `limbo.rs` at every change, and by whoever shows figures ([`LimboStats`]) while the
-//! writer works. Invariant: each figure is whole and was true at some moment; figures of one
-//! reading may be of moments a few instructions apart, so a sum over them is not a balance sheet.
-//! Nothing is allocated after construction and nothing is ordered by these words: they are the
-//! standard library's atomics under loom, too.
+//! Called by `limbo.rs` at every change, and by reports ([`LimboStats`]) while the writer works.
+//! Invariant: each figure is whole and was true at some moment; figures of one reading may be of
+//! moments a few instructions apart, so a sum over them is not a balance sheet. Nothing is
+//! allocated after construction and nothing is ordered by these words: they are the standard
+//! library's atomics under loom, too.
 //!
-//! Grace periods are counted in buckets whose edges grow by a quarter at most: four to each power
-//! of two, as in Gil Tene's *HdrHistogram*, so that a percentile is known to 25 % whatever its
+//! Grace periods are counted in buckets with edges that grow by a quarter at most: four to each
+//! power of two, as in Gil Tene's *HdrHistogram*, so that a percentile is exact to 25 % at any
 //! size, from a round's microseconds to a stuck worker's hours.
 
 use core::sync::atomic::{
@@ -42,7 +42,7 @@ pub struct LimboStats {
     pub freed: u64,
     /// Changes that were refused at the cap.
     pub refused: u64,
-    /// Passes that found so much waiting that slow workers were told to pause.
+    /// Passes that found so much waiting that slow workers were requested to pause.
     pub chased: u64,
     /// From retiring to freeing, of the object freed last.
     pub grace_last: Duration,
@@ -65,7 +65,7 @@ pub(super) struct Gauge {
     freed: AtomicU64,
     refused: AtomicU64,
     chased: AtomicU64,
-    /// When the last object was freed: tells whose `grace_last` is the domain's.
+    /// When the last object was freed: selects the limbo with the domain's `grace_last`.
     freed_at: AtomicU64,
     grace_last: AtomicU64,
     grace_max: AtomicU64,
@@ -153,7 +153,7 @@ impl Gauge {
         if let Some(bucket) = self.graces.get(bucket_of(nanos)) {
             add(bucket, 1);
         }
-        // Whoever reads this time sees the grace period that it belongs to, or a later one.
+        // A reader of this time sees the grace period that it belongs to, or a later one.
         self.freed_at.store(now.as_nanos(), Release);
     }
 
@@ -165,7 +165,7 @@ impl Gauge {
         add(&self.chased, 1);
     }
 
-    /// Nothing waits any more, and nobody counted it.
+    /// Nothing waits any more, and it was not counted.
     pub(super) fn emptied(&self) {
         self.items.store(0, Relaxed);
         self.bytes.store(0, Relaxed);

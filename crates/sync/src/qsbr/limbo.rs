@@ -1,14 +1,14 @@
 //! Where unlinked objects wait for their grace period: bounded, in order, freed in small steps.
 //!
 //! Called by the one writer of a table. Invariants: at most [`Caps`] objects and bytes wait, and
-//! room is asked for *before* anything is unlinked, so that a refusal changes nothing; objects
-//! leave in the order in which they came, none before every worker has paused. See `qsbr.rs`.
+//! room is reserved *before* anything is unlinked, so that a refusal changes nothing; objects leave
+//! in the order in which they came, none before every worker has paused. See `qsbr.rs`.
 //!
 //! # Pace
 //!
-//! [`Policy`] decides how much one pass frees, as the table of Linux' figures in `policy.rs` says.
-//! Two of them are decided here: with more than [`Paced::CHASE`] objects waiting, workers that have
-//! not paused since the oldest was retired are told to ([`Reader::is_chased`]); and objects that
+//! [`Policy`] decides how much one pass frees, from the table of Linux' figures in `policy.rs`. Two
+//! of them are decided here: with more than [`Paced::CHASE`] objects waiting, workers that have not
+//! paused since the oldest was retired are requested to ([`Reader::is_chased`]); and objects that
 //! were retired [lazily](Slot::retire_lazily) start no grace period of their own until there are
 //! many of them, or they are old, or they fill half of what may wait.
 //!
@@ -61,8 +61,8 @@ struct Waiting<T> {
     since: Instant,
 }
 
-/// See the file's head. Dropped while workers are online, it leaves its objects to the domain,
-/// which frees them when it ends itself.
+/// Retired objects in wait for their grace period. Dropped while workers are online, it leaves its
+/// objects to the domain, which frees them when it ends itself.
 pub struct Limbo<T: Send + 'static, P: Policy = Paced> {
     shared: Arc<Shared>,
     policy: P,
@@ -155,7 +155,8 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
         true
     }
 
-    /// Tells the workers that hold up the oldest object, where too much waits behind it.
+    /// Requests a pause from the workers that hold up the oldest object, where too much waits
+    /// behind it.
     fn chase(&self, horizon: u64) {
         let oldest = self.waiting.front().map_or(u64::MAX, |first| first.epoch);
         if oldest >= horizon && self.policy.chases(self.waiting.len()) {
@@ -182,7 +183,7 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
 
     /// Frees everything, if no worker is online; returns whether it did. For an orderly end.
     pub fn drain(&mut self, now: Instant, mut free: impl FnMut(T)) -> bool {
-        // With nobody online the horizon is beyond every epoch.
+        // With no worker online the horizon is beyond every epoch.
         if self.shared.horizon() != u64::MAX {
             return false;
         }
@@ -212,7 +213,7 @@ impl<T: Send + 'static, P: Policy> Drop for Limbo<T, P> {
         if self.shared.horizon() == u64::MAX {
             self.gauge.emptied();
         } else {
-            // A reader may still look. The domain holds them now, and its figures say so.
+            // A reader may still look. The domain holds them now, and counts them in its figures.
             self.shared.adopt(Box::new(core::mem::take(&mut self.waiting)));
         }
     }
@@ -240,7 +241,7 @@ impl<T: Send + 'static, P: Policy> Slot<'_, T, P> {
         limbo.push(value, bytes, now);
     }
 
-    /// As [`Slot::retire`], for what nobody is in a hurry to get back: alone it starts no grace
+    /// As [`Slot::retire`], for objects that are not urgent to free: alone it starts no grace
     /// period, so that workers do not pay two fences for it. It is freed with the next object that
     /// is retired eagerly, or with [`Paced::LAZY_FLUSH`] of its kind, or after
     /// [`Paced::LAZY_AGE_MAX`], or as soon as half of what may wait does.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A node whose payload loom watches: an access that the list does not order fails the model.
+/// A node with a payload that loom watches: an access that the list does not order fails the model.
 struct Letter {
     link: Link<Self>,
     text: UnsafeCell<u32>,
@@ -23,7 +23,7 @@ impl Letter {
     /// Writes a letter and lets go of it.
     fn leak(text: u32) -> NonNull<Self> {
         let letter = Box::new(Self { link: Link::new(), text: UnsafeCell::new(0) });
-        // SAFETY: nobody else knows the letter yet.
+        // SAFETY: the letter is not shared yet.
         letter.text.with_mut(|slot| unsafe { *slot = text });
         NonNull::from(Box::leak(letter))
     }
@@ -169,8 +169,8 @@ mod model {
         builder.check(model);
     }
 
-    /// Two producers (one is the first thread) and a taker, who takes once beside them; the rest
-    /// is taken when all are done.
+    /// Two producers (one is the first thread) and a taker that takes once beside them; the rest is
+    /// taken when all are done.
     fn check_two_producers(produce: fn(&TakeAllList<Letter>, u32)) {
         let saw_some = StdArc::new(AtomicBool::new(false));
         let saw = StdArc::clone(&saw_some);

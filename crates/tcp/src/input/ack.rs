@@ -14,7 +14,7 @@ use crate::state::{State, Step};
 use crate::timer::Timer;
 
 impl Connection {
-    /// Takes the acknowledgment; an outcome where the segment ends here.
+    /// Processes the acknowledgment; returns an outcome where processing of the segment ends.
     pub(super) fn on_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
         if self.state() == State::SynReceived {
             if !self.snd.una.is_before(segment.ack) || !segment.ack.is_at_most(self.snd.nxt) {
@@ -29,8 +29,8 @@ impl Connection {
             self.opened(cx);
             return None;
         }
-        // What acknowledges data that was never sent, or is older than any window (RFC 5961
-        // section 5.2, row 25 of the bar).
+        // An ACK of data that was never sent, or one older than any window (RFC 5961 section 5.2,
+        // row 25 of the bar).
         if !self.snd.may_acknowledge(segment.ack) {
             return Some(self.challenge(cx, DropReason::TcpAckInvalid));
         }
@@ -45,7 +45,8 @@ impl Connection {
         self.after_ack(cx)
     }
 
-    /// RFC 5681 section 2: it tells nothing but that something arrived out of order.
+    /// Whether it is a duplicate ACK (RFC 5681 section 2), which only signals an out-of-order
+    /// arrival.
     fn is_duplicate(&self, segment: &Segment) -> bool {
         segment.ack == self.snd.una
             && self.snd.una != self.snd.nxt
@@ -69,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// The sender learns what arrived and what did not.
+    /// Passes the acknowledgment and its SACK blocks to the sender.
     fn tell_recovery(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
         let says_nothing = segment.ack == self.snd.una && segment.options.sack[0].is_none();
         if says_nothing && self.recovery.awaits_nothing() {
@@ -91,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// `una` moves.
+    /// Advances `una`.
     fn on_new_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
         let bytes = self.snd.acknowledge(segment.ack);
         self.probe = None;
@@ -102,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// What our FIN's acknowledgment changes.
+    /// State changes on the acknowledgment of our FIN.
     fn after_ack(&mut self, cx: &mut Cx<'_>) -> Option<Outcome> {
         if !self.snd.fin_acked() {
             return None;
@@ -137,7 +138,7 @@ impl Connection {
         self.events.add(Events::ENDED);
     }
 
-    /// Data that came before is reported (RFC 2883 section 4).
+    /// Data that was received before is reported by D-SACK (RFC 2883 section 4).
     pub(super) fn note_duplicate(&mut self, segment: &Segment) {
         let end = segment.seq + segment.len;
         if self.agreed.sack && segment.len > 0 && end.is_at_most(self.rcv.nxt) {

@@ -21,13 +21,13 @@ impl Connection {
         payload: PacketBuf,
     ) -> Outcome {
         let has_ack = segment.has(TcpFlags::ACK);
-        // First: ACK. What does not acknowledge our SYN is of another life.
+        // First: ACK. One that does not acknowledge our SYN belongs to an earlier connection.
         let acceptable =
             self.snd.una.is_before(segment.ack) && segment.ack.is_at_most(self.snd.nxt);
         if has_ack && !acceptable {
             return Outcome::Reset(Reset::answer(self.flow, &segment), DropReason::TcpAckInvalid);
         }
-        // Second: RST, believed only of who has seen our SYN (RFC 5961 section 3.2).
+        // Second: RST, accepted only if it acknowledges our SYN (RFC 5961 section 3.2).
         if segment.has(TcpFlags::RST) {
             if has_ack {
                 self.fail(ConnectionError::Refused);
@@ -57,12 +57,12 @@ impl Connection {
         self.snd.wnd_max = self.snd.wnd;
         self.opened(cx);
         self.due.add(Due::ACK);
-        // What came with the SYN begins behind it.
+        // Data in the SYN starts after its sequence number.
         let mut rest = segment;
         rest.seq += 1;
         rest.flags = TcpFlags(rest.flags.0 & !TcpFlags::SYN.0);
         if rest.len > 0 || rest.has(TcpFlags::FIN) {
-            // The window that our SYN offered holds it.
+            // It fits the window that our SYN offered.
             self.rcv.edge = self.rcv.edge.later(self.rcv.nxt + self.syn_window());
             return self.on_text(cx, rest, payload);
         }
@@ -88,7 +88,7 @@ impl Connection {
         self.events.add(Events::OPENED | Events::WRITABLE);
     }
 
-    /// Takes what a SYN's options offer and we offered too.
+    /// Accepts the options of a SYN that we offered too.
     fn agree(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
         let options = &segment.options;
         if let Some(mss) = options.mss {
@@ -101,7 +101,7 @@ impl Connection {
         if let Some(timestamps) = options.timestamps {
             self.recent = Recent::new(timestamps.value, cx.now);
         }
-        // Scaled both ways or not at all (RFC 7323 section 2.2).
+        // Window scaling applies both ways or not at all (RFC 7323 section 2.2).
         let scale = options.window_scale.filter(|_| self.offers.scale);
         self.agreed.scaled = scale.is_some();
         self.snd.shift = scale.unwrap_or(0).min(14);

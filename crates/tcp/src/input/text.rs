@@ -16,8 +16,8 @@ use crate::settings::Acknowledge;
 use crate::state::{State, Step};
 use crate::timer::Timer;
 
-/// How long an acknowledgment may wait for another segment or for data to go with (RFC 9293
-/// section 3.8.6.3: less than half a second).
+/// The delay of a delayed ACK: the wait for another segment or for data to send (RFC 9293 section
+/// 3.8.6.3: less than half a second).
 const DELAY: Duration = Duration::from_millis(40);
 
 impl Connection {
@@ -29,13 +29,14 @@ impl Connection {
     ) -> Outcome {
         if segment.sequence_len() == 0 {
             if self.state() == State::TimeWait && segment.seq != self.rcv.nxt {
-                // Somebody has lost count; the record of TIME-WAIT (`time_wait.rs`) says so, too.
+                // The counts disagree; the TIME-WAIT record (`time_wait.rs`) answers in the same
+                // way.
                 self.answer(cx, &segment);
             }
             return Outcome::Taken;
         }
         if !self.state().hears() {
-            // The peer has said that it has no more; what it repeats is acknowledged again.
+            // The peer has sent its FIN; repeated segments are acknowledged again.
             self.due.add(Due::ACK);
             if self.state() == State::TimeWait && segment.has(TcpFlags::FIN) {
                 self.wait_for_stragglers(cx);
@@ -44,12 +45,13 @@ impl Connection {
         }
         self.trim(&mut segment, &mut payload);
         if segment.len > 0 && self.rcv.shut && self.released {
-            // Data for an application that has gone (RFC 9293 section 3.6.1, MUST-17).
+            // Data for an application that has released the connection (RFC 9293 section 3.6.1,
+            // MUST-17).
             self.abort(ConnectionError::Reset);
             return Outcome::Taken;
         }
         if segment.len > 0 && self.rcv.is_refused(self.ahead.held(), cx.full) {
-            // It comes again; the window that is told meanwhile is what there is.
+            // It is retransmitted by the peer; the window announced meanwhile is the actual one.
             self.due.add(Due::ACK);
             self.note_pressure();
             return Outcome::Dropped(DropReason::TcpReceiveFull);
@@ -58,12 +60,13 @@ impl Connection {
             return self.out_of_order(cx, segment, payload);
         }
         if segment.len > 0 {
-            // What the window promised is never refused for this connection's own sake.
+            // Data within the promised window is never refused because of this connection's own
+            // limit.
             if self.ahead.is_empty() {
                 self.take_in_order(cx.pool, payload, cx.now);
             } else {
-                // A hole is filled: told at once (RFC 5681 section 4.2). Of bytes that wait already
-                // the first stay.
+                // A hole is filled: acknowledged at once (RFC 5681 section 4.2). Of bytes received
+                // twice the first copy is kept.
                 self.due.add(Due::ACK);
                 let _ = self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, u32::MAX);
                 self.take_ready(cx);
@@ -78,7 +81,7 @@ impl Connection {
         Outcome::Taken
     }
 
-    /// As [`Connection::on_text`] of segments in a row that are expected: `len` bytes of text.
+    /// As [`Connection::on_text`] for consecutive expected segments: `len` bytes of text in total.
     pub(super) fn on_texts(&mut self, cx: &mut Cx<'_>, len: u32, mut texts: PacketList) -> Outcome {
         if self.rcv.is_refused(self.ahead.held(), cx.full) {
             self.due.add(Due::ACK);
@@ -96,7 +99,7 @@ impl Connection {
         Outcome::Taken
     }
 
-    /// Cuts off what lies outside of the window.
+    /// Trims a segment to the window.
     fn trim(&mut self, segment: &mut Segment, payload: &mut PacketBuf) {
         if segment.seq.is_before(self.rcv.nxt) {
             let old = self.rcv.nxt.since(segment.seq).min(segment.len);
@@ -111,13 +114,13 @@ impl Connection {
         let mut room =
             if segment.seq.is_before(self.rcv.edge) { self.rcv.edge.since(segment.seq) } else { 0 };
         if let Some(end) = self.fin_ahead {
-            // What a peer sends behind its end is nothing.
+            // Data after the peer's FIN is ignored.
             room = room.min(if segment.seq.is_before(end) { end.since(segment.seq) } else { 0 });
         }
         if segment.len > room {
             payload.truncate(room as usize);
             segment.len = room;
-            // The FIN lies behind what was cut off.
+            // The FIN lies behind the trimmed part.
             segment.flags = TcpFlags(segment.flags.0 & !TcpFlags::FIN.0);
             self.due.add(Due::ACK);
         }
@@ -141,8 +144,8 @@ impl Connection {
         self.events.add(Events::READABLE);
     }
 
-    /// Every second full segment at once, or as the settings say; else within [`DELAY`] (RFC 9293
-    /// section 3.8.6.3).
+    /// Delayed ACK: every second full segment is acknowledged at once, or as the settings specify;
+    /// otherwise within [`DELAY`] (RFC 9293 section 3.8.6.3).
     fn owe_ack(&mut self, cx: &mut Cx<'_>, len: u32, fin: bool) {
         self.rcv.unacked = self.rcv.unacked.saturating_add(len);
         let is_enough = match self.acknowledge {
@@ -157,7 +160,8 @@ impl Connection {
         }
     }
 
-    /// A hole before it: told at once (RFC 5681 section 4.2).
+    /// Out of order: acknowledged at once (RFC 5681 section 4.2), which drives the peer's fast
+    /// retransmit.
     fn out_of_order(&mut self, cx: &mut Cx<'_>, segment: Segment, payload: PacketBuf) -> Outcome {
         self.due.add(Due::ACK);
         if segment.has(TcpFlags::FIN) {
@@ -175,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// What waited for the segment that just came is in order now.
+    /// Delivers queued segments that are now in order.
     fn take_ready(&mut self, cx: &mut Cx<'_>) {
         let (mut ready, next) = self.ahead.take_ready(cx.runs, self.rcv.nxt);
         while let Some(packet) = ready.pop_front() {
@@ -184,11 +188,11 @@ impl Connection {
         debug_assert_eq!(self.rcv.nxt, next);
     }
 
-    /// The peer has no more.
+    /// Processes the peer's FIN.
     fn on_fin(&mut self, cx: &mut Cx<'_>) {
         self.rcv.nxt += 1;
         self.rcv.fin = true;
-        // What a peer sent behind its end is nothing.
+        // Data after the peer's FIN is dropped.
         self.ahead.clear(cx.runs);
         self.events.add(Events::READABLE);
         self.due.add(Due::ACK);

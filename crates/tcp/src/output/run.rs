@@ -1,10 +1,11 @@
-//! A run: full segments of new data that leave at one moment, with one look at what may leave.
+//! A run: full segments of new data that are sent at one moment, after one check of what may be
+//! sent: segmentation offload (GSO) in software.
 //!
-//! Called by `output.rs` where more than one full segment may leave. What large-send offload does
-//! in cards is done here, so that every link profits, whatever its device can: the header is
-//! written once and patched for each segment, what is sent is recorded once. Invariants: each
-//! segment is what it would be alone, checksum and PSH included; a FIN, a mark and whatever is less
-//! than a full segment leave the ordinary way.
+//! Called by `output.rs` where more than one full segment may be sent. The work of large-send
+//! offload in network cards (TSO) is done here, so that every device profits: the header is written
+//! once and patched for each segment, and the run is recorded once. Invariants: each segment equals
+//! the one that would be sent alone, checksum and PSH included; a FIN, a mark and anything shorter
+//! than a full segment are sent the ordinary way.
 
 use floodwall_base::{Counter, FlowKey, Seq};
 use floodwall_checksum::{Sum, sum};
@@ -15,7 +16,7 @@ use floodwall_wire::tcp_options::TcpOptionSet;
 use super::{CHECKSUM, NoBuffer, leave_partial, pseudo_header, with_front};
 use crate::connection::{Connection, Cx};
 
-/// Where in a header sequence number and flags lie (RFC 9293 section 3.1).
+/// Offsets of sequence number and flags in a header (RFC 9293 section 3.1).
 const SEQ: core::ops::Range<usize> = 4..8;
 const FLAGS: usize = 13;
 
@@ -23,16 +24,16 @@ const FLAGS: usize = 13;
 struct Heading {
     bytes: [u8; HEADER_LEN_MAX],
     len: usize,
-    /// Of the pseudo-header, payload apart.
+    /// The sum of the pseudo-header, without the payload.
     pseudo: Sum,
-    /// The same with these bytes, sequence number apart.
+    /// The sum of these header bytes, without the sequence number.
     sum: Sum,
-    /// The device finishes the checksum.
+    /// The device completes the checksum.
     partial: bool,
 }
 
 impl Heading {
-    /// `fields` have no sequence number.
+    /// Builds the template; `fields` have no sequence number.
     fn new(
         flow: &FlowKey,
         fields: &TcpFields,
@@ -50,7 +51,7 @@ impl Heading {
         Some(Self { bytes, len, pseudo, sum, partial })
     }
 
-    /// The segment of `payload`, which is borrowed, from `seq` on.
+    /// The segment of a borrowed `payload` that starts at `seq`.
     #[inline]
     fn segment(&self, pool: &Pool, seq: Seq, push: bool, payload: PacketBuf) -> Option<PacketBuf> {
         let payload_len = payload.len();
@@ -77,7 +78,7 @@ impl Heading {
 }
 
 impl Connection {
-    /// How many full segments of new data may leave at once, `most` of them; fewer than two are no
+    /// How many full segments of new data may be sent at once, up to `most`; fewer than two are no
     /// run.
     pub(super) fn run_length(&self, most: u32) -> u32 {
         let (waits, mss) = (self.snd.unsent(), self.mss());
@@ -85,12 +86,12 @@ impl Connection {
         if most < 2 || fits < 2 * mss || self.owes_mark() {
             return 0;
         }
-        // A FIN goes with the last byte.
+        // The last segment may carry the FIN.
         let whole = if self.snd.fin { fits.min(waits - 1) } else { fits };
         (whole / mss).min(most)
     }
 
-    /// Sends `count` full segments: the first is given back, the others are put behind `rest`.
+    /// Sends `count` full segments: the first is returned, the others are appended to `rest`.
     pub(super) fn run(
         &mut self,
         cx: &mut Cx<'_>,
@@ -109,7 +110,8 @@ impl Connection {
             let len = payload.len() as u32;
             bytes += len;
             let (seq, push) = (self.snd.nxt - len, self.snd.is_last(self.snd.nxt));
-            // It counts as sent, whether its header finds memory or not: the timer sends it again.
+            // It counts as sent, whether or not a header could be allocated: the timer retransmits
+            // it.
             if let Some(packet) = heading.segment(cx.pool, seq, push, payload) {
                 segments += 1;
                 match first {

@@ -39,12 +39,12 @@ impl Queue {
         blocks.iter().flatten().map(|block| (block.left, block.right)).collect()
     }
 
-    /// What must hold at any time.
+    /// The invariants that hold at any time.
     fn check(&self) -> Vec<(Seq, Vec<u8>)> {
         self.check_with(0)
     }
 
-    /// The same, where others have so many runs.
+    /// The same, where other connections have so many runs.
     fn check_with(&self, others: usize) -> Vec<(Seq, Vec<u8>)> {
         let (mut at, mut held, mut all) = (self.queue.first, 0, Vec::new());
         let mut last: Option<Seq> = None;
@@ -111,7 +111,7 @@ proptest! {
                     }
                 }
                 Step::Ready { to } => {
-                    // The stream comes to `to` by other ways, and takes what joins.
+                    // The stream advances to `to` by in-order data, and takes what joins.
                     let from = next.max(to);
                     let (list, end) = q.queue.take_ready(&mut q.runs, Seq(base) + from as u32);
                     let mut expected = Vec::new();
@@ -176,10 +176,10 @@ fn gaps_of_one_fill_the_bound_and_then_only_what_comes_earlier_is_kept() {
         assert_eq!(q.insert(Seq(1000 + 2 * i), &[0], ROOM), Insertion::TooManyRuns);
     }
     assert_eq!((q.queue.runs(), q.runs.available()), (most, 256 - TCP_RUNS_FLOW));
-    // What is nearest to the hole is never refused: the farthest goes.
+    // The data nearest to the hole is never refused: the farthest run is dropped.
     assert_eq!(q.insert(Seq(1000), &[0], ROOM), Insertion::Kept);
     assert_eq!((q.queue.runs(), q.queue.end(&q.runs)), (most, Some(Seq(1000 + 2 * most - 1))));
-    // What joins runs needs none.
+    // A segment that joins runs needs no new run.
     assert_eq!(q.insert(Seq(1001), &[0], ROOM), Insertion::Kept);
     assert_eq!(q.queue.runs(), most - 1);
     q.check();
@@ -197,7 +197,7 @@ fn connections_with_many_holes_leave_runs_to_those_with_few() {
     }
     let counts: Vec<u32> = greedy.iter().map(Reassembly::runs).collect();
     assert_eq!(counts, [64, 64, 64, 32, FEW, FEW, FEW, FEW, FEW, FEW]);
-    // Who has one hole is served, and the others' first holes are filled as ever.
+    // A connection with one hole is served, and the others' first holes are filled as before.
     assert_eq!(q.insert(Seq(50), &[0], ROOM), Insertion::Kept);
     let packet = q.pool.packet_from(&[0]).unwrap();
     let first = greedy[0].insert(&mut q.runs, &q.pool, Seq(1000), packet, ROOM);
@@ -217,7 +217,7 @@ fn room_is_counted_in_true_bytes_and_made_for_the_earliest() {
     assert_eq!(q.insert(Seq(100), &[0], 2 * size), Insertion::Kept);
     assert_eq!((q.queue.held(), q.queue.end(&q.runs)), (2 * size, Some(Seq(201))));
     assert_eq!(q.insert(Seq(50), &[0], size - 1), Insertion::NoRoom);
-    // One that is duplicate needs no room.
+    // A duplicate needs no room.
     assert_eq!(q.insert(Seq(100), &[0], 0), Insertion::Duplicate);
     q.check();
     q.queue.clear(&mut q.runs);

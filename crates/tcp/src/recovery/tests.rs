@@ -1,4 +1,4 @@
-//! The sender as a whole: rules one by one, and whole transfers over a bad path.
+//! Rules of the sender one by one, and whole transfers over an impaired path.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn ms(n: u64) -> Instant {
     Instant::ORIGIN + Duration::from_millis(n)
 }
 
-/// A sender with its slab, and a connection that has measured 100 ms.
+/// A sender with its slab, on a connection with a measured RTT of 100 ms.
 struct Sender {
     records: Records,
     recovery: Recovery,
@@ -65,7 +65,7 @@ impl Sender {
         self.recovery.on_ack(&mut self.records, &segment, &ALL)
     }
 
-    /// Sends again what may be, and returns the segments.
+    /// Retransmits what is permitted, and returns the segments.
     fn repair(&mut self, now: Instant) -> Vec<u32> {
         let mut sent = Vec::new();
         while self.recovery.allowance() >= MSS
@@ -117,7 +117,7 @@ fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
                     is_duplicate: false,
                     now,
                 };
-                // Now and then a block first, or only a part.
+                // Sometimes a SACK block first, or only a part.
                 let block = SackBlock { left: (sent - 1) * MSS, right: sent * MSS };
                 let blocks = [Some(block)];
                 match chance.below(16) {
@@ -160,7 +160,7 @@ fn one_segment_beyond_a_hole_waits_for_the_reordering_window() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(3, ms(0));
     assert_eq!(s.ack(0, &[(1, 2)], ms(100)).lost, 0);
-    // A quarter of the smallest time behind the latest that arrived.
+    // A quarter of the minimum RTT behind the latest delivery.
     assert_eq!(s.timer(), Some((Timer::Reordering, ms(125))));
     assert_eq!(s.expire(ms(124)), Expired::Nothing);
     assert_eq!(s.expire(ms(125)), Expired::Lost);
@@ -173,7 +173,8 @@ fn reordering_that_was_seen_is_waited_for_and_reported_duplicates_widen_it() {
     s.send(10, ms(0));
     assert_eq!(s.ack(0, &[(1, 4)], ms(100)).lost, MSS);
     assert_eq!(s.repair(ms(100)), [0]);
-    // The original comes: the path reorders. Its ACK beats the smallest time of a retransmission.
+    // The original arrives: the path reorders. Its ACK comes before a retransmission could be
+    // acknowledged.
     let early = s.ack_echo(10, &[], Some(ms(0)), ms(110));
     assert!(early.is_undone, "its echo is from before the retransmission");
     assert_eq!(s.recovery.controller().ssthresh(), crate::congestion::UNLIMITED);
@@ -229,7 +230,7 @@ fn a_tail_that_is_lost_is_probed_after_two_round_trips() {
     s.recovery.on_retransmitted(&mut s.records, Seq(3 * MSS), MSS, ms(200));
     s.recovery.on_probe_sent(true, ms(200));
     assert_eq!(s.timer(), Some((Timer::Retransmission, ms(500))), "one probe, then the timeout");
-    // The probe's ACK shows the hole: a recovery, and no timeout.
+    // The probe's ACK reveals the hole: a recovery, and no timeout.
     let verdict = s.ack(2, &[(3, 4)], ms(300));
     assert_eq!((verdict.lost, s.recovery.phase()), (MSS, Phase::Fast));
     assert_eq!(s.repair(ms(300)), [2]);
@@ -247,7 +248,7 @@ fn a_single_segment_is_probed_when_its_timeout_would_be() {
     assert!(matches!(s.expire(ms(300)), Expired::Probe { .. }));
     s.recovery.on_retransmitted(&mut s.records, Seq(0), MSS, ms(300));
     s.recovery.on_probe_sent(true, ms(300));
-    // The timeout is as far behind the probe as it would have been behind the segment.
+    // The timeout is as long after the probe as it would have been after the segment.
     assert_eq!(s.recovery.controller().window(), window);
     assert_eq!(s.timer(), Some((Timer::Retransmission, ms(600))));
 }
@@ -261,7 +262,7 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
     s.recovery.on_probe_sent(true, ms(200));
     s.send(1, ms(201));
     let before = s.recovery.controller().window();
-    // All up to beyond the probe, and no duplicate was reported: the original was lost.
+    // All data beyond the probe is acknowledged without a D-SACK: the original was lost.
     assert!(s.ack(5, &[], ms(301)).is_reduced);
     assert!(s.recovery.controller().window() < before);
 }
@@ -341,21 +342,21 @@ fn a_peer_that_forgets_what_it_reported_gets_it_again() {
     assert_eq!((s.recovery.board.sacked(), s.recovery.board.lost()), (0, 4 * MSS));
 }
 
-/// An ACK under way.
+/// An ACK in flight.
 struct Ack {
     ack: u32,
     sack: Vec<Option<SackBlock>>,
     of: Instant,
 }
 
-/// A path and a receiver: delays, losses, reordering and duplicates by a seed.
+/// A path and a receiver: delays, losses, reordering and duplicates from a seed.
 struct Path {
     random: PublicRandom,
     loss: f64,
     jitter: u64,
     sack: bool,
     timestamps: bool,
-    /// What is under way to the receiver: when, and which bytes, and when sent.
+    /// Segments in flight to the receiver: arrival time, byte range, and time sent.
     forth: BTreeMap<(u64, u64), (u32, u32, Instant)>,
     back: BTreeMap<(u64, u64), Ack>,
     /// Received ranges beyond the hole.
@@ -425,7 +426,8 @@ impl Path {
 }
 
 #[expect(clippy::too_many_lines, reason = "one loop that reads from top to bottom")]
-/// Plays a transfer; returns the virtual time it took in ms, and bytes sent for each byte.
+/// Runs a transfer; returns its duration in virtual ms, and the number of bytes sent per byte of
+/// data.
 fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) -> (u64, f64) {
     let (sack, timestamps, algorithm) = kind;
     let agreement = Agreement { sack, ..ALL };
@@ -451,7 +453,7 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
             "stuck: seed {seed} {loss} {kind:?}, {r:?} {:?}",
             r.timer(&agreement)
         );
-        // Send what may leave.
+        // Send what is permitted.
         loop {
             let room = r.allowance();
             if let Some((start, len)) = r.next_lost(&records) {
@@ -524,7 +526,7 @@ fn every_transfer_ends_whatever_is_lost_or_comes_out_of_order() {
         for kind in kinds {
             for (loss, jitter) in [(0.0, 0), (0.01, 0), (0.05, 4_000_000), (0.2, 30_000_000)] {
                 let (time, factor) = transfer(seed, loss, jitter, kind);
-                // What is sent twice is about what is lost, without SACK more of it.
+                // Retransmissions approximately equal losses, without SACK there are more.
                 let bound = match (loss, kind.0) {
                     (0.0, _) => 1.0,
                     (l, true) if l < 0.1 => 1.0 + 4.0 * l,

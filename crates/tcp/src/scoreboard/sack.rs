@@ -1,6 +1,6 @@
-//! The blocks of a SACK option: which to believe, and what they mark (RFC 2018, RFC 2883).
+//! The blocks of a SACK option: validation and marking (RFC 2018, RFC 2883).
 //!
-//! Part of the scoreboard; its invariants and bounds stand there.
+//! Part of the scoreboard; see there for invariants and bounds.
 
 use floodwall_base::Seq;
 use floodwall_base::limits::TCP_SACK_STEPS;
@@ -10,11 +10,11 @@ use super::{AckSegment, Change, Scoreboard, arrived};
 use crate::rack::Rack;
 use crate::records::{Fate, NONE, Records};
 
-/// How far behind what is acknowledged a reported duplicate may lie.
+/// Maximum distance of a reported duplicate below the cumulative acknowledgment.
 const DSACK_REACH: u32 = 1 << 30;
 
 impl Scoreboard {
-    /// Marks what the blocks name, in the order of the stream.
+    /// Marks the ranges of the blocks, in stream order.
     pub(super) fn take_blocks(
         &mut self,
         records: &mut Records,
@@ -78,8 +78,8 @@ impl Scoreboard {
         }
     }
 
-    /// The record that holds `left`, from the cursor on in either direction. Where the steps run
-    /// out the cursor is that much nearer for the next ACK.
+    /// The record that contains `left`, searched from the cursor in either direction. Where the
+    /// steps are used up, the cursor is that much nearer for the next ACK.
     fn seek(&mut self, records: &Records, left: Seq, steps: &mut u32) -> Option<u32> {
         if self.cursor == NONE {
             self.cursor = self.by_seq.first;
@@ -95,7 +95,7 @@ impl Scoreboard {
         }
     }
 
-    /// Makes a record of its own of a range within one.
+    /// Splits a range off into a record of its own.
     fn carve(&mut self, records: &mut Records, index: u32, (from, to): (Seq, Seq)) -> Option<u32> {
         let mut index = index;
         if records.at(index)?.start != from {
@@ -129,8 +129,8 @@ impl Scoreboard {
         arrived(rack, change, segment, (record.sent_at, record.end(), record.retransmits));
     }
 
-    /// Joins a reported record with reported neighbours: what it was made of does not matter any
-    /// more. Returns the record that it is part of then.
+    /// Merges a SACKed record with SACKed neighbours: its segment boundaries are no longer needed.
+    /// Returns the merged record.
     fn merge(&mut self, records: &mut Records, index: u32) -> u32 {
         let neighbours =
             records.at(index).map_or((NONE, NONE), |record| (record.prev, record.next));
@@ -155,7 +155,7 @@ impl Scoreboard {
         whole
     }
 
-    /// Nothing that the peer reported counts any more: all of it is lost.
+    /// Discards all SACKs of the peer: their ranges are lost.
     pub(super) fn forget_blocks(&mut self, records: &mut Records) {
         let mut at = self.by_seq.first;
         while let Some(record) = records.at_mut(at) {
@@ -172,8 +172,8 @@ impl Scoreboard {
     }
 }
 
-/// The duplicate that the first block reports (RFC 2883 section 4): it lies below what is
-/// acknowledged, or within the second block.
+/// The duplicate that the first block reports (D-SACK, RFC 2883 section 4): it lies below the
+/// cumulative acknowledgment, or within the second block.
 fn duplicate(segment: &AckSegment<'_>, nxt: Seq) -> Option<SackBlock> {
     let mut blocks = segment.sack.iter().flatten();
     let first = *blocks.next()?;

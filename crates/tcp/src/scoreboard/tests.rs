@@ -1,4 +1,4 @@
-//! The scoreboard against a model that knows the fate of every byte, and its bounds.
+//! The scoreboard against a model with the status of every byte, and its bounds.
 
 use floodwall_base::limits::TCP_SACK_STEPS;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ struct Byte {
     fate: Fate,
     sent_at: Instant,
     retransmits: u8,
-    /// The first byte of the segment that it is of.
+    /// The first byte of its segment.
     segment: usize,
 }
 
@@ -50,7 +50,7 @@ impl Model {
         (at..self.bytes.len()).find(|&i| self.bytes[i].segment != of).unwrap_or(self.bytes.len())
     }
 
-    /// Whole segments (what is left of them) within the range are reported.
+    /// Whole segments (or their rest) within the range are SACKed.
     fn sack(&mut self, from: usize, to: usize) {
         let mut at = from;
         while at < to {
@@ -86,7 +86,7 @@ fn check(board: &Scoreboard, records: &Records, model: &Model) {
         index = record.next;
     }
     assert_eq!((at, seen), (model.bytes.len(), board.record_count()));
-    // Each list by time holds each record of its fate once, and the one in flight is in order.
+    // Each list by time contains each record of its status once, and the in-flight one is sorted.
     for (ends, fate) in [(board.in_flight, Fate::InFlight), (board.lost_list, Fate::Lost)] {
         let (mut index, mut bytes, mut last) = (ends.first, 0, None);
         while let Some(record) = records.at(index) {
@@ -161,7 +161,7 @@ fn play(base: Seq, steps: Vec<Step>) {
                     *place = block(model.seq(from), model.seq(to));
                     model.sack(from, to);
                 }
-                // Bad blocks around them change nothing: inverted, empty, unsent, acknowledged.
+                // Invalid blocks around them change nothing: inverted, empty, unsent, acknowledged.
                 blocks[0] = [
                     block(model.seq(model.bytes.len()), board.una()),
                     block(board.una(), board.una()),
@@ -176,7 +176,8 @@ fn play(base: Seq, steps: Vec<Step>) {
                 let (lost, _) = board.detect_lost(&mut records, &rack, Duration::ZERO, now);
                 let before = model.count(Fate::Lost);
                 for at in model.una..model.bytes.len() {
-                    // A record's end decides: that of the segments that share its fate and moment.
+                    // Detection goes by a record's end, which covers all segments with the same
+                    // status and time.
                     if model.bytes[at].fate == Fate::InFlight {
                         let seq = model.seq(at);
                         let record = record_of(&board, &records, seq);
@@ -184,7 +185,7 @@ fn play(base: Seq, steps: Vec<Step>) {
                             assert!(rack.was_sent_before(record.sent_at, record.end()));
                             model.bytes[at].fate = Fate::Lost;
                         } else {
-                            // Of what left in one moment some may be found a little later.
+                            // Of data sent at one moment, some may be detected a little later.
                             let is_tie = !rack.was_sent_before(record.sent_at, board.nxt());
                             let is_early = now < record.sent_at + rack.rtt();
                             let is_before = rack.was_sent_before(record.sent_at, record.end());
@@ -202,7 +203,7 @@ fn play(base: Seq, steps: Vec<Step>) {
                             b.fate = Fate::Lost;
                         },
                     );
-                    // What they were made of is forgotten: leave the rest of the play.
+                    // Segment boundaries are forgotten on reneging: skip the rest of the run.
                     board.on_timeout(&mut records, None, now);
                     assert_eq!((board.sacked(), board.pipe()), (0, 0));
                     board.clear(&mut records);
@@ -219,7 +220,7 @@ fn play(base: Seq, steps: Vec<Step>) {
                 let len = len.min(most);
                 board.on_retransmitted(&mut records, start, len, now);
                 let at = start.since(base) as usize;
-                // What leaves again in other pieces is made of other segments.
+                // Data retransmitted in other pieces has other segment boundaries.
                 for byte in &mut model.bytes[at..at + len as usize] {
                     assert_eq!(byte.fate, Fate::Lost);
                     byte.fate = Fate::InFlight;
@@ -304,7 +305,7 @@ fn blocks_here_and_there_cost_a_bounded_number_of_steps() {
     }
     assert!(board.record_count() as usize <= TCP_RECORDS_FLOW);
     assert!(board.sacked() > TCP_RECORDS_FLOW as u32 / 2 * MSS - 10 * MSS);
-    // First and last place in turn: nobody walks the whole list for it.
+    // First and last place alternately: the search does not walk the whole list.
     let sacked = board.sacked();
     let blocks = [block(Seq(0), Seq(MSS))];
     let change = board.on_ack(&mut records, &segment(Seq(0), &blocks, ms(2)), &mut rack);
@@ -312,7 +313,7 @@ fn blocks_here_and_there_cost_a_bounded_number_of_steps() {
     for _ in 0..TCP_RECORDS_FLOW as u32 / TCP_SACK_STEPS + 1 {
         board.on_ack(&mut records, &segment(Seq(0), &blocks, ms(2)), &mut rack);
     }
-    assert_eq!(board.sacked(), sacked + MSS, "an honest peer repeats it until it is heard");
+    assert_eq!(board.sacked(), sacked + MSS, "an honest peer repeats it until it is processed");
 }
 
 #[test]
@@ -325,7 +326,7 @@ fn a_full_slab_stops_new_data_of_those_who_have_some_and_nobody_else() {
     }
     assert_eq!((sent, records.available()), (70, 10), "a part is kept back");
     assert!(b.on_sent(&mut records, MSS, MSS, ms(0)) && !b.can_record(&records));
-    // A cut is allowed to take from it.
+    // A split may use the reserve.
     a.mark_first_lost(&mut records);
     a.on_retransmitted(&mut records, Seq(0), 3, ms(99));
     assert_eq!(records.available(), 8);

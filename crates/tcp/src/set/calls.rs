@@ -1,7 +1,7 @@
-//! What applications ask of the set: open, listen, accept, read, write, close.
+//! Calls of applications: open, listen, accept, read, write, close.
 //!
-//! Called by `stack` for its applications, with the addresses that its routes chose. Nothing waits;
-//! what cannot be done now says so. Reading: RFC 9293 section 3.9.1.
+//! Used by `stack` for its applications, with the addresses that its routes selected. Calls never
+//! block; an operation that is not possible now returns an error. Reading: RFC 9293 section 3.9.1.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -21,21 +21,22 @@ use crate::settings::Settings;
 use crate::state::State;
 use crate::tcp::{Lend, Tcp};
 
-/// Between whom a connection is to be opened.
+/// The endpoints and the path of a connection to be opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// Our address, and a port or 0 for any.
     pub local: SocketAddr,
-    /// The peer.
+    /// The peer's endpoint.
     pub remote: SocketAddr,
-    /// The link of link-local addresses; the default otherwise.
+    /// The interface of link-local addresses; the default otherwise.
     pub zone: IfIndex,
-    /// Bytes of the largest packet that the way there carries.
+    /// The path MTU: bytes of the largest packet.
     pub mtu: u32,
 }
 
 impl<H: HalfOpen> Tcp<H> {
-    /// Opens a connection: its SYN is ready to leave. Port 0 picks one whose answers come home.
+    /// Opens a connection: its SYN is ready to be sent. Port 0 selects an ephemeral port for which
+    /// RSS delivers the answers to this worker.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -76,7 +77,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// The port asked for, if its four-tuple is free, or a free one.
+    /// The requested port, if its four-tuple is free, or a free ephemeral port.
     fn local_port(&self, lend: &mut Lend<'_>, flow: FlowKey) -> Result<u16, OpenError> {
         let with = |port| FlowKey { local: Endpoint { port, ..flow.local }, ..flow };
         if flow.local.port != 0 {
@@ -119,8 +120,8 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// Listens at an address and port: the unspecified address of a family means all of it, that of
-    /// IPv6 both families. At port 0 only with [`Settings::every_port`]. At most `backlog`
+    /// Listens at an address and port: the unspecified address of IPv4 means all its addresses,
+    /// that of IPv6 both families. At port 0 only with [`Settings::every_port`]. At most `backlog`
     /// connections wait to be accepted.
     ///
     /// # Errors
@@ -156,10 +157,10 @@ impl<H: HalfOpen> Tcp<H> {
         opened
     }
 
-    /// Takes the connection that waits longest.
+    /// Accepts the connection that has waited longest.
     ///
     /// # Errors
-    /// The listener is gone. `Ok(None)` where nobody waits.
+    /// The listener is gone. `Ok(None)` where the accept queue is empty.
     pub fn accept(
         &mut self,
         listener: ListenerId,
@@ -174,7 +175,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(Some(self.id(index)))
     }
 
-    /// Ends a listener. Who waits to be accepted is reset.
+    /// Closes a listener. Connections in its accept queue are reset.
     ///
     /// # Errors
     /// It is gone already.
@@ -190,7 +191,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// Writes what fits; how many bytes were taken.
+    /// Writes as much as fits; returns the number of bytes taken.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -203,7 +204,8 @@ impl<H: HalfOpen> Tcp<H> {
         self.write(lend, id, bytes, false)
     }
 
-    /// As [`Tcp::send`], and more comes at once: what fills no segment waits for it (`MSG_MORE`).
+    /// As [`Tcp::send`], with more data to follow at once: a partial segment waits for it
+    /// (`MSG_MORE`).
     ///
     /// # Errors
     /// See [`SendError`].
@@ -231,7 +233,7 @@ impl<H: HalfOpen> Tcp<H> {
         sent
     }
 
-    /// Copies what was received into `out`; 0 where the peer has no more.
+    /// Copies received data into `out`; returns the number of bytes, 0 at end of stream.
     ///
     /// # Errors
     /// See [`RecvError`].
@@ -247,7 +249,7 @@ impl<H: HalfOpen> Tcp<H> {
         read
     }
 
-    /// Hands out the oldest chunk that was received, without a copy; `None` is the peer's end.
+    /// Returns the oldest received chunk without a copy; `None` at end of stream.
     ///
     /// # Errors
     /// See [`RecvError`].
@@ -269,7 +271,7 @@ impl<H: HalfOpen> Tcp<H> {
         chunk
     }
 
-    /// Copies what was received from `offset` on, and leaves it where it is.
+    /// Copies received data from `offset` on without removing it (peek).
     ///
     /// # Errors
     /// See [`RecvError`].
@@ -286,7 +288,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// Bytes that wait to be read.
+    /// Number of bytes available to read.
     ///
     /// # Errors
     /// The connection is gone.
@@ -294,7 +296,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(self.named(id)?.rcv.queue.len() as usize)
     }
 
-    /// Bytes that were written and are not acknowledged.
+    /// Number of bytes written and not acknowledged.
     ///
     /// # Errors
     /// The connection is gone.
@@ -303,7 +305,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok((snd.outstanding() + snd.unsent()) as usize)
     }
 
-    /// There is no more to send: FIN behind the data. Reading goes on.
+    /// Closes the send direction: a FIN is sent after the data. Reading remains possible.
     ///
     /// # Errors
     /// The connection is gone.
@@ -313,8 +315,8 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// Lets go of a connection: what was written still leaves, then FIN; where something is unread,
-    /// a reset instead. The id means nothing afterwards.
+    /// Closes a connection: written data is still sent, then FIN; with unread data, a reset
+    /// instead. The id is invalid afterwards.
     ///
     /// # Errors
     /// The connection is gone.
@@ -323,7 +325,7 @@ impl<H: HalfOpen> Tcp<H> {
         self.forget(id, lend.now)
     }
 
-    /// Lets go of a connection at once, with a reset (linger time zero).
+    /// Aborts a connection with a reset (linger time zero).
     ///
     /// # Errors
     /// The connection is gone.
@@ -332,7 +334,7 @@ impl<H: HalfOpen> Tcp<H> {
         self.forget(id, lend.now)
     }
 
-    /// The application's name for it is worth nothing from here on.
+    /// Invalidates the application's id of a connection.
     fn forget(&mut self, id: ConnectionId, now: Instant) -> Result<(), Gone> {
         if let Some(place) = self.places.get_mut(id.index()) {
             place.generation = place.generation.wrapping_add(1);
@@ -342,7 +344,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// The state.
+    /// The state of a connection.
     ///
     /// # Errors
     /// The connection is gone.
@@ -350,7 +352,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(self.named(id)?.state())
     }
 
-    /// Both ends, ours first.
+    /// The two endpoints, the local one first.
     ///
     /// # Errors
     /// The connection is gone.
@@ -360,7 +362,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok((end(flow.local), end(flow.remote)))
     }
 
-    /// Takes the error that the connection ended with, as `SO_ERROR` does.
+    /// Returns and clears the error with which the connection ended, as `SO_ERROR` does.
     ///
     /// # Errors
     /// The connection is gone.
@@ -368,7 +370,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(self.named_mut(id)?.error.take())
     }
 
-    /// Whether small segments leave at once (Nagle's algorithm off).
+    /// Sets whether small segments are sent at once (Nagle's algorithm off).
     ///
     /// # Errors
     /// The connection is gone.
@@ -381,15 +383,15 @@ impl<H: HalfOpen> Tcp<H> {
         let connection = self.named_mut(id)?;
         let before = core::mem::replace(&mut connection.nodelay, nodelay);
         if nodelay && !before && connection.snd.unsent() > 0 {
-            // What a cork holds back leaves too.
+            // Data held back by a cork is sent too.
             connection.due.add(Due::FORCE);
         }
         self.settle(id.index, now);
         Ok(())
     }
 
-    /// Whether less than a full segment waits for more ([`Settings::cork`]). What waited leaves
-    /// when that ends, as far as Nagle's algorithm lets it.
+    /// Sets whether a partial segment waits for more data ([`Settings::cork`]). When the cork is
+    /// removed, waiting data is sent as far as Nagle's algorithm permits.
     ///
     /// # Errors
     /// The connection is gone.

@@ -1,7 +1,7 @@
-//! What the owner of a set tells its half-open connections, and asks of them.
+//! Half-open connections of a set: settings and queries for its owner.
 //!
-//! Called by `stack`. The set knows which listener has which half-open connections; nothing of them
-//! is kept here but what each accepted connection's SYN said.
+//! Used by `stack`. The set maps listeners to their half-open connections; all else is stored in
+//! `syncache`, except for the SYN options of each accepted connection.
 
 use core::net::SocketAddr;
 
@@ -15,14 +15,14 @@ use crate::id::{ConnectionId, Gone, ListenerId};
 use crate::set::intake::flow_between;
 use crate::tcp::{Tcp, Transmit};
 
-/// What a client's SYN said, as far as its handshake kept it.
+/// The options of a client's SYN, as far as its handshake preserved them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SynSaid {
-    /// Whether an entry of the cache kept it, or a cookie, which rounds the segment size down.
+    /// Whether an entry of the cache stored them, or a cookie, which rounds the segment size down.
     pub by: By,
-    /// The largest segment that the client takes, at least the floor.
+    /// The client's MSS, at least the floor.
     pub mss: u16,
-    /// The window of the SYN; a cookie does not know it.
+    /// The window of the SYN; unknown for a cookie.
     pub window: Option<u16>,
     /// The client's window scale.
     pub window_scale: Option<u8>,
@@ -30,9 +30,9 @@ pub struct SynSaid {
     pub sack: bool,
     /// Timestamps were offered.
     pub timestamps: bool,
-    /// ECN was agreed on.
+    /// ECN is in use.
     pub ecn: bool,
-    /// How often our SYN-ACK was sent again before the client came back.
+    /// How often our SYN-ACK was retransmitted before the client's ACK.
     pub retransmitted: u8,
 }
 
@@ -52,7 +52,8 @@ impl SynSaid {
 }
 
 impl Tcp<SynCache> {
-    /// Takes a secret that other instances have as well. Whether it is another one than before.
+    /// Sets the cookie secret, which other instances share. Returns whether it differs from the
+    /// previous one.
     pub fn share_cookies(&mut self, secret: Secret, at: Moment) -> bool {
         self.half_open.set_shared(true);
         self.half_open.reload(secret, at)
@@ -60,13 +61,13 @@ impl Tcp<SynCache> {
 }
 
 impl<H: HalfOpen> Tcp<H> {
-    /// What was counted of half-open connections.
+    /// The counters of half-open connections.
     #[must_use]
     pub fn half_open_stats(&self) -> Stats {
         self.half_open.stats()
     }
 
-    /// Every listener: where, how many may wait, and what was counted of it.
+    /// Every listener: its address, its backlog, and its counters.
     pub fn listener_counts(&self) -> impl Iterator<Item = (SocketAddr, usize, ListenerStats)> {
         self.listeners.all().filter_map(|(local, half)| {
             let counts = self.half_open.listener_stats(half)?;
@@ -74,7 +75,7 @@ impl<H: HalfOpen> Tcp<H> {
         })
     }
 
-    /// When SYNs of a listener are answered by cookies alone.
+    /// Sets when SYNs of a listener are answered by cookies only.
     ///
     /// # Errors
     /// The listener is gone.
@@ -84,7 +85,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// What the SYN of a connection said; `None` of one that we opened.
+    /// The SYN options of a connection; `None` for an active open.
     ///
     /// # Errors
     /// The connection is gone.
@@ -93,8 +94,8 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(self.places.get(id.index()).and_then(|place| place.said))
     }
 
-    /// A packet of ours could not be sent and never will be: there is no way. If it is a SYN-ACK,
-    /// it is not sent again; its number stays a cookie.
+    /// A packet of ours could not be sent and never will be: there is no route. If it is a SYN-ACK,
+    /// it is not retransmitted; its sequence number stays a valid cookie.
     pub fn unsent(&mut self, transmit: &Transmit, at: Moment) {
         let bytes = transmit.packet.first();
         let Ok(header) = TcpHeader::parse(bytes, transmit.packet.len()) else { return };

@@ -1,8 +1,8 @@
-//! A segment that belongs to no connection: of one in TIME-WAIT, of a handshake, or nobody's.
+//! Segments without a connection: for TIME-WAIT, for a handshake, or unmatched.
 //!
-//! Called by `intake.rs`. What a listener is not concerned with is owed a reset (RFC 9293 section
-//! 3.10.7.1), unless it is one. Invariant: no passive connection is made but out of a
-//! [`Proven`] of `syncache` (decision E22).
+//! Used by `intake.rs`. A reset is due for a segment that matches no listener (RFC 9293 section
+//! 3.10.7.1), unless it is one. Invariant: a passive connection is made only from a [`Proven`] of
+//! `syncache` (decision E22).
 
 use floodwall_base::{Counter, DropReason, FlowKey, IfIndex, Seq};
 use floodwall_packet::PacketBuf;
@@ -21,7 +21,8 @@ use crate::tcp::{Lend, Tcp, Transmit};
 use crate::time_wait::{Arrived, TimeWait, Verdict as Waited};
 use crate::timestamps::TimestampClock;
 
-/// What is owed to an ACK that proves no handshake: a word, so that the verdict is written once.
+/// The answer to an ACK that proves no handshake, as one value, so that the verdict is built in one
+/// place.
 enum Unproven {
     Reset,
     Silence,
@@ -52,8 +53,8 @@ impl<H: HalfOpen> Tcp<H> {
                 Err(Unproven::Silence) => Verdict::Dropped(DropReason::TcpHandshakeRefused),
             },
             SegmentKind::Reset => {
-                // A challenge would have to be rationed over strangers, who could count by it
-                // (CVE-2016-5696); what is not exact is forgotten instead.
+                // A challenge ACK would need a rate limit shared by all unverified peers, which is
+                // a side channel (CVE-2016-5696); an inexact reset is ignored instead.
                 let _ = self.half_open.reset(flow, segment.seq, lend.moment());
                 Verdict::Dropped(DropReason::TcpNoConnection)
             }
@@ -96,12 +97,12 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// What a listener's connections ask for in the network's header.
+    /// The fields of the IP header that a listener's connections set.
     fn header_of(&self, listener: u32) -> Option<Header> {
         self.listeners.of_new(listener).map(|(settings, _)| Header::of(settings))
     }
 
-    /// A segment may prove a handshake: then its connection is there.
+    /// Processes a segment that may prove a handshake; if it does, its connection is created.
     fn on_proof(
         &mut self,
         lend: &mut Lend<'_>,
@@ -130,7 +131,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// A proven handshake becomes a connection in the accept queue.
+    /// Creates a connection from a proven handshake and queues it for accept.
     fn establish(&mut self, lend: &mut Lend<'_>, listener: u32, mtu: u32, proven: &Proven) {
         let Some((settings, owner)) = self.listeners.of_new(listener) else {
             return self.half_open.accepted(proven.slot());
@@ -164,7 +165,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// A segment of a connection that was closed not long ago.
+    /// Processes a segment of a flow in TIME-WAIT.
     fn in_time_wait(
         &mut self,
         lend: &mut Lend<'_>,
@@ -186,7 +187,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// The SYN-ACKs that are due again.
+    /// Sends the SYN-ACKs that are due for retransmission.
     pub(crate) fn resend(
         &mut self,
         lend: &mut Lend<'_>,
@@ -213,7 +214,7 @@ fn refused(flow: &FlowKey, segment: &Segment) -> Verdict {
     }
 }
 
-/// What is asked for in the network's header: a hop limit, and a traffic class.
+/// The IP header fields to set: a hop limit, and a traffic class.
 #[derive(Clone, Copy)]
 struct Header(Option<u8>, u8);
 
@@ -223,7 +224,7 @@ impl Header {
     }
 }
 
-/// The packet of a SYN-ACK, as its listener asks for it.
+/// The packet of a SYN-ACK, with its listener's header fields.
 fn syn_ack_packet(
     lend: &mut Lend<'_>,
     answer: &SynAck,
@@ -253,7 +254,7 @@ fn time_wait_ack(lend: &mut Lend<'_>, flow: &FlowKey, record: &TimeWait) -> Opti
     plain(lend, flow, seqs, TcpFlags::ACK, record.window, &options)
 }
 
-/// A segment without text that no connection sends.
+/// A segment without text that belongs to no connection.
 fn plain(
     lend: &mut Lend<'_>,
     flow: &FlowKey,

@@ -1,9 +1,10 @@
 //! ICMP errors that quote a segment of ours: RFC 5927, RFC 5461, RFC 1191, RFC 8201.
 //!
-//! Called by `stack` with what it has read of the quote. Invariants: believed only where the quoted
-//! sequence number is in flight (RFC 5927 section 4); nothing ends a connection that was ever open,
-//! and no router slows one (rows 33 and 34 of the bar); a path's MTU only falls here, never below
-//! its family's floor (decision E25), and never for what is smaller already.
+//! Called by `stack` with the parsed quotation. Invariants: an error is accepted only where the
+//! quoted sequence number is in flight (RFC 5927 section 4); no error ends an established
+//! connection, and no router reduces its rate (rows 33 and 34 of the bar); here a path MTU is only
+//! lowered, never below its family's floor (decision E25), and never for a segment that is smaller
+//! already.
 
 use floodwall_base::{FlowKey, IfIndex, Instant, Seq};
 use floodwall_syncache::HalfOpen;
@@ -14,20 +15,20 @@ use crate::mss::{announced_mss, floored_mtu};
 use crate::state::State;
 use crate::tcp::Tcp;
 
-/// What an ICMP error of either family says.
+/// An ICMP error of either family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcmpSays {
-    /// Nobody is there, or nobody may: the errors that RFC 1122 section 4.2.3.9 calls hard.
+    /// Destination unreachable or prohibited: the errors that RFC 1122 section 4.2.3.9 calls hard.
     Refused,
-    /// Not now: the soft ones.
+    /// A temporary failure: the soft errors.
     Unreachable,
-    /// The packet exceeds the path's MTU of so many bytes.
+    /// The packet exceeds the path MTU of so many bytes.
     TooBig(u32),
 }
 
 impl<H: HalfOpen> Tcp<H> {
-    /// Takes an ICMP error about a flow of ours that quotes this sequence number. Whether it was
-    /// believed.
+    /// Processes an ICMP error about a flow of ours that quotes this sequence number. Returns
+    /// whether it was accepted.
     pub fn icmp_error(&mut self, flow: &FlowKey, seq: Seq, says: IcmpSays, now: Instant) -> bool {
         let zoneless = FlowKey { zone: IfIndex::default(), ..*flow };
         let Some(index) = self.find(&zoneless).or_else(|| self.find(flow)) else {
@@ -45,7 +46,7 @@ impl<H: HalfOpen> Tcp<H> {
         match says {
             IcmpSays::Refused if opening => connection.fail(ConnectionError::Refused),
             IcmpSays::Unreachable if opening => connection.fail(ConnectionError::Unreachable),
-            // Soft for whoever was open once (RFC 5461): the timers decide.
+            // Soft for every connection that was established (RFC 5461): the timers decide.
             IcmpSays::Refused | IcmpSays::Unreachable => {}
             IcmpSays::TooBig(mtu) => {
                 let family = family(&connection.flow);

@@ -1,7 +1,7 @@
-//! What can be asked of a connection, and set while it is open.
+//! Queries and settings of an open connection.
 //!
-//! Called by `stack` for its applications, by `show`, and by the runner of scripts. Nothing here
-//! changes the stream.
+//! Used by `stack` for its applications, by `show`, and by the script runner. Nothing here changes
+//! the stream.
 
 use core::num::NonZeroU8;
 use core::time::Duration;
@@ -18,61 +18,61 @@ use crate::tcp::Tcp;
 use crate::timer::Timer;
 use crate::wishes::Wishes;
 
-/// A connection as it stands: Linux's `TCP_INFO`, in bytes.
+/// A snapshot of a connection: Linux's `TCP_INFO`, in bytes.
 #[derive(Clone, Debug)]
 pub struct Info {
-    /// Its state.
+    /// The connection state.
     pub state: State,
-    /// Where the sender stands.
+    /// The phase of the sender.
     pub phase: Phase,
-    /// What both agreed on: timestamps.
+    /// Timestamps are in use.
     pub timestamps: bool,
-    /// Selective acknowledgments.
+    /// Selective acknowledgments are in use.
     pub sack: bool,
-    /// Scaled windows.
+    /// Window scaling is in use.
     pub scaled: bool,
-    /// Congestion marks.
+    /// ECN is in use.
     pub ecn: bool,
-    /// Bytes that congestion lets be in flight.
+    /// The congestion window in bytes.
     pub window: u32,
-    /// Where slow start ends; `None` while no congestion was seen.
+    /// The slow start threshold; `None` before any congestion event.
     pub threshold: Option<u32>,
     /// Bytes sent and not acknowledged.
     pub outstanding: u32,
-    /// Of these, reported by the peer.
+    /// Of these, SACKed by the peer.
     pub sacked: u32,
-    /// Of these, taken for lost.
+    /// Of these, considered lost.
     pub lost: u32,
     /// Payload bytes of a full segment to the peer.
     pub snd_mss: u32,
-    /// The largest payload that we take.
+    /// The largest payload that we accept.
     pub our_mss: u16,
-    /// Timeouts in a row.
+    /// Consecutive timeouts.
     pub backoff: u8,
-    /// Questions about a shut window in a row.
+    /// Consecutive zero-window probes.
     pub probes: u8,
     /// The smoothed round-trip time; zero before the first sample.
     pub rtt: Duration,
-    /// Its variation.
+    /// Its mean deviation.
     pub rtt_variation: Duration,
-    /// The timeout in force.
+    /// The current retransmission timeout.
     pub rto: Duration,
-    /// How long ago the peer was heard.
+    /// Time since the last segment of the peer.
     pub heard_ago: Duration,
-    /// Bytes that wait to be read.
+    /// Bytes available to read.
     pub readable: u32,
-    /// The peer has no more to send.
+    /// The peer has closed its send direction.
     pub has_ended: bool,
-    /// A write would take something.
+    /// The send buffer has space.
     pub writable: bool,
-    /// True bytes that may wait to be read at this moment, memory apart.
+    /// Current limit of the receive buffer in true bytes, apart from the memory limit.
     pub receive_limit: u32,
-    /// True bytes that may wait to be acknowledged at this moment.
+    /// Current limit of the send buffer in true bytes.
     pub send_limit: u32,
 }
 
 impl<H: HalfOpen> Tcp<H> {
-    /// A connection as it stands.
+    /// A snapshot of a connection.
     ///
     /// # Errors
     /// The connection is gone.
@@ -111,9 +111,8 @@ impl<H: HalfOpen> Tcp<H> {
         })
     }
 
-    /// Sets what may change while a connection is open: sizes, what waits and for what, how soon
-    /// data is acknowledged, keepalive, timeouts, hop limit and class. What the handshake agreed on
-    /// stays.
+    /// Changes the settings of an open connection: buffer sizes, Nagle and cork, delayed ACKs,
+    /// keepalive, timeouts, hop limit and traffic class. Options negotiated in the handshake stay.
     ///
     /// # Errors
     /// The connection is gone.
@@ -138,7 +137,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// Whether somebody waits to be accepted.
+    /// Whether the accept queue has a connection.
     ///
     /// # Errors
     /// The listener is gone.

@@ -1,7 +1,9 @@
-//! A validated IP payload becomes a segment of a connection, a handshake's, or dies here.
+//! Intake of segments: a validated IP payload is passed to a connection or a handshake, or is
+//! dropped.
 //!
 //! Called by `stack` once the network layer has checked its header. The order makes refusal cheap:
-//! lengths, then the table, then the checksum, which touches the payload, then the options.
+//! lengths, then the connection table, then the checksum, which reads the payload, then the
+//! options.
 
 use core::net::IpAddr;
 
@@ -17,43 +19,43 @@ use crate::segment::{Reset, Segment};
 use crate::set::train::TrainEnd;
 use crate::tcp::{Lend, Tcp, Transmit};
 
-/// What the network layer knows of an arrived segment.
+/// The network layer's information about an arrived segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Input {
-    /// The sender.
+    /// The source address.
     pub src_addr: IpAddr,
     /// The final destination, of the same family: an address of ours, or a group.
     pub dst_addr: IpAddr,
-    /// Where it arrived.
+    /// The interface on which it arrived.
     pub iface: IfIndex,
-    /// Where the TCP header starts, from the packet's first byte now.
+    /// Offset of the TCP header in the packet.
     pub l4: usize,
-    /// Bytes that the IP packet carries from there on.
+    /// Bytes of the IP payload from there on.
     pub len: usize,
-    /// Bytes of the largest packet of the link where it arrived.
+    /// The MTU of the link on which it arrived.
     pub mtu: u32,
-    /// The destination is a group or a broadcast address, or the frame's was.
+    /// The destination is a multicast or broadcast address, of IP or of the link layer.
     pub group: bool,
-    /// The network header says: congestion experienced (RFC 3168).
+    /// The IP header is marked congestion experienced (RFC 3168).
     pub congestion: bool,
 }
 
-/// What became of a segment.
+/// The outcome of a segment.
 #[derive(Debug)]
 pub enum Verdict {
-    /// A connection took it.
+    /// A connection accepted it.
     Taken,
-    /// It is owed this answer, which is to be sent.
+    /// This answer is to be sent.
     Answered(Transmit),
-    /// It died, for a reason that the caller counts.
+    /// It was dropped, for a reason that the caller counts.
     Dropped(DropReason),
-    /// It belongs to nothing: the caller counts the reason, and may answer with the reset, as often
-    /// as it allows itself ([`Tcp::reset`]).
+    /// It matches nothing: the caller counts the reason, and may answer with the reset, within its
+    /// rate limit ([`Tcp::reset`]).
     Refused(Reset, DropReason),
 }
 
 impl<H: HalfOpen> Tcp<H> {
-    /// Takes one segment.
+    /// Processes one segment.
     pub fn input(
         &mut self,
         lend: &mut Lend<'_>,
@@ -70,10 +72,10 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// Takes one segment of a burst of which more comes: what the segments have in common that a
-    /// connection expects is looked at once, at the end of their train. `None` where it waits for
-    /// those behind it: [`Tcp::end_train`] says what became of it. Of the train before, if it ends
-    /// here, `ended` says so.
+    /// Processes one segment of a burst with more to follow: expected segments of a connection are
+    /// coalesced into a train (as in GRO) and processed once, at its end. `None` where it waits for
+    /// later ones: [`Tcp::end_train`] gives its outcome. `ended` is the outcome of the previous
+    /// train, if it ends here.
     pub fn input_of_burst(
         &mut self,
         lend: &mut Lend<'_>,
@@ -88,7 +90,7 @@ impl<H: HalfOpen> Tcp<H> {
             Err(reason) => return Some(Verdict::Dropped(reason)),
         };
         let mut packet = packet;
-        // Behind a train that it does not belong to, it may begin one.
+        // If it does not belong to the current train, it may begin one.
         for _ in 0..2 {
             packet = match self.join(&flow, &segment, (packet, text)) {
                 Ok(()) => return None,
@@ -102,7 +104,7 @@ impl<H: HalfOpen> Tcp<H> {
         Some(self.segment(lend, &flow, (input.iface, input.mtu), &segment, (packet, text)))
     }
 
-    /// To whom it belongs. Its text begins at a byte of the packet.
+    /// Dispatches a segment to its connection. Its text begins at the given byte of the packet.
     pub(super) fn segment(
         &mut self,
         lend: &mut Lend<'_>,
@@ -137,7 +139,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// The packet of a reset that [`Verdict::Refused`] asked for. `None` where the pool is empty.
+    /// The packet of a reset that [`Verdict::Refused`] requires. `None` where the pool is empty.
     #[must_use]
     pub fn reset(&self, lend: &mut Lend<'_>, reset: &Reset) -> Option<PacketBuf> {
         let packet = reset_packet(lend.pool, reset)?;
@@ -147,7 +149,7 @@ impl<H: HalfOpen> Tcp<H> {
     }
 }
 
-/// Checks a segment and reads it: its flow, and where in the packet its text begins.
+/// Validates and parses a segment: its flow, and where in the packet its text begins.
 #[inline]
 fn read(
     lend: &mut Lend<'_>,
@@ -161,7 +163,7 @@ fn read(
     let Ok(header) = read_header(input, packet, &mut scratch, access) else {
         return Err(broken(lend, DropReason::TcpMalformed));
     };
-    // To a group, or to nobody who could answer (row 7 of the bar).
+    // Sent to a multicast group, or from an address that cannot be answered (row 7 of the bar).
     let nobody = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
     if input.group || nobody || header.src_port() == 0 || header.dst_port() == 0 {
         return Err(DropReason::TcpMalformed);
@@ -183,21 +185,21 @@ fn read(
     Ok((flow, text))
 }
 
-/// A segment that lies about itself.
+/// A malformed segment.
 #[cold]
 fn broken(lend: &mut Lend<'_>, reason: DropReason) -> DropReason {
     lend.counters.count(Counter::TcpInErrs);
     reason
 }
 
-/// The header, if its lengths are possible.
+/// The header, if its lengths are valid.
 fn read_header<'a>(
     input: &Input,
     packet: &'a PacketBuf,
     scratch: &'a mut [u8; HEADER_LEN_MAX],
     access: &mut AccessCounters,
 ) -> Result<TcpHeader<'a>, DropReason> {
-    // Nearly always it lies in one piece, with all that follows.
+    // Nearly always the headers are contiguous in the first chunk.
     let whole = packet.first().get(input.l4..input.l4.saturating_add(input.len));
     if let Some(bytes) = whole {
         access.borrow();
@@ -215,14 +217,14 @@ fn read_header<'a>(
     TcpHeader::parse(bytes, available).map_err(|_| DropReason::TcpMalformed)
 }
 
-/// The flow as we see it. The interface counts for link-local ends only.
+/// The flow from our point of view. The interface is part of it for link-local endpoints only.
 #[inline]
 pub(crate) fn flow_of(input: &Input, src_port: u16, dst_port: u16) -> FlowKey {
     let zone = zone_of((input.src_addr, input.dst_addr), input.iface);
     FlowKey { zone, ..flow_between((input.src_addr, src_port), (input.dst_addr, dst_port)) }
 }
 
-/// The flow from a sender to us, its link apart.
+/// The flow from a sender to us, without its interface.
 #[inline]
 pub(super) fn flow_between(from: (IpAddr, u16), to: (IpAddr, u16)) -> FlowKey {
     FlowKey {
@@ -233,7 +235,7 @@ pub(super) fn flow_between(from: (IpAddr, u16), to: (IpAddr, u16)) -> FlowKey {
     }
 }
 
-/// The link of a flow between such addresses, where it counts.
+/// The interface of a flow between such addresses, where it is significant.
 #[inline]
 pub(super) fn zone_of(ends: (IpAddr, IpAddr), iface: IfIndex) -> IfIndex {
     let link_local = |addr: IpAddr| match addr {
@@ -243,7 +245,7 @@ pub(super) fn zone_of(ends: (IpAddr, IpAddr), iface: IfIndex) -> IfIndex {
     if link_local(ends.0) || link_local(ends.1) { iface } else { IfIndex::default() }
 }
 
-/// Whether the checksum is right, where nobody has verified it before.
+/// Whether the checksum is valid; computed only if it was not verified before.
 fn verifies(input: &Input, packet: &PacketBuf) -> bool {
     if packet.checksum_state() != ChecksumState::Unverified {
         return true;

@@ -1,9 +1,9 @@
-//! What the stack asks of the set for programs on other threads: whole chunks in both directions.
+//! Chunk transfer for programs on other threads: whole chunks in both directions.
 //!
-//! Called by `stack` (its `remote`), which moves chunks between a connection and a program's
-//! mailboxes without looking into them: with the program's own two copies that is all that happens
-//! to a byte (decision B8). Invariant: what was handed out and not consumed counts against the
-//! window as if it still waited here, so a program that does not read closes the window.
+//! Used by `stack` (its `remote`), which moves chunks between a connection and a program's
+//! mailboxes without reading them: the program's own two copies are the only ones (decision B8).
+//! Invariant: data handed out and not consumed counts against the window as if it were still queued
+//! here, so a program that does not read closes the window (backpressure).
 
 use core::net::{IpAddr, SocketAddr};
 use core::num::NonZeroU8;
@@ -19,8 +19,8 @@ use crate::settings::{Asking, Keepalive, Settings};
 use crate::tcp::Tcp;
 
 impl<H: HalfOpen> Tcp<H> {
-    /// Takes chunks that a program wrote, all of them: who pays for how much may wait is the
-    /// caller's matter. They are segmented as they are; chunks of [`Tcp::chunk_len`] leave whole.
+    /// Takes all chunks that a program has written; the caller enforces the send buffer limit. They
+    /// are segmented as they are; chunks of [`Tcp::chunk_len`] are sent whole.
     ///
     /// # Errors
     /// See [`SendError`]; never `WouldBlock`. The chunks are dropped then.
@@ -47,12 +47,12 @@ impl<H: HalfOpen> Tcp<H> {
         outcome
     }
 
-    /// Moves what was received to `chunks`, until half of what may wait is handed out and not
-    /// consumed. `Ok(true)`: the peer has no more, and all of it is handed out.
+    /// Moves received data to `chunks`, until half of the receive limit is handed out and not
+    /// consumed. `Ok(true)`: end of stream, and all data is handed out.
     ///
     /// # Errors
-    /// The error that the connection ended with, once, behind all that was received;
-    /// `WouldBlock` is none here: there is more to come.
+    /// The error with which the connection ended, once, after all received data; never
+    /// `WouldBlock`: without data the result is `Ok(false)`.
     pub fn hand_out(
         &mut self,
         id: ConnectionId,
@@ -76,7 +76,7 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// True bytes that were handed out and that the program has done with: the window may open.
+    /// Releases true bytes that were handed out and consumed by the program: the window may open.
     ///
     /// # Errors
     /// The connection is gone.
@@ -88,7 +88,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// True bytes that were written and are not acknowledged.
+    /// True bytes written and not acknowledged.
     ///
     /// # Errors
     /// The connection is gone.
@@ -96,8 +96,8 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(self.named(id)?.snd.held())
     }
 
-    /// True bytes that may be written and not acknowledged at this moment: what a program should
-    /// have had credit for.
+    /// Current limit of true bytes written and not acknowledged: the total credit of a program
+    /// (backpressure).
     ///
     /// # Errors
     /// The connection is gone.
@@ -105,8 +105,8 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(self.named(id)?.send_limit())
     }
 
-    /// True bytes of which a program should tell that it has read them, whatever else happens: a
-    /// quarter of what may wait at this moment.
+    /// The amount of consumed true bytes at which a program should report them at the latest: a
+    /// quarter of the current receive limit.
     ///
     /// # Errors
     /// The connection is gone.
@@ -114,7 +114,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(self.named(id)?.rcv.bound() / 4)
     }
 
-    /// How long chunks should be that are written: those of a full segment.
+    /// The preferred length of written chunks: that of a full segment.
     ///
     /// # Errors
     /// The connection is gone.
@@ -122,7 +122,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok((self.named(id)?.mss() as usize).max(128))
     }
 
-    /// The error that the connection ended with, where it has, without taking it.
+    /// The error with which the connection ended, if any, without clearing it.
     ///
     /// # Errors
     /// The connection is gone.
@@ -130,7 +130,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(self.named(id)?.error)
     }
 
-    /// Whether the peer has said that it has no more.
+    /// Whether the peer has closed its send direction.
     ///
     /// # Errors
     /// The connection is gone.
@@ -138,7 +138,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(self.named(id)?.rcv.fin)
     }
 
-    /// The hop limit (time to live) of what is sent; `None` is the interface's.
+    /// Sets the hop limit (time to live) of sent packets; `None` is the interface's.
     ///
     /// # Errors
     /// The connection is gone.
@@ -147,7 +147,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// The TOS byte or traffic class of what is sent, but for its two lowest bits.
+    /// Sets the TOS byte or traffic class of sent packets, except for its two lowest bits.
     ///
     /// # Errors
     /// The connection is gone.
@@ -156,7 +156,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// Whether and how a silent peer is asked.
+    /// Sets whether and how a silent peer is probed (keepalive).
     ///
     /// # Errors
     /// The connection is gone.
@@ -176,8 +176,7 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// A port of the ephemeral range at which nobody listens, for a listener that asked for none in
-    /// particular.
+    /// An ephemeral port without a listener, for a listener that requested no specific port.
     #[must_use]
     pub fn free_port(&self, local: IpAddr, random: &mut SecretRandom) -> Option<u16> {
         let end = Endpoint::new(local.to_canonical(), 0);

@@ -1,8 +1,8 @@
-//! Who has been silent for longest, for whoever has to let somebody go.
+//! Selection of an idle connection for eviction: approximate LRU by sampling.
 //!
-//! Asked by services when places run out. A sample, not an order: keeping all connections in the
-//! order in which they were heard would cost something for each segment, and a sample is needed
-//! only where somebody has filled the places, most of whose connections are then of his kind.
+//! Called by services when connection places run out. A sample, not an exact order: an LRU list
+//! would cost an update per segment, and a victim is needed only when an attacker has filled the
+//! places; then most of the connections are its own.
 
 use floodwall_syncache::HalfOpen;
 
@@ -10,15 +10,16 @@ use crate::id::ConnectionId;
 use crate::tcp::Tcp;
 
 impl<H: HalfOpen> Tcp<H> {
-    /// Whether no more than an eighth of the places is left.
+    /// Whether at most an eighth of the places is free.
     #[must_use]
     pub fn has_few_places(&self) -> bool {
         let max = self.places_max();
         self.demux.len() >= max - max / 8
     }
 
-    /// Of `looks` places from `from` on, round and round, the connection of this owner whose peer
-    /// was heard longest ago; none that waits to be accepted. Costs a look at each.
+    /// Among `looks` places from `from` on, cyclically, the connection of this owner with the
+    /// longest time since a segment of its peer; connections that wait to be accepted are skipped.
+    /// Costs one visit per place.
     #[must_use]
     pub fn silent_for_longest(&self, owner: u32, from: u32, looks: usize) -> Option<ConnectionId> {
         let from = from as usize % self.places.len().max(1);

@@ -1,17 +1,18 @@
-//! `Train`: segments of one connection that arrive in a row, and are taken as one.
+//! `Train`: consecutive segments of one connection, coalesced and processed as one (generic receive
+//! offload, GRO).
 //!
-//! Called by the stack for all segments of a burst, which ends the train behind the last one
-//! ([`Tcp::end_train`]). Each segment has been checked as ever, its checksum included; what they
-//! have in common is looked at once: the acknowledgment, the window, the timestamps, timers and
-//! events. One acknowledgment answers them all. What generic receive offload does in Linux, without
-//! a packet that is longer than its link carries. Invariants: a train is what the connection
-//! expects next, in order and in its window, with nothing but text; nothing that arrives behind a
-//! segment overtakes it; no train outlives its burst. Not here: what arrives out of order, which is
-//! told to the peer segment by segment (RFC 5681 section 4.2).
+//! Used by the stack for all segments of a burst; the train is ended after the last one
+//! ([`Tcp::end_train`]). Each segment is validated as usual, checksum included; the common work is
+//! done once: the acknowledgment, the window, the timestamps, timers and events. One acknowledgment
+//! answers all of them. Unlike GRO in Linux, no packet longer than the link's MTU is built.
+//! Invariants: a train is the data that the connection expects next, in order and in its window,
+//! with nothing but text; a segment is never processed before an earlier one; no train outlives its
+//! burst. Not here: out-of-order arrivals, which are acknowledged one by one (RFC 5681 section
+//! 4.2).
 //!
 //! # Under flood
-//! A stranger who cannot guess the next sequence number begins no train. Bound: the packets of one
-//! burst. Work per segment: a comparison of ten words.
+//! An attacker that cannot guess the next sequence number begins no train. Bound: the packets of
+//! one burst. Work per segment: a comparison of ten words.
 
 use floodwall_base::{DropReason, FlowKey, Seq};
 use floodwall_packet::{PacketBuf, PacketList};
@@ -23,22 +24,22 @@ use crate::input::Outcome;
 use crate::segment::Segment;
 use crate::tcp::{Lend, Tcp};
 
-/// See the file's head.
+/// The current train of coalesced segments, if any.
 #[derive(Default)]
 pub(crate) struct Train {
-    /// What the first segment said, with the text of all; nothing where there is none.
+    /// The header of the first segment, with the total text length; `None` where there is no train.
     first: Option<(FlowKey, Segment)>,
     texts: PacketList,
-    /// Where the window ended as the train began.
+    /// The right edge of the window when the train began.
     edge: Seq,
 }
 
-/// What became of the segments of a train.
+/// The outcome of the segments of a train.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TrainEnd {
-    /// How many there were.
+    /// Number of segments.
     pub count: u32,
-    /// Why they died, all of them; nothing where the connection took them.
+    /// Why all of them were dropped; `None` where the connection accepted them.
     pub dropped: Option<DropReason>,
 }
 
@@ -47,7 +48,7 @@ impl Train {
         self.first.is_none()
     }
 
-    /// Whether a segment says what the ones before it said, and goes on where they end.
+    /// Whether a segment has the same header fields as the train and continues at its end.
     #[inline]
     fn goes_on_with(&self, flow: &FlowKey, segment: &Segment) -> bool {
         let Some((of, first)) = &self.first else { return false };
@@ -59,7 +60,7 @@ impl Train {
             && of == flow
     }
 
-    /// Whether `len` bytes of text at `seq` are the next, and in the window.
+    /// Whether `len` bytes of text at `seq` are next in order, and in the window.
     #[inline]
     fn goes_on_at(&self, seq: Seq, len: u32) -> bool {
         let next = self.first.as_ref().map(|(_, first)| first.seq + first.len);
@@ -75,7 +76,7 @@ impl Train {
     }
 }
 
-/// Text and an acknowledgment, and nothing else that counts.
+/// Whether it is text with an acknowledgment, and no other significant flag.
 fn is_plain(segment: &Segment) -> bool {
     segment.len > 0
         && segment.flags | TcpFlags::PSH == TcpFlags::ACK | TcpFlags::PSH
@@ -84,7 +85,7 @@ fn is_plain(segment: &Segment) -> bool {
 }
 
 impl Connection {
-    /// Whether a segment is what is expected next, so that others may be taken with it.
+    /// Whether a segment is the expected next one, so that later ones may be coalesced with it.
     #[inline]
     pub(crate) fn expects(&self, segment: &Segment) -> bool {
         segment.seq == self.rcv.nxt
@@ -95,8 +96,8 @@ impl Connection {
 }
 
 impl<H: HalfOpen> Tcp<H> {
-    /// Puts a segment, whose text begins at a byte of the packet, behind those of the train, or
-    /// begins one; gives the packet back where it is neither.
+    /// Appends a segment, with text from the given byte of the packet, to the train, or begins one;
+    /// returns the packet where neither is possible.
     #[inline]
     pub(super) fn join(
         &mut self,
@@ -123,34 +124,34 @@ impl<H: HalfOpen> Tcp<H> {
         Ok(())
     }
 
-    /// Whether segments wait for those behind them.
+    /// Whether a train is pending.
     #[inline]
     #[must_use]
     pub fn has_train(&self) -> bool {
         !self.train.is_empty()
     }
 
-    /// Whether a segment of `len` bytes at `seq` goes on where the train ends. The caller knows
-    /// that its headers say what those of the segment before said.
+    /// Whether a segment of `len` bytes at `seq` continues the train. The caller has compared its
+    /// headers with those of the previous segment.
     #[inline]
     #[must_use]
     pub fn follows(&self, seq: Seq, len: u32) -> bool {
         self.train.goes_on_at(seq, len)
     }
 
-    /// Puts the text of a segment that [`Tcp::follows`] behind the train.
+    /// Appends the text of a segment that [`Tcp::follows`] to the train.
     #[inline]
     pub fn follow(&mut self, text: PacketBuf) {
         self.train.add(text);
     }
 
-    /// Nothing more belongs to the train: its connection takes it. `None` where there is none.
+    /// Ends the train: its connection processes it. `None` where there is none.
     pub fn end_train(&mut self, lend: &mut Lend<'_>) -> Option<TrainEnd> {
         let (flow, segment) = self.train.first.take()?;
         let texts = self.train.texts.take();
         let count = texts.len() as u32;
         let Ok(index) = self.find_again(&flow) else {
-            // It has ended meanwhile, by something else than a segment.
+            // The connection has ended meanwhile, for a reason other than a segment.
             return Some(TrainEnd { count, dropped: Some(DropReason::TcpNoConnection) });
         };
         let Some((connection, mut cx)) = self.lent(index, lend) else {

@@ -1,11 +1,12 @@
-//! Whose a segment is, before any work is put into it: a friend's, a stranger's, nobody's.
+//! Triage: classifies a segment before any work is spent on it: of an established peer, of an
+//! unverified source, or unmatched.
 //!
-//! Called by the stack's triage under pressure; writes nothing, counts nothing, reads no checksum.
-//! A friend is who sends what a connection of ours waits for, sequence and acknowledgment numbers
-//! included, and who comes back with a SYN-ACK's number or a cookie: none of it can be made without
-//! having heard from us, so that no flood buys friends by forging. SYNs are strangers' always.
-//! Invariant: what is nobody's here, `intake.rs` and `handshake.rs` refuse. RFC 9293 sections
-//! 3.10.7.1 to 3.10.7.4; the tolerance for what is old is RFC 5961's.
+//! Called by the stack's triage under pressure; writes nothing, counts nothing, verifies no
+//! checksum. A segment is classified as established if it is what a connection of ours waits for,
+//! sequence and acknowledgment numbers included, or if it acknowledges a SYN-ACK or a cookie: both
+//! require packets received from us, so that a flood cannot forge it. SYNs are always unverified.
+//! Invariant: a segment that is unmatched here is refused by `intake.rs` and `handshake.rs`. RFC
+//! 9293 sections 3.10.7.1 to 3.10.7.4; the tolerance for old segments is that of RFC 5961.
 
 use core::net::IpAddr;
 
@@ -20,13 +21,13 @@ use crate::set::intake::{flow_between, zone_of};
 use crate::state::State;
 use crate::tcp::Tcp;
 
-/// How far behind what is expected a segment may lie that is sent again: a window of the largest
-/// kind that is not negotiated with care.
+/// How far below the expected sequence number a retransmitted segment may lie: a generous estimate
+/// of a large window.
 const OLD: u32 = 1 << 20;
 
 impl<H: HalfOpen> Tcp<H> {
-    /// Whose a segment of `len` bytes is that begins with `bytes`, as many of them as lie in one
-    /// piece. `None` where they are too few or lie about themselves.
+    /// Classifies a segment of `len` bytes that begins with `bytes`, the contiguous part of it.
+    /// `None` where they are too few or malformed.
     #[must_use]
     pub fn triage(
         &self,
@@ -74,8 +75,8 @@ impl<H: HalfOpen> Tcp<H> {
     }
 }
 
-/// Whether a connection waits for such a segment: text or a word at the window's left edge, within
-/// it or a little before, that acknowledges what is under way or was.
+/// Whether a connection expects such a segment: text or a flag at the window's left edge, within
+/// the window or a little below, that acknowledges current or recent data.
 fn is_expected(connection: &Connection, header: &TcpHeader<'_>, text: u32) -> bool {
     let (snd, rcv) = (&connection.snd, &connection.rcv);
     let (seq, ack, flags) = (Seq(header.seq()), Seq(header.ack()), header.flags());

@@ -1,4 +1,4 @@
-//! Two sets of connections and a cable between them that may lose, repeat, delay and spoil.
+//! Two sets of connections and a cable between them with loss, duplication, delay and corruption.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -13,10 +13,10 @@ use crate::{
     Verdict,
 };
 
-/// Frames of a host: half of them may be held by its connections.
+/// Frames of a host's pool: half of them may be held by its connections.
 pub(super) const FRAMES: usize = 8192;
 
-/// What the cable does to a segment.
+/// The impairments of the cable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weather {
     pub(super) delay: Duration,
@@ -24,8 +24,8 @@ pub(super) struct Weather {
     pub(super) loss: f64,
     pub(super) twice: f64,
     pub(super) spoil: f64,
-    /// Bits a second of each direction, and how long a segment waits for its turn before it is
-    /// dropped; `None`: as many as come.
+    /// Bits per second of each direction, and the maximum queueing delay before a segment is
+    /// dropped; `None` is unlimited.
     pub(super) rate: Option<(u64, Duration)>,
 }
 
@@ -54,9 +54,9 @@ pub(super) struct Cable {
     pub(super) chance: PublicRandom,
     flying: BTreeMap<(Instant, u64), Flying>,
     count: u64,
-    /// When each direction has sent all that it took.
+    /// When each direction has finished sending.
     busy: [Instant; 2],
-    /// Segments that were put on the cable, from each side.
+    /// Segments put on the cable, from each side.
     pub(super) sent: [u64; 2],
 }
 
@@ -65,7 +65,7 @@ impl Host {
         Self::with_frames(seed, number, config, now, FRAMES)
     }
 
-    /// One whose pool has so many frames.
+    /// A host with a pool of so many frames.
     pub(super) fn with_frames(
         seed: u64,
         number: u8,
@@ -86,7 +86,7 @@ impl Host {
         }
     }
 
-    /// The same with so few references that segments leave as copies.
+    /// The same with so few references that segments are sent as copies.
     pub(super) fn with_references(self, references: usize) -> Self {
         let pool = PoolConfig { frames: FRAMES, small: 4096, references, ..Default::default() };
         Self { pool: Region::new(&pool).unwrap().attach().unwrap(), ..self }
@@ -132,7 +132,7 @@ impl Cable {
         self.hosts[host].tcp.listen(any, IfIndex::default(), 1500, settings, 16, 0).unwrap()
     }
 
-    /// Opens from host 0 to host 1.
+    /// Opens a connection from host 0 to host 1.
     pub(super) fn connect(&mut self, v6: bool, port: u16, settings: &Settings) -> ConnectionId {
         let [from, to] = [0, 1].map(|host| self.hosts[host].addrs[usize::from(v6)]);
         let ends = Ends {
@@ -178,7 +178,7 @@ impl Cable {
         tcp.close(&lend, id).unwrap();
     }
 
-    /// Puts a segment on the cable as the weather has it.
+    /// Puts a segment on the cable, with impairments applied.
     pub(super) fn fly(&mut self, flying: Flying) {
         self.sent[1 - flying.to] += 1;
         let Weather { delay, jitter, loss, twice, spoil, rate } = self.weather;
@@ -209,7 +209,7 @@ impl Cable {
         }
     }
 
-    /// Everything that wants to leave goes onto the cable.
+    /// Puts all pending output on the cable.
     pub(super) fn flush(&mut self) {
         for host in 0..2 {
             loop {
@@ -233,7 +233,7 @@ impl Cable {
         self.fly(Flying { to: 1 - from, src_addr, dst_addr, bytes });
     }
 
-    /// One of those that arrive at one moment: its train may wait for the others.
+    /// Delivers one of several simultaneous arrivals: its train may wait for the others.
     pub(super) fn deliver(&mut self, flying: &Flying) {
         let now = self.now;
         let (tcp, mut lend) = self.hosts[flying.to].lend(now);
@@ -262,7 +262,7 @@ impl Cable {
         }
     }
 
-    /// Lets the next thing happen, at its time; false where nothing will before `until`.
+    /// Processes the next event at its time; false where there is none before `until`.
     pub(super) fn step(&mut self, until: Instant) -> bool {
         self.flush();
         let arrives = self.flying.first_key_value().map(|((at, _), _)| *at);

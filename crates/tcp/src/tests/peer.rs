@@ -1,4 +1,4 @@
-//! One host and a peer played by hand: every segment to it is written out, every answer read.
+//! One host and a scripted peer: every segment to the host is written out, every answer is read.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -34,13 +34,13 @@ pub(super) struct Out {
     pub(super) data: Vec<u8>,
 }
 
-/// What the peer sends.
+/// The scripted peer.
 #[derive(Clone, Debug)]
 pub(super) struct Put<'a> {
     pub(super) flags: TcpFlags,
-    /// From the peer's SYN on.
+    /// Relative to the peer's SYN.
     pub(super) seq: u32,
-    /// From our SYN on.
+    /// Relative to our SYN.
     pub(super) ack: u32,
     pub(super) window: u16,
     pub(super) urgent: u16,
@@ -155,7 +155,7 @@ impl Peer {
         self.connect_saying(settings).0
     }
 
-    /// The same, and what it said.
+    /// The same, and the parsed SYN.
     pub(super) fn connect_saying(&mut self, settings: &Settings) -> (ConnectionId, Out) {
         let (ours, theirs) = self.addrs();
         let ends = Ends {
@@ -202,7 +202,7 @@ impl Peer {
         bytes
     }
 
-    /// The peer sends; what our host answers at once.
+    /// The peer sends a segment; returns the host's immediate answer.
     pub(super) fn give(&mut self, put: Put<'_>) -> Vec<Out> {
         let bytes = self.bytes(&put);
         self.give_bytes(&bytes)
@@ -268,7 +268,7 @@ impl Peer {
         }
     }
 
-    /// What our host sends within so long a time of silence.
+    /// The segments that our host sends while the peer is silent for so long.
     pub(super) fn wait(&mut self, time: Duration) -> Vec<Out> {
         let until = self.now + time;
         while let Some(next) = self.host.tcp.deadline().filter(|next| *next <= until) {
@@ -286,7 +286,7 @@ impl Peer {
         core::mem::take(&mut self.out)
     }
 
-    /// Our application writes; what leaves at once.
+    /// Our application writes; returns the segments sent at once.
     pub(super) fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> Vec<Out> {
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
@@ -295,7 +295,7 @@ impl Peer {
         core::mem::take(&mut self.out)
     }
 
-    /// The same, and it says that more comes.
+    /// The same, with `MSG_MORE`.
     pub(super) fn write_more(&mut self, id: ConnectionId, bytes: &[u8]) -> Vec<Out> {
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
@@ -304,7 +304,7 @@ impl Peer {
         core::mem::take(&mut self.out)
     }
 
-    /// Our application writes what fits; what leaves is nobody's matter.
+    /// Our application writes as much as fits; the segments sent are ignored.
     pub(super) fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
@@ -314,20 +314,20 @@ impl Peer {
         taken
     }
 
-    /// Bytes that were written and have not left, and whether more may be written.
+    /// Bytes written and not sent, and whether more may be written.
     pub(super) fn unsent(&self, id: ConnectionId) -> (u32, bool) {
         let unsent = self.host.tcp.named(id).unwrap().snd.unsent();
         (unsent, self.host.tcp.info(id, self.now).unwrap().writable)
     }
 
-    /// What leaves when something is done with the set.
+    /// The segments sent after an operation on the set.
     pub(super) fn with<R>(&mut self, act: impl FnOnce(&mut Tcp, Instant) -> R) -> Vec<Out> {
         act(&mut self.host.tcp, self.now);
         self.flush();
         core::mem::take(&mut self.out)
     }
 
-    /// Our application reads; what it gets, and what leaves at once.
+    /// Our application reads; returns the data, and the segments sent at once.
     pub(super) fn read(
         &mut self,
         id: ConnectionId,

@@ -1,11 +1,11 @@
-//! Connect, exchange, close: the plain life of a connection, in both families.
+//! Connect, exchange, close: the ordinary course of a connection, in both families.
 
 use core::time::Duration;
 
 use super::cable::{Cable, FRAMES};
 use crate::{RecvError, Settings, State};
 
-/// Reads all that there is; true at the peer's end.
+/// Reads all available data; true at end of stream.
 fn drain(cable: &mut Cable, host: usize, id: crate::ConnectionId, into: &mut Vec<u8>) -> bool {
     let mut buffer = [0; 4096];
     loop {
@@ -27,7 +27,7 @@ fn an_acknowledgment_that_left_with_data_is_no_reason_to_wake() {
         let client = cable.connect(v6, 80, &settings);
         cable.run(Duration::from_millis(100));
         let server = cable.accept(1, listener).unwrap();
-        // What came of the handshake has rung.
+        // The timers of the handshake have expired.
         cable.run(Duration::from_secs(10));
         let wakes = |cable: &Cable| cable.hosts[1].tcp.deadline().map(|at| at - cable.now);
         cable.write(0, client, b"question");
@@ -40,7 +40,7 @@ fn an_acknowledgment_that_left_with_data_is_no_reason_to_wake() {
         assert!(wakes(&cable).is_some_and(|wait| wait <= Duration::from_millis(40)));
         cable.write(1, server, b"answer");
         cable.flush();
-        // What is left is the answer's own timer.
+        // Only the timer of the answer is left.
         assert!(wakes(&cable).is_some_and(|wait| wait >= Duration::from_millis(150)));
     }
 }
@@ -81,12 +81,12 @@ fn streams_cross_both_ways_and_connections_close_in_order_in_both_families() {
         assert_eq!(cable.hosts[0].tcp.state(client), Ok(State::FinWait2));
         assert_eq!(cable.hosts[1].tcp.state(server), Ok(State::CloseWait));
         assert!(drain(&mut cable, 1, server, &mut vec![]));
-        // Half-closed, the other way still works.
-        assert_eq!(cable.write(1, server, b"last words"), 10);
+        // Half-closed: the other direction still works.
+        assert_eq!(cable.write(1, server, b"last bytes"), 10);
         cable.run(Duration::from_millis(100));
         let mut last = vec![];
         assert!(!drain(&mut cable, 0, client, &mut last));
-        assert_eq!(last, b"last words");
+        assert_eq!(last, b"last bytes");
         cable.close(1, server);
         cable.run(Duration::from_millis(100));
         assert!(drain(&mut cable, 0, client, &mut last));

@@ -1,4 +1,4 @@
-//! The rules of RFC 9293, RFC 1337 and RFC 6191, and the table against a list.
+//! The rules of RFC 9293, RFC 1337 and RFC 6191, and the table compared with a list.
 
 use floodwall_base::{Endpoint, IfIndex};
 use proptest::prelude::*;

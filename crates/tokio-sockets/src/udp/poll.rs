@@ -1,4 +1,4 @@
-//! What tries without waiting, and what polls: the forms for hand-written futures.
+//! Operations without waiting (`try_*`) and poll functions, for hand-written futures.
 //!
 //! Of several tasks that poll one direction, the last one is woken, as with tokio's socket; any
 //! number may await. A `try_` call costs none of the task's budget.
@@ -84,7 +84,7 @@ impl UdpSocket {
         self.with_sender(self.handle.try_peek_from(buf))
     }
 
-    /// Who sent the oldest datagram, where one is there.
+    /// The sender of the oldest datagram, where one is there.
     ///
     /// # Errors
     /// As [`UdpSocket::try_recv`].
@@ -92,11 +92,11 @@ impl UdpSocket {
         self.try_peek_from(&mut []).map(|(_, from)| from)
     }
 
-    /// Runs `what`. Readiness is not remembered here, as tokio does it, so nothing has to be
-    /// forgotten when it says `WouldBlock`: the next wait looks for itself.
+    /// Runs `what`. Readiness is not cached here, as tokio does it, so there is no flag to clear
+    /// when it returns `WouldBlock`: the next wait checks again.
     ///
     /// # Errors
-    /// What it says.
+    /// Those of `what`.
     pub fn try_io<R>(
         &self,
         _interest: Interest,

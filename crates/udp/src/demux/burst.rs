@@ -1,12 +1,12 @@
 //! The look-ups of a burst side by side, so that their cache misses overlap.
 //!
-//! Called by `classify.rs` in loops over the burst. [`Demux::seek`] asks for the one line that a
-//! datagram's fate most likely hangs on: the marks of a bucket, or the key of a port's only socket.
-//! [`Demux::may_find`] looks at the marks: most strangers go no further. [`Demux::sight`] looks at
-//! the bucket: where no tag fits, nobody is connected to the sender. [`Demux::settle`] compares
-//! keys, for those who may be taken. With tables far larger than the caches a burst waits for
-//! memory once a loop, and for what it waits it has asked in the loop before. Invariant: finds what
-//! [`Demux::lookup`] finds.
+//! Called by `classify.rs` in loops over the burst. [`Demux::seek`] prefetches the one line that
+//! most likely decides about a datagram: the marks of a bucket, or the key of a port's only socket.
+//! [`Demux::may_find`] looks at the marks: most unverified sources go no further. [`Demux::sight`]
+//! looks at the bucket: where no tag fits, no socket is connected to the sender. [`Demux::settle`]
+//! compares keys, for the remaining candidates. With tables far larger than the caches a burst
+//! waits for memory once a loop, for lines that the previous loop has prefetched. Invariant: finds
+//! what [`Demux::lookup`] finds.
 
 use floodwall_sync::prefetch;
 
@@ -32,9 +32,9 @@ const NO_PLACE: u32 = (1 << PLACE_BITS) - 1;
 enum Way {
     /// No socket has the port.
     Nobody = 0,
-    /// The guess, or nobody.
+    /// The guess, or none.
     Guess = 1,
-    /// Nobody but connected sockets: the bucket's, or nobody.
+    /// None but connected sockets: the bucket's, or none.
     Flow = 2,
     /// The bucket's, or another socket of this port.
     Many = 3,
@@ -85,9 +85,8 @@ pub(crate) enum Sight {
 }
 
 impl Demux {
-    /// Begins to look for the socket of a datagram to one host, at this port. Waits for nothing but
-    /// what all datagrams to a port share; asks for the rest of the question only where several
-    /// sockets have it.
+    /// Starts the look-up of a datagram to one host, at this port. Waits for nothing but what all
+    /// datagrams to a port share; prefetches the rest only where several sockets have it.
     #[inline(always)]
     pub(crate) fn seek(&self, local_port: u16, probe: impl FnOnce() -> Probe) -> Seek {
         match self.at(local_port) {
@@ -98,8 +97,8 @@ impl Demux {
         }
     }
 
-    /// Where a socket takes every port: it alone, where nobody has this one; else whoever it is for
-    /// is asked at the end.
+    /// Where a socket takes every port: it alone, where no socket has this one; else the full
+    /// look-up comes at the end.
     #[inline(never)]
     fn seek_every(&self, at: &At, probe: impl FnOnce() -> Probe) -> Seek {
         match (at, self.at(EVERY_PORT)) {
@@ -116,7 +115,7 @@ impl Demux {
     fn seek_shared(&self, place: u32, probe: &Probe) -> Seek {
         let Some(port) = self.shared.get(place as usize) else { return Seek::NOBODY };
         if port.spread > 0 {
-            // Which of them it is for is asked at the end.
+            // Which of them it is for is looked up at the end.
             return Seek::new(Way::Many, place, self.hash.connected(probe));
         }
         let (hash, way) = if port.connected == port.total {
@@ -130,7 +129,7 @@ impl Demux {
         Seek::new(way, place, hash)
     }
 
-    /// On a shared port to which nobody is connected.
+    /// On a shared port without a connected socket.
     #[inline(never)]
     fn seek_unconnected(&self, place: u32, port: &Port, probe: &Probe) -> Seek {
         if port.bound == 0 {
@@ -149,7 +148,7 @@ impl Demux {
         Seek::new(Way::Guess, place, guess)
     }
 
-    /// Whether there may be a socket, by the marks that were asked for. Asks for the bucket then.
+    /// Whether there may be a socket, by the prefetched marks. Prefetches the bucket then.
     #[inline(always)]
     pub(crate) fn may_find(&self, seek: Seek) -> bool {
         match seek.way() {
@@ -163,7 +162,7 @@ impl Demux {
         }
     }
 
-    /// Looks at the bucket that was asked for.
+    /// Looks at the prefetched bucket.
     #[inline(always)]
     pub(crate) fn sight(&self, seek: Seek) -> Sight {
         let Peek { socket, sure } = match seek.way() {
@@ -178,7 +177,7 @@ impl Demux {
         }
     }
 
-    /// Asks for what [`Demux::settle`] will compare.
+    /// Prefetches what [`Demux::settle`] will compare.
     #[inline(always)]
     pub(crate) fn expect(&self, socket: u32) {
         if let Some(key) = self.keys.get(socket as usize) {
@@ -226,7 +225,7 @@ impl Demux {
     }
 }
 
-/// The newest socket that takes anybody on this port.
+/// The newest socket on this port that accepts any peer.
 #[inline(always)]
 const fn wildcard(port: &Port, probe: &Probe) -> u32 {
     let [v4, v6] = port.wildcards;

@@ -1,9 +1,9 @@
 //! The keyed hash of the socket tables.
 //!
 //! Multilinear hashing by halves (Lemire and Kaser, "Strongly universal string hashing is fast",
-//! 2013): one multiplication for two 32-bit words. Nobody outside ever sees a value of it, so
-//! strong universality is what is needed: whoever does not know the key can only make sockets
-//! collide by chance. Values that leave the machine use `HashKey` instead.
+//! 2013): one multiplication for two 32-bit words. Its values never leave the host, so strong
+//! universality is sufficient: without the key a peer can make sockets collide only by chance.
+//! Values that leave the machine use `HashKey` instead.
 
 use floodwall_base::SecretRandom;
 
@@ -13,7 +13,7 @@ use super::key::{Hold, Key, Probe, V4, is_link_scope, is_v4};
 #[derive(Clone)]
 pub(crate) struct TupleHash([u64; 16]);
 
-/// Two words' share of the sum.
+/// The contribution of two words to the sum.
 #[inline(always)]
 const fn pair(key_a: u64, a: u32, key_b: u64, b: u32) -> u64 {
     key_a.wrapping_add(a as u64).wrapping_mul(key_b.wrapping_add(b as u64))

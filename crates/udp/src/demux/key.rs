@@ -1,7 +1,7 @@
-//! What a socket listens to, and what an arrived datagram asks for, in the form the tables compare.
+//! The key of a socket and the key of an arrived datagram, in the form that the tables compare.
 //!
 //! Addresses of both families are 128-bit numbers with IPv4 mapped (RFC 4291 section 2.5.5.2), so
-//! that nothing behind the entry asks for a family. Invariant: a zone is 0 unless an address of
+//! that nothing behind the entry depends on the family. Invariant: a zone is 0 unless an address of
 //! the key is valid on one link only (decision E20), so equal flows have equal keys.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -80,7 +80,7 @@ impl Key {
         Self { local, remote, zone, local_port, remote_port, families, kind: Kind::Connected }
     }
 
-    /// Whether the socket wants this datagram, as far as addresses go.
+    /// Whether the socket matches this datagram, as far as addresses go.
     #[inline(always)]
     pub(crate) fn accepts(&self, probe: &Probe) -> bool {
         if self.kind == Kind::Wildcard {
@@ -100,7 +100,7 @@ impl Key {
     }
 }
 
-/// What a socket keeps others from binding: its bind, whatever it connects to later.
+/// The binding that a socket reserves: its bind, regardless of a later connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hold {
     /// The address; 0 (`::`) is every one of its families.
@@ -122,7 +122,7 @@ impl Hold {
     }
 }
 
-/// What an arrived datagram asks for; local is us.
+/// The key of an arrived datagram; local is us.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     pub(crate) local: u128,
@@ -195,14 +195,14 @@ pub(crate) const fn is_link_scope(bits: u128) -> bool {
     bits >> 118 == 0xfe80 >> 6 || bits >> 16 == (MAPPED | 0xa9fe_0000) >> 16
 }
 
-/// Whether the address is a group, or everybody (255.255.255.255).
+/// Whether the address is a group, or the broadcast address (255.255.255.255).
 pub(crate) const fn is_group(bits: u128) -> bool {
     bits >> 120 == 0xff
         || bits >> 28 == (MAPPED | 0xe000_0000) >> 28
         || bits as u32 == u32::MAX && is_v4(bits)
 }
 
-/// An end as the API speaks of it: IPv4-mapped addresses become IPv4.
+/// An end in the form of the API: IPv4-mapped addresses become IPv4.
 #[inline]
 pub(crate) fn canonical(end: SocketAddr) -> SocketAddr {
     match end {

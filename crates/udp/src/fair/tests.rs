@@ -1,4 +1,4 @@
-//! Whole floods through a socket that is a number: who keeps what.
+//! Whole floods through a socket that is a number: which sources keep what.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,7 +14,7 @@ const READ: u32 = 50;
 /// How long a flood lasts, in milliseconds.
 const LENGTH: u64 = 1500;
 
-/// Who floods.
+/// The flooding sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
     /// Ten addresses, far from each other.
@@ -48,8 +48,8 @@ fn neighbour(host: u32, is_v6: bool) -> IpAddr {
     }
 }
 
-/// What light senders lost of what they sent, and what the reader got, while strangers offer ten
-/// times what is read: 40 light ones, 25 datagrams a second each.
+/// What light senders lost of what they sent, and what the reader got, while unverified sources
+/// offer ten times what is read: 40 light ones, 25 datagrams a second each.
 struct Outcome {
     sent: u32,
     lost: u32,
@@ -104,7 +104,7 @@ fn flooded_at(flood: Flood, honest: Standing, is_v6: bool, is_on: bool, pace: u3
     Outcome { sent, lost, read }
 }
 
-/// Far from those who flood or on their own link, known to the service or not: those who flood
+/// Far from the flooding hosts or on their own link, known to the service or not: flooding hosts
 /// gain nothing by having been answered.
 #[test]
 fn light_senders_keep_99_in_a_hundred_while_ten_or_a_network_flood_tenfold() {
@@ -122,8 +122,8 @@ fn light_senders_keep_99_in_a_hundred_while_ten_or_a_network_flood_tenfold() {
     }
 }
 
-/// A reader whose queue lasts as long as grants are remembered: each light sender then has a good
-/// part of what is read.
+/// A reader with a queue that lasts as long as grants are remembered: each light sender then has a
+/// good part of what is read.
 #[test]
 fn light_senders_keep_nearly_all_at_a_slow_reader() {
     for is_v6 in [false, true] {
@@ -134,8 +134,8 @@ fn light_senders_keep_nearly_all_at_a_slow_reader() {
     }
 }
 
-/// With as many heavy hosts on one link as there is room for datagrams, who holds one is as heavy
-/// as they are.
+/// With as many heavy hosts on one link as there is room for datagrams, a source that holds one is
+/// as heavy as they are.
 #[test]
 fn beside_a_hundred_heavy_neighbours_answered_peers_lose_nothing_and_strangers_a_third() {
     for is_v6 in [false, true] {
@@ -153,9 +153,9 @@ fn forged_sources_cost_strangers_their_part_and_answered_peers_nothing() {
         let Outcome { sent, lost, read } = flooded(Flood::Million, Standing::Answered, is_v6, true);
         assert!(sent > 1000 && lost * 100 <= sent, "answered: {lost} of {sent}");
         assert!(read >= (LENGTH as u32 - 1) * READ, "{read} read");
-        // Nobody can tell a stranger from a forger: a tenth of all is read.
+        // An unverified source cannot be distinguished from a forged one: a tenth of all is read.
         let Outcome { sent, lost, .. } = flooded(Flood::Million, Standing::Stranger, is_v6, true);
-        assert!(sent - lost >= sent / 14, "strangers: {lost} of {sent}");
+        assert!(sent - lost >= sent / 14, "unverified: {lost} of {sent}");
     }
 }
 
@@ -180,7 +180,7 @@ fn the_reserve_is_for_answered_peers_alone() {
     }
     let (mut fair, mut demand) = share();
     let beyond = ask(3 * LIMIT / 4 + 1);
-    assert!(fair.grants(&beyond, &mut demand, || Standing::Stranger), "a light stranger");
+    assert!(fair.grants(&beyond, &mut demand, || Standing::Stranger), "a light unverified source");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn one_sender_alone_has_three_quarters_and_leaves_the_next_its_room() {
 }
 
 /// Where the limit is tiny, or is shrunk below what waits, nothing panics and an empty socket takes
-/// whatever comes.
+/// any datagram.
 #[test]
 fn odd_limits_are_lived_with() {
     let (mut fair, mut demand) = share();

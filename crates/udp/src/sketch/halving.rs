@@ -3,9 +3,9 @@
 //! The counters of `sketch.rs`. What weighed w at tick t is kept as w times 2^t, in floating point:
 //! halving is then the passing of time, nothing has to be written for it, and of two that were set
 //! at different ticks the larger number is the heavier at every tick, so that the least of many is
-//! found without working out any. Only where a weight is asked for, the time is divided out again:
-//! a subtraction from the exponent. What is kept is a double's exponent, widened, and the upper
-//! half of its fraction.
+//! found without working out any. Only where a weight is read, the time is divided out again: a
+//! subtraction from the exponent. What is kept is a double's exponent, widened, and the upper half
+//! of its fraction.
 //!
 //! Invariant: a weight is never less than it was, and more by less than its 2^27th part; what has
 //! become less than the 2^32th part of one is nothing.
@@ -20,7 +20,7 @@ const FORGOTTEN: u64 = 32;
 /// What is left of it then, at the first tick.
 const LEAST: u64 = (1_f64.to_bits() >> DROPPED) - (FORGOTTEN << FRACTION);
 
-/// See the file's head.
+/// A weight with exponential decay, scaled so that stored values compare directly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Halving(u64);
 
@@ -40,7 +40,7 @@ impl Halving {
     pub(super) const fn at(self, tick: u64) -> f64 {
         let bits = self.0.wrapping_sub(tick << FRACTION);
         // A weight of long ago has an exponent below a double's, which shows as a sign. Masked, not
-        // chosen: under flood nobody can guess which counters are in use.
+        // chosen: under flood the branch predictor cannot guess which counters are in use.
         let is_some = bits.cast_signed() >= LEAST.cast_signed();
         f64::from_bits((bits << DROPPED) & (is_some as u64).wrapping_neg())
     }

@@ -167,7 +167,7 @@ fn a_checksum_that_is_found_wrong_after_the_charge_releases_it_exactly() {
         let packet = bench.pool.packet_from(&broken).unwrap();
         let verdict = bench.input(&input_of(from, to, broken.len()), packet);
         assert_eq!(reason(&verdict), Some(DropReason::UdpChecksum));
-        assert_eq!(bench.udp.queue(id), before, "while the dead packet still lives");
+        assert_eq!(bench.udp.queue(id), before, "while the dropped packet is still referenced");
         let (csum, errors) = match family {
             Family::V4 => (Counter::UdpInCsumErrors, Counter::UdpInErrors),
             Family::V6 => (Counter::Udp6InCsumErrors, Counter::Udp6InErrors),
@@ -220,7 +220,8 @@ fn who_asks_is_told_when_a_datagram_came_and_how_many_were_refused() {
     }
 }
 
-/// Sockets that spread flows: each flow has one, all of them some, and triage says the same.
+/// Sockets that spread flows: each flow has one, all of them some, and triage gives the same
+/// result.
 #[test]
 fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
     for (family, ours, peer, _) in FAMILIES {
@@ -239,7 +240,7 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
                 })
                 .collect();
             let stranger = bench.open(family);
-            assert!(bench.bind(stranger, &addr, 53).is_err(), "who does not say so may not");
+            assert!(bench.bind(stranger, &addr, 53).is_err(), "the option is needed on both");
             let mut of_flow = Vec::new();
             for round in 0..2 {
                 for port in 1000..1200 {
@@ -279,7 +280,7 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
     }
 }
 
-/// The refusals of a round are told once for each socket, whoever shares its place later.
+/// The refusals of a round are reported once for each socket, even if its place is reused later.
 #[test]
 fn refusals_are_told_once_a_round_and_begin_anew_with_the_next_socket() {
     let (family, from, to) = at(0);

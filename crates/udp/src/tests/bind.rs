@@ -1,10 +1,10 @@
-//! Binding, connecting, ephemeral ports: who may have which address.
+//! Binding, connecting, ephemeral ports: which sockets may have which address.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// One socket's wish: family, v6_only, reuse_address, address. The port is the same for all.
+/// One socket's request: family, v6_only, reuse_address, address. The port is the same for all.
 #[derive(Clone, Copy, Debug)]
 struct Wish(Family, bool, bool, &'static str);
 
@@ -52,7 +52,7 @@ fn binds_conflict_as_linux_says_in_either_order() {
             try_bind(&mut bench, a).unwrap();
             let expected = if fits { Ok(()) } else { Err(BindError::AddrInUse) };
             assert_eq!(try_bind(&mut bench, b), expected, "{a:?} then {b:?}");
-            // Sharing needs both to say so.
+            // Sharing needs the option on both.
             let mut bench = Bench::new();
             try_bind(&mut bench, a).unwrap();
             assert_eq!(try_bind(&mut bench, with_reuse(b)), expected, "{a:?} then {b:?} reusing");

@@ -1,4 +1,4 @@
-//! From arrival to the application: what is read, and what is told.
+//! From arrival to the application: the payload, and its metadata.
 
 use floodwall_base::Counter;
 

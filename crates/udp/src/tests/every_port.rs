@@ -96,7 +96,7 @@ fn it_is_bound_to_no_port_shared_only_by_agreement_and_never_connected() {
         // What was never bound takes nothing along when it is closed.
         bench.udp.close(third).unwrap();
         assert_eq!(taken_by(&mut bench, end(peer, 9), end(ours, 7)), Some(id));
-        // Who asks for any port gets one, as ever.
+        // A request for any port gets one, as ever.
         let other = bench.open(family);
         assert!(bench.bind(other, ours, 0).unwrap().port() >= 32_768);
         let mut bench = Bench::new();

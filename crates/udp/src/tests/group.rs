@@ -1,4 +1,4 @@
-//! Datagrams to groups and to everybody.
+//! Datagrams to groups and to broadcast addresses.
 
 use floodwall_base::limits::{UDP_GROUP_SOCKETS_MAX, UDP_GROUPS_MAX};
 use floodwall_base::{Counter, DropReason};

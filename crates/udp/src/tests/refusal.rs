@@ -48,7 +48,7 @@ fn every_truncation_in_every_cut_is_judged_alike() {
             let cuts: Vec<usize> = (0..=len).collect();
             let verdict = verdict_in_every_cut(family, input, &bytes[..len], &cuts);
             assert_eq!(verdict, if len < bytes.len() { "UdpMalformed" } else { "delivered" });
-            // The network layer's word of more bytes than there are changes nothing.
+            // An IP length beyond the bytes of the packet changes nothing.
             let boast = Input { len: bytes.len() - input.l4, ..input };
             assert_eq!(verdict_in_every_cut(family, boast, &bytes[..len], &[]), verdict);
         }
@@ -205,7 +205,7 @@ fn a_full_socket_refuses_before_it_reads_the_payload() {
         bench.bind(id, ours, 53).unwrap();
         let (from, to) = (end(peer, 9), end(ours, 53));
         assert_eq!(outcome(&bench.arrive(from, to, &[1; 3000])), "delivered");
-        // Broken, but nobody looked: had the checksum come first, it would be named.
+        // Broken, but not checked: had the checksum come first, it would be the reason.
         let mut broken = ip_packet(from, to, b"x");
         *broken.last_mut().unwrap() ^= 1;
         let packet = bench.pool.packet_from(&broken).unwrap();
@@ -234,7 +234,7 @@ fn the_limit_counts_true_bytes_at_every_size() {
                 .chain(huge.map(|limit| (limit, 100)))
         {
             let mut bench = Bench::new();
-            // Who is heavy is not asked here: this is the cap.
+            // Heavy sources are not considered here: this is the cap.
             let id = bench.open_with(family, |s| {
                 (s.receive_bytes, s.fair_drop) = (limit, false);
             });

@@ -29,7 +29,7 @@ const ENDS: [Ends; 2] = [
     },
 ];
 
-/// A host whose sockets come and go, get full and are read.
+/// A host with sockets that come and go, get full and are read.
 struct Churn {
     bench: Bench,
     pick: PublicRandom,
@@ -46,7 +46,7 @@ impl Churn {
         let ends = &ENDS[self.below(2)];
         let (port, bytes) = (50 + self.below(PORTS as usize - 1) as u16, self.below(900) as u64);
         let v6_only = self.below(2) == 0;
-        // Some take every port: they come and go, so that triage is asked with and without.
+        // Some take every port: they come and go, so that triage runs with and without.
         let every = self.below(12) == 0;
         let port = if every { 0 } else { port };
         let id = self.bench.open_with(ends.family, |s| {
@@ -93,7 +93,7 @@ impl Churn {
         (from, end(ends.ours[self.below(2)], 50 + self.below(PORTS as usize) as u16))
     }
 
-    /// Asks about a burst as the stack does, and compares; returns the classes.
+    /// Classifies a burst as the stack does, and compares; returns the classes.
     fn classify(&self, burst: &[(SocketAddr, SocketAddr)], true_size: u32) -> Vec<Triage> {
         let udp = &self.bench.udp;
         let whose = |(from, to): &(SocketAddr, SocketAddr)| {

@@ -23,7 +23,7 @@ pub(super) struct Upper<'a> {
     pub(super) protocol: IpProtocol,
     /// The bytes there are.
     pub(super) bytes: &'a [u8],
-    /// The bytes the IP header says there are.
+    /// The payload length in bytes according to the IP header.
     pub(super) len: usize,
     pub(super) quote: Quote,
     /// Whether this is the whole upper layer, and not only its first fragment or a quote of it.
@@ -45,7 +45,7 @@ impl Display for Upper<'_> {
 }
 
 impl Upper<'_> {
-    /// How long the upper layer may say it is: a first fragment's length is not known.
+    /// The maximum of the upper layer's length field: a first fragment's length is not known.
     const fn available(&self) -> usize {
         if self.whole { self.len } else { usize::MAX }
     }
@@ -80,7 +80,7 @@ impl Upper<'_> {
         write!(f, " len {}", self.len.saturating_sub(tcp.header_len()))
     }
 
-    /// What a quote of eight bytes still says.
+    /// What remains in a quote of eight bytes.
     fn tcp_ports(&self, error: crate::TcpError, f: &mut Formatter<'_>) -> fmt::Result {
         match *self.bytes {
             [a, b, c, d, ..] if self.quote == Quote::Inside => {

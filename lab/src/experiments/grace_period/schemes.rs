@@ -1,9 +1,9 @@
 //! The ways to reclaim that real threads try, behind one interface: ours, ours with the historic
 //! policy, and two crates as their documentation shows them.
 //!
-//! Called by `threads.rs`. A scheme decides which object a reader sees, what a reader says at the
-//! end of a round, and when an unlinked object's [`Ticket`] is dropped. Invariant: a scheme touches
-//! an object only by [`Yard`]'s means, so that all of them are measured and judged alike.
+//! Called by `threads.rs`. A scheme decides which object a reader sees, what a reader reports at
+//! the end of a round, and when an unlinked object's [`Ticket`] is dropped. Invariant: a scheme
+//! touches an object only by [`Yard`]'s means, so that all of them are measured and judged alike.
 
 mod crossbeam;
 mod floodwall;

@@ -1,10 +1,10 @@
 //! The objects of a run with real threads: a row of slots, each used once, and what became of it.
 //!
-//! Shared by the writer, the reader and whoever frees. Which object is shown is a scheme's affair
-//! (`schemes.rs`), and so is when it is freed: then its words are overwritten, and a reader that
-//! still looks at them counts a wrong read. All of it is atomics, so that a scheme that is wrong is
-//! seen to be wrong and nothing else happens. Invariant: a slot is unlinked at most once and freed
-//! at most once.
+//! Shared by the writer, the reader and the thread that frees. Which object is shown is a scheme's
+//! decision (`schemes.rs`), and so is when it is freed: then its words are overwritten, and a
+//! reader that still looks at them counts a wrong read. All of it is atomics, so that a scheme that
+//! is wrong is seen to be wrong and nothing else happens. Invariant: a slot is unlinked at most
+//! once and freed at most once.
 //!
 //! A machine that is busy with other things takes a core away from the writer or the reader for
 //! milliseconds, and then that is what is measured. So both threads note when they were away
@@ -24,12 +24,12 @@ use floodwall_sync::CachePadded;
 use super::graces::Graces;
 
 const WORDS: usize = 4;
-/// What a freed object says.
+/// The value of a freed object's words.
 const FREED: u64 = u64::MAX;
 /// How long both threads have been there when an undisturbed grace period begins, and how long
 /// they stay at least: longer than what was left over from before takes, and than any rival does.
 const SETTLED_NANOS: u64 = 4_000_000;
-/// What a time says that has not come.
+/// The value of a time that has not come.
 const NEVER: u64 = u64::MAX;
 
 struct Slot {
@@ -39,7 +39,7 @@ struct Slot {
     until: AtomicU64,
 }
 
-/// See the file's head.
+/// The row of slots of one run, and what became of each object.
 pub(super) struct Yard {
     origin: Clock,
     slots: Box<[Slot]>,
@@ -55,7 +55,7 @@ pub(super) struct Yard {
     gaps: Mutex<Vec<(u64, u64)>>,
 }
 
-/// When a thread was there: it says so after each short piece of work.
+/// When a thread was running: it records the time after each short piece of work.
 pub(super) struct Presence {
     last: u64,
     gap: u64,
@@ -76,7 +76,7 @@ impl Presence {
         self.last = now;
     }
 
-    /// It is here, and was not at work before, as it wished.
+    /// It is running, and was idle before by its own choice.
     pub(super) const fn waited(&mut self, now: u64) {
         self.last = now;
     }
@@ -183,7 +183,7 @@ impl Yard {
         slot.words.iter().for_each(|word| word.store(FREED, Release));
         let since = slot.since.load(Relaxed);
         if since == NEVER {
-            // The one that was shown last: nobody unlinked it.
+            // The one that was shown last: it was never unlinked.
             return;
         }
         if slot.until.swap(self.nanos().max(since), Relaxed) != NEVER {
@@ -232,8 +232,8 @@ impl Yard {
         gaps.extend(presence.gaps);
     }
 
-    /// What became of all objects of a run that lasted until `end`. To be called when nobody works
-    /// any more.
+    /// What became of all objects of a run that lasted until `end`. To be called when all threads
+    /// have ended.
     pub(super) fn graces(&self, end: u64) -> Graces {
         let mut graces = Graces {
             retired: self.retired.load(Relaxed),

@@ -139,7 +139,7 @@ pub(super) enum Ways<A: lpm::Family, P: Policy> {
     Table(Box<Fib<A>>),
 }
 
-/// See the file's head.
+/// One core: its handlers, its cache or table, the reclamation's reader, and the program.
 pub(super) struct Core<'a, A: lpm::Family, P: Policy, C: Clock> {
     pub(super) clock: C,
     pub(super) costs: &'a Costs,

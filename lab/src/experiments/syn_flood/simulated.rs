@@ -3,7 +3,7 @@
 //!
 //! Called by `syn_flood.rs`. The server is a queue: segments wait in a ring, are handled in order,
 //! and what they cost is added up from [`Prices`]; a full ring drops them. Behind it stands a
-//! [`HalfOpen`] value, asked exactly as a listener asks it. Clients follow RFC 6298: a SYN or a
+//! [`HalfOpen`] value, called exactly as a listener calls it. Clients follow RFC 6298: a SYN or a
 //! request is sent again after 1, 3, 7 s. Invariant: nothing but the seed is random. Not modelled:
 //! interrupts that starve the program (so a saturated server here loses what does not fit, and no
 //! more), congestion control, anything after the first byte.
@@ -22,12 +22,12 @@ use floodwall_world::{CostTable, Spent};
 
 use crate::baselines::drop_list::DropList;
 
-/// Who keeps the half-open connections.
+/// The store of the half-open connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Design {
     /// A linear list with random drop.
     List,
-    /// The cache, and no cookie is ever believed.
+    /// The SYN cache; no cookie is accepted.
     Cache,
     /// Cookies, and nothing is ever kept.
     Cookies,
@@ -46,7 +46,7 @@ impl Design {
     }
 }
 
-/// Whose byte is the first of the connection.
+/// The side that sends the first byte of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Speaker {
     /// A request, then an answer.
@@ -143,12 +143,12 @@ pub(crate) struct Outcome {
     pub(crate) flood_bytes: (u64, u64),
     /// Half-open connections at most.
     pub(crate) half_open_max: u64,
-    /// Clients whose window scale, SACK and timestamps were kept, of those who were proven.
+    /// Clients with window scale, SACK and timestamps kept, of those that completed the handshake.
     pub(crate) kept: (u64, u64),
 }
 
 impl Outcome {
-    /// The share of clients whose time is at most `millis`.
+    /// The share of clients with a time of at most `millis`.
     pub(crate) fn within(times: &[f64], millis: f64) -> f64 {
         times.iter().filter(|time| **time <= millis).count() as f64 / times.len().max(1) as f64
     }
@@ -354,7 +354,7 @@ impl<H: HalfOpen> Sim<'_, H> {
     }
 
     /// A SYN-ACK at the client: connect returns, and its ACK leaves, with a request where the
-    /// client speaks first. A second one is acknowledged again.
+    /// client sends first. A second one is acknowledged again.
     fn answered(&mut self, now: u64, n: u32, iss: u32, stamp: u32) {
         let Some(one) = self.honest.get_mut(n as usize) else { return };
         let first = one.answer.is_none();
@@ -426,7 +426,7 @@ impl<H: HalfOpen> Sim<'_, H> {
         } else {
             self.prove(begun, n, one, iss, stamp)
         };
-        // The program accepts at once and says its byte, once.
+        // The program accepts at once and sends its byte, once.
         let speaks = self.honest.get_mut(n as usize).filter(|one| one.proven && !one.served);
         if let Some(one) = speaks {
             one.served = self.run.loss == 0.0;

@@ -1,5 +1,5 @@
-//! Who is served at a flooded socket: the product's own sockets in virtual time, fair drop on and
-//! off, a light sender's datagrams beside ten times what the reader takes.
+//! Which senders are served at a flooded socket: the product's own sockets in virtual time, fair
+//! drop on and off, a light sender's datagrams beside ten times what the reader takes.
 //!
 //! The whole of `floodwall-udp` runs: look-up, share, room, checksum, queue. The same seed gives
 //! the same numbers. An innocent second socket gets a datagram for each honest one.
@@ -14,7 +14,7 @@ use floodwall_wire::UdpFields;
 
 use crate::error::LabError;
 
-/// Who floods.
+/// The sources of the flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flood {
     /// Ten addresses.
@@ -55,7 +55,7 @@ struct Scene {
     family: Family,
 }
 
-/// Honest datagrams: sent and read, of strangers and of answered ones.
+/// Honest datagrams: sent and read, of unverified and of answered senders.
 #[derive(Default)]
 struct Count {
     sent: [u64; 2],

@@ -5,9 +5,9 @@
 //! the queue is measured. Times are the machine's, the scheduler's interruptions included: where
 //! there are fewer cores than threads the tail is the scheduler's, and what is claimed of it is not
 //! judged. Counts (locks, shared writes, overshoot, conservation) are judged everywhere; where
-//! there are turns enough, so is what the reader gets for a second of its own processor, which
-//! knows no scheduler: beside what it gets of the same queue when producers come with half of what
-//! it can take.
+//! there are turns enough, so is what the reader gets for a second of its own processor, which is
+//! independent of the scheduler: beside what it gets of the same queue when producers come with
+//! half of what it can take.
 #![expect(clippy::disallowed_methods, reason = "what is measured is time")]
 
 use std::hint::spin_loop;

@@ -1,8 +1,9 @@
-//! Who is where: our host, the kernel's, honest clients on their link, strangers behind a router.
+//! The topology: our host, the kernel's, honest clients on their link, unverified sources behind a
+//! router.
 //!
-//! Read by `victims.rs` and `outside.rs`. Strangers lie about addresses from two prefixes that are
-//! routed to the link's router, so that an answer to each of them leaves at once; the router's link
-//! address is nobody's, so an answer costs its receiver next to nothing.
+//! Read by `victims.rs` and `outside.rs`. The flood forges source addresses from two prefixes that
+//! are routed to the link's router, so that an answer to each of them leaves at once; the router's
+//! link address is unassigned, so an answer costs its receiver next to nothing.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -17,9 +18,9 @@ use super::Hold;
 use crate::error::LabError;
 
 pub(super) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-/// Where everybody asks.
+/// The port that all senders use.
 pub(super) const PORT: u16 = 7001;
-/// Our station, that of honest clients, and the router, who is not there.
+/// Our station, that of honest clients, and the router, which does not exist.
 pub(super) const OURS: MacAddr = MacAddr([2, 0, 0, 0, 7, 2]);
 pub(super) const CLIENT: MacAddr = MacAddr([2, 0, 0, 0, 7, 9]);
 pub(super) const ROUTER: MacAddr = MacAddr([2, 0, 0, 0, 7, 0xfe]);
@@ -46,7 +47,7 @@ pub(super) fn kernel_addrs() -> Vec<String> {
     FAMILIES.iter().filter_map(|f| cidr(*f, KERNEL_NUMBER)).map(|cidr| cidr.to_string()).collect()
 }
 
-/// What `ip` is told so that the kernel, too, finds everybody at once.
+/// Commands of `ip` that give the kernel all neighbours at once.
 pub(super) fn kernel_ways(name: &str) -> Vec<String> {
     let mut words = Vec::new();
     for family in FAMILIES {
@@ -60,7 +61,7 @@ pub(super) fn kernel_ways(name: &str) -> Vec<String> {
     words
 }
 
-/// Our neighbours, who are known from the start: address and link address.
+/// Our neighbours, known from the start: address and link address.
 pub(super) fn neighbours() -> Vec<(IpAddr, MacAddr)> {
     let both = |family| {
         [(ROUTER_NUMBER, ROUTER), (CLIENT_NUMBER, CLIENT)].map(|(n, mac)| (addr(family, n), mac))
@@ -84,7 +85,7 @@ pub(super) fn stack() -> StackConfig {
     }
 }
 
-/// Whom clients ask and strangers flood: link address, and address by family.
+/// The target of clients and flood: link address, and address by family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
     mac: MacAddr,
@@ -124,7 +125,7 @@ pub(super) fn honest(hold: &Hold, server: Server, family: Family) -> Result<Hone
     .map_err(wrong)
 }
 
-/// Strangers who send so many packets a second in all, half of each family.
+/// Unverified sources that send so many packets a second in total, half of each family.
 pub(super) fn strangers(rate: u64, server: Server) -> Result<Blast, LabError> {
     let mut streams = Vec::new();
     for family in FAMILIES.into_iter().filter(|_| rate > 0) {

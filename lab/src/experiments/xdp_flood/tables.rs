@@ -1,7 +1,7 @@
 //! What was found, as numbers, tables and a picture.
 //!
-//! Called by `xdp_flood.rs` at the end of a run. Invariant: everything that a claim speaks of is
-//! set here, and only from what was measured.
+//! Called by `xdp_flood.rs` at the end of a run. Invariant: every number named by a claim is set
+//! here, and only from what was measured.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -193,14 +193,14 @@ impl Results {
                 "medians of {} turns, all victims in turns; in brackets where the kernel's half \
                  ran; of a flood of invented senders to the service's port, half of each family; \
                  honest is the answered part of the clients' questions; a gap is a pause of the \
-                 program over 20 us, p99 is by number; what died at the interface, at the gate and \
+                 program over 20 us, p99 is by number; drops at the interface, at the gate and \
                  in rings is of a whole trial",
                 self.rounds
             ),
         }
     }
 
-    /// The curves: what each victim delivers over what is offered, and whom it answers.
+    /// The curves: what each victim delivers over what is offered, and which senders it answers.
     fn plots(&self) -> Vec<(String, String)> {
         let mut victims: Vec<Victim> = Vec::new();
         for trial in self.trials.iter().filter(|trial| trial.scene == Scene::Answers) {

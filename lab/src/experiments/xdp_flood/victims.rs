@@ -1,4 +1,5 @@
-//! Who is flooded: our worker on a device, the bare loop, a program at the kernel's socket.
+//! The victims of the flood: our worker on a device, the bare loop, a program at the kernel's
+//! socket.
 //!
 //! Run by `trials.rs`, each in a thread of its own on the flooded core. All serve the same port of
 //! both families, by answering or by forgetting, and count what reached the program.
@@ -30,7 +31,7 @@ use crate::experiments::service::Toil;
 const TRIES_MAX: u32 = 200;
 const BETWEEN: Duration = Duration::from_millis(5);
 
-/// Who is flooded.
+/// The victim of a flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Victim {
@@ -76,7 +77,7 @@ impl Victim {
     }
 }
 
-/// What its threads and the outside tell each other.
+/// State shared by its threads and the outside.
 pub(super) struct Shared {
     pub(super) stop: Stop,
     /// The victim's thread; 0 before it is ready.
@@ -101,10 +102,10 @@ pub(super) struct Run {
 pub(super) struct Ended {
     /// Where the kernel's half was, in words.
     pub(super) place: &'static str,
-    /// Packets that the interface's program refused to strangers, and that died in rings.
+    /// Unverified packets refused by the interface's program, and packets lost in rings.
     pub(super) strangers: u64,
     pub(super) ring_full: u64,
-    /// Packets that died at the gate.
+    /// Packets dropped at the gate.
     pub(super) gate: u64,
 }
 

@@ -12,7 +12,7 @@ use super::super::profile::Profile;
 use super::super::runner::Errno;
 use super::{Memory, Socket, errno, whole_segments};
 
-/// Options that need nothing: who may share an address, and what other parts of a system make of a
+/// Options that need nothing: sharing of an address, and what other parts of a system make of a
 /// packet.
 const GRANTED: &[&str] = &[
     "SO_REUSEADDR",
@@ -26,7 +26,7 @@ const GRANTED: &[&str] = &[
     "IPV6_MTU_DISCOVER",
     "IPV6_V6ONLY",
 ];
-/// The segment size before a peer has said one (RFC 9293 section 3.7.1), as systems tell it.
+/// The segment size before a peer has sent one (RFC 9293 section 3.7.1), as systems report it.
 const UNSAID_MSS: i64 = 536;
 const SOCK_STREAM: i64 = 1;
 const IPPROTO_TCP: i64 = 6;
@@ -136,7 +136,7 @@ impl Memory {
         }
     }
 
-    /// What each system says of a receive buffer: Linux twice what was asked for, FreeBSD whole
+    /// What each system reports of a receive buffer: Linux twice the requested size, FreeBSD whole
     /// segments once the connection is there.
     fn receive_buffer(&mut self, name: i64) -> Result<u32, Errno> {
         let entry = self.entry(name)?.clone();

@@ -1,4 +1,4 @@
-//! What becomes of words, batches and lists before anybody is asked.
+//! What becomes of words, batches and lists before the instance is contacted.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The control socket against clients that ask, stall, babble and flood.
+//! The control socket against clients that query, stall, send garbage and flood.
 #![expect(clippy::disallowed_methods, reason = "the server under test has a thread of its own")]
 
 use std::path::PathBuf;
@@ -93,7 +93,7 @@ fn a_client_that_babbles_is_cut_off_at_the_bound() {
     let server = Server::start("babble", "{}");
     let mut stream = UnixStream::connect(&server.path).unwrap();
     let babble = vec![b'x'; 1 << 20];
-    assert!(stream.write_all(&babble).is_err(), "nobody reads a megabyte");
+    assert!(stream.write_all(&babble).is_err(), "a megabyte is not read");
     assert_eq!(server.asked(), 0);
     assert!(client::ask(&server.path, STAT).is_ok());
 }
@@ -116,7 +116,7 @@ fn a_second_instance_is_told_and_a_dead_ones_socket_is_replaced() {
     assert!(matches!(&error, TakenError::Alive(path) if *path == server.path));
     assert!(error.to_string().contains("another floodwall answers"), "{error}");
 
-    let dead = server.path.with_file_name("dead.sock");
+    let dead = server.path.with_file_name("stale.sock");
     drop(UnixListener::bind(&dead).unwrap());
     assert!(dead.exists() && !is_alive(&dead));
     drop(Taken::take(&dead).unwrap());

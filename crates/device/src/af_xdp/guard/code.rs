@@ -1,8 +1,8 @@
 //! What the guard adds to the program at the interface.
 //!
-//! Called by `steering.rs` while it assembles, for frames to our station. Invariant: what is called
-//! refusable here, the stack's triage calls so too (a test compares them for every capture); what
-//! cannot be read to its ports is no friend's and no plain stranger's: it has a credit of its own.
+//! Called by `steering.rs` while it assembles, for frames to our station. Invariant: a frame that
+//! is refused here is also refused by the stack's triage (a test compares them for every capture).
+//! A frame without readable ports has a credit of its own, separate from that of unverified flows.
 //! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 768, RFC 9293.
 
 use super::destination::{Elsewhere, Maps, look, port, source, whatever};
@@ -11,14 +11,14 @@ use crate::af_xdp::assembler::{Assembler, Does, Function, Label, Reg, Size, When
 use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
 use crate::af_xdp::wants::Any;
 
-/// Where a key of four bytes and the frame's length lie on the stack.
+/// Stack slots of a key of four bytes and of the frame's length.
 const KEY: i16 = -4;
 const LENGTH: i16 = -16;
 /// Where headers and fields are in a frame without tag.
 pub(super) const L3: i16 = 14;
 const V4_PORTS: i16 = L3 + 20;
 const V6_PORTS: i16 = L3 + 40;
-/// Words of plain IPv4 and IPv6 headers that make a flow, with the sizes of their loads.
+/// Header words of plain IPv4 and IPv6 packets that form a flow's key, with their load sizes.
 const V4_WORDS: [(Size, i16); 4] =
     [(Size::Word, L3 + 12), (Size::Word, L3 + 16), (Size::Word, V4_PORTS), (Size::Byte, L3 + 9)];
 const V6_WORDS: [(Size, i16); 10] = [
@@ -37,7 +37,7 @@ const UDP: i32 = 17;
 const ICMPV6: i32 = 58;
 const TCP: i32 = 6;
 
-/// The maps that it reads, and the secret by which flows are told apart.
+/// The maps that the code reads, and the secret key of the flow hash.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) desks: i32,
@@ -55,7 +55,7 @@ struct Ways {
     other: Label,
     /// It goes to the socket, at the cost of its kind's credit; by the number of the kind.
     spends: [Label; Kind::COUNT],
-    /// It dies; by the number of the reason.
+    /// Dropped; by the number of the reason.
     refused: [Label; Refusal::COUNT],
 }
 
@@ -69,7 +69,8 @@ impl Ways {
     }
 }
 
-/// Frames that die end here; all others go on at `through`. `R6` is the context, and stays.
+/// Emits the filter: frames to drop end here, all others continue at `through`. `R6` holds the
+/// context and is preserved.
 pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label) {
     let ways = Ways {
         through,
@@ -99,12 +100,12 @@ pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label) {
     }
 }
 
-/// The byte offset of a word.
+/// The stack offset of a 64-bit word.
 pub(super) const fn word(number: usize) -> i16 {
     (number * size_of::<u64>()) as i16
 }
 
-/// Looks up what lies under a key in `R1`, in `R0`; goes to `missing` where there is nothing.
+/// Looks up the key at `R1` into `R0`; jumps to `missing` where there is no entry.
 pub(super) fn look_up(a: &mut Assembler, map: i32, missing: Label) {
     a.store(Size::Word, Reg::R10, KEY, Reg::R1)
         .map(Reg::R1, map)
@@ -143,7 +144,7 @@ pub(in crate::af_xdp) fn reach(a: &mut Assembler, bytes: i16, short: Label) {
     );
 }
 
-/// A field of two bytes as it lies in memory.
+/// A two-byte field in network byte order, as loaded from memory.
 pub(in crate::af_xdp) fn wire(value: u16) -> i32 {
     i32::from(value.to_be())
 }
@@ -169,8 +170,8 @@ fn link(a: &mut Assembler, ways: &Ways) -> (Label, Label) {
     (v4, v6)
 }
 
-/// A packet whose length, in `R2`, counts from `from` on is in the frame, or it is malformed. By
-/// the frame's length as a number: a packet's address plus one is for those with CAP_PERFMON.
+/// Checks that the packet's length, in `R2` and counted from `from`, fits the frame; else it is
+/// malformed. Uses the frame's length as a number: pointer arithmetic needs CAP_PERFMON.
 fn fits(a: &mut Assembler, from: i16, ways: &Ways) {
     a.add(Reg::R2, i32::from(from)).load(Size::Double, Reg::R3, Reg::R10, LENGTH).jump_if_reg(
         Reg::R2,
@@ -228,8 +229,8 @@ fn no_flow(a: &mut Assembler, known: &Known<'_>, is_v6: bool, ways: &Ways) {
     a.jump(ways.spend(Kind::Other));
 }
 
-/// What is for nobody here dies. What is for a group is looked at no closer: it has no ports that
-/// are closed.
+/// Drops packets for a destination that no shard accepts. Groups are not checked further: they have
+/// no closed ports.
 fn destination(a: &mut Assembler, known: &Known<'_>, is_v6: bool, ways: &Ways) {
     let (group, on) = (a.label(), a.label());
     let foreign = ways.refuse(Refusal::AddressForeign);
@@ -240,9 +241,9 @@ fn destination(a: &mut Assembler, known: &Known<'_>, is_v6: bool, ways: &Ways) {
     a.place(on);
 }
 
-/// A TCP or UDP flow: friends go through, strangers spend the credit of their kind. Without credit
-/// they die before anything else is asked of them, which is what most of a flood costs. Goes to
-/// `other` with what is no such flow.
+/// A TCP or UDP flow: established flows pass, others spend the credit of their kind. Without credit
+/// they are dropped before any other check, which is what most of a flood costs. Jumps to `other`
+/// with anything that is no such flow.
 fn flow(
     a: &mut Assembler,
     known: &Known<'_>,
@@ -270,7 +271,8 @@ fn flow(
     a.jump(ways.spend(Kind::Plain));
 }
 
-/// The print of a flow, as `Friends::print` has it, in `R8`. The last of the words is the protocol.
+/// The hash (print) of a flow, as computed by `Friends::print`, in `R8`. The protocol is the last
+/// of the words.
 fn print(a: &mut Assembler, known: &Known<'_>, words: &[(Size, i16)]) {
     let (start, factors) = known.key.split_first().unwrap_or((&0, &[]));
     a.set_wide(Reg::R8, *start);
@@ -283,7 +285,7 @@ fn print(a: &mut Assembler, known: &Known<'_>, words: &[(Size, i16)]) {
     a.compute(Reg::R8, Does::Or, 1);
 }
 
-/// Friends, whose print is in `R8`, go through; falls through for strangers.
+/// Passes established flows, with their hash in `R8`; falls through for all others.
 fn friend(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
     a.copy(Reg::R1, Reg::R8).compute(Reg::R1, Does::ShiftRight, 32).compute(
         Reg::R1,
@@ -301,7 +303,7 @@ fn friend(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
     }
 }
 
-/// Dies where the credit of its kind is used up.
+/// Drops the frame where the credit of its kind is used up.
 fn credit(a: &mut Assembler, kind: Kind, ways: &Ways) {
     let (granted, used) = (word(DESK_GRANTED + kind as usize), word(DESK_USED + kind as usize));
     a.load(Size::Double, Reg::R1, Reg::R9, granted)

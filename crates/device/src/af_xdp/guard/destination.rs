@@ -1,17 +1,17 @@
-//! What the program asks of a packet's ends: whether we want it from there, or there, at all.
+//! BPF code that filters by source and destination: denied sources, addresses and ports.
 //!
-//! Called by `steering.rs` and `code.rs` while they assemble. Invariant: what goes to `foreign`,
-//! `closed` or `denied` is wanted by no shard (`wants.rs`). `R6` to `R9` stay; the frame begins at
-//! `R7`.
+//! Called by `steering.rs` and `code.rs` while they assemble. Invariant: packets that go to
+//! `foreign`, `closed` or `denied` are accepted by no shard (`wants.rs`). `R6` to `R9` are
+//! preserved; the frame begins at `R7`.
 
 use super::code::{L3, look_up, reach, wire, word};
 use crate::af_xdp::assembler::{Assembler, Does, Function, Label, Reg, Size, When};
 use crate::af_xdp::wants::{Any, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
 
-/// Where an address of 16 bytes lies on the stack, and whether ports say what is wanted there.
+/// Stack slots of an address of 16 bytes, and of the flag that its ports are checked.
 const ADDRESS: i16 = -32;
 const PORTS_SAY: i16 = -40;
-/// Where a prefix of 20 bytes lies: how many bits count, and the address.
+/// Stack slot of a prefix of 20 bytes: its length in bits, and the address.
 const SOURCE: i16 = -72;
 /// Where the sources are in the headers.
 const V4_SOURCE: i16 = 12;
@@ -19,7 +19,7 @@ const V6_SOURCE: i16 = 8;
 /// Where the destination is in the headers.
 const V4_DESTINATION: i16 = 16;
 const V6_DESTINATION: i16 = 24;
-/// The first bytes of groups, of IPv4 also of what is above them, which is everybody.
+/// The first bytes of groups; for IPv4 also of the range above, with the broadcast address.
 const FIRST_GROUP_V4: i32 = 224;
 const GROUP_V6: i32 = 0xff;
 
@@ -39,8 +39,8 @@ pub(in crate::af_xdp) struct Elsewhere {
     pub(in crate::af_xdp) group: Label,
 }
 
-/// Goes elsewhere with a packet whose destination we do not want, and notes whether ports say what
-/// is wanted of it. The network header at `l3`, of `is_v6` or not, is in the frame.
+/// Jumps elsewhere with a packet for an address that the stack does not accept, and records whether
+/// its ports must be checked. The network header at `l3`, of `is_v6` or not, is in the frame.
 pub(in crate::af_xdp) fn look(
     a: &mut Assembler,
     maps: &Maps,
@@ -88,7 +88,7 @@ fn copy_word(a: &mut Assembler, from: i16, to: i16) {
     a.load(Size::Word, Reg::R1, Reg::R7, from).store(Size::Word, Reg::R10, to, Reg::R1);
 }
 
-/// Notes that whatever comes is wanted, whatever its port.
+/// Records that every port is accepted.
 pub(super) fn whatever(a: &mut Assembler) {
     a.set(Reg::R1, WHATEVER as i32).store(Size::Double, Reg::R10, PORTS_SAY, Reg::R1);
 }
@@ -105,8 +105,8 @@ fn wanted_anyway(a: &mut Assembler, maps: &Maps, any: Any, unwanted: Label) {
     );
 }
 
-/// Goes to `closed` with a packet for a port at which nobody wants it; the frame has its `ports`.
-/// Takes `R8`.
+/// Jumps to `closed` with a packet for a port that no socket uses; the frame has its `ports`.
+/// Clobbers `R8`.
 pub(super) fn port(a: &mut Assembler, maps: &Maps, ports: i16, any: Any, closed: Label) {
     let open = a.label();
     let first = if any == Any::Tcp { PORT_WORDS as i32 } else { 0 };

@@ -1,4 +1,4 @@
-//! The program asked by `BPF_PROG_TEST_RUN`, for every verdict that the guard adds.
+//! The program run by `BPF_PROG_TEST_RUN`, for every verdict that the guard adds.
 
 use core::time::Duration;
 
@@ -116,7 +116,7 @@ fn what_cannot_be_read_to_its_ports_has_a_credit_of_its_own() {
         with(v4.clone(), 6, 0x20),
         with(v4.clone(), 7, 1),
         with(v4.clone(), 6, 0x1f),
-        // Options; ICMP; IGMP; a protocol that a raw socket may hear.
+        // Options; ICMP; IGMP; a protocol that a raw socket may receive.
         with(v4.clone(), 0, 0x46),
         with(v4.clone(), 9, 1),
         with(v4.clone(), 9, 2),
@@ -156,7 +156,7 @@ fn friends_go_through_without_credit_and_strangers_up_to_it() {
         assert_eq!(line.say(&friend).unwrap(), STRANGER);
         line.befriend(NOW, &friend);
         assert_eq!(line.say(&friend).unwrap(), Said::Taken);
-        // Each part of a flow tells it from others.
+        // Each part of a flow's key distinguishes it from others.
         let other = if protocol == UDP { TCP } else { UDP };
         let mut ours = friend.clone();
         let last = 14 + if v6 { 39 } else { 19 };
@@ -215,8 +215,8 @@ fn newcomers_are_few_a_turn_and_those_who_talk_keep_half_of_each_set() {
         }
     }
     let kept = (0..16).filter(|port| known(&line, *port)).count();
-    assert_eq!(kept, 16, "who talks keeps his place");
-    // All are silent for half a minute: whoever comes finds room, and nobody is known any more.
+    assert_eq!(kept, 16, "active flows keep their places");
+    // All are silent for half a minute: any newcomer finds room, and no flow is known any more.
     now += Duration::from_secs(31);
     for _ in 0..4096 {
         line.admit(now, Some(0));

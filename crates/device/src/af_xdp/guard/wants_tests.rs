@@ -1,4 +1,4 @@
-//! The program asked by `BPF_PROG_TEST_RUN`, for what depends on what the stack wants.
+//! The program run by `BPF_PROG_TEST_RUN`, for verdicts that depend on what the stack accepts.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -28,7 +28,7 @@ fn ours() -> Wanted {
     wanted
 }
 
-/// Under pressure, with credit for everybody.
+/// Under pressure, with credit for every kind.
 fn pressed() -> Option<FirstLine> {
     let mut line = or_skipped(FirstLine::load(STATION))?;
     line.admit(NOW, Some(usize::MAX));
@@ -102,15 +102,15 @@ fn under_pressure_what_is_for_others_dies_whatever_it_carries_and_groups_and_nei
     for next in [0, 43, 44, 60, 132] {
         assert_eq!(say(&line, &with(v6.clone(), 6, next)), FOREIGN, "{next}");
     }
-    // A neighbour's message says more than its destination does.
+    // A neighbour discovery message passes regardless of its destination.
     assert_eq!(say(&line, &with(v6.clone(), 6, 58)), Said::Taken);
-    // Cut within the headers: nobody can tell.
+    // Cut within the headers: the destination is not readable.
     for cut in [&v4[..33], &v6[..53], &v4[..14]] {
         assert_eq!(say(&line, cut), Said::Taken);
     }
     let count = line.stats().rx_address_foreign;
     assert_eq!((count, line.stats().rx_lost()), (13, 13));
-    // A router, and who asks for an address, want what is for others.
+    // A router, and a client that requests an address, accept packets for other addresses.
     type Change = fn(&mut Wanted);
     let cases: [(Change, [Said; 2]); 3] = [
         (|wanted| wanted.any_v4 = true, [Said::Taken, FOREIGN]),
@@ -142,7 +142,7 @@ fn without_credit_a_stranger_dies_before_anything_else_is_asked_of_it_and_a_frie
         }
         line.befriend(NOW, &mine);
         assert_eq!(say(&line, &mine), Said::Taken, "{v6} {protocol}");
-        // What nobody wants takes nothing from the credit that there is.
+        // Packets that no shard accepts take nothing from the credit.
         line.admit(NOW, Some(1));
         assert_eq!(say(&line, &elsewhere(v6, mine.clone())), FOREIGN, "{v6} {protocol}");
         let other = flow(v6, protocol, 2, 1);
@@ -158,7 +158,7 @@ fn addresses_come_and_go_and_so_many_that_there_is_no_room_are_all_wanted() {
         assert_eq!(say(&line, &flow(false, UDP, 1, 1)), FOREIGN, "{round}");
         line.want(&ours());
         assert_eq!(say(&line, &flow(false, UDP, 1, 1)), CLOSED, "{round}");
-        // In use no longer, or not yet: its ports say nothing.
+        // In use no longer, or not yet: its ports are not checked.
         let mut probed = nothing();
         probed.add_v4(OURS_V4, false);
         probed.add_v6(OURS_V6, false);
@@ -205,7 +205,7 @@ fn under_pressure_what_is_for_a_closed_port_dies_and_no_other_one() {
     line.want(&wanted);
     is(&line, [CLOSED, Said::Taken]);
     line.want(&ours());
-    // Pieces, options, other protocols and headers behind which ports may be: nobody can tell.
+    // Fragments, options, other protocols and extension headers: ports are not readable.
     let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
     for (at, byte) in [(6, 0x20), (7, 1), (0, 0x46), (9, 1), (9, 132)] {
         assert_eq!(say(&line, &with(v4.clone(), at, byte)), Said::Taken, "{at} {byte}");
@@ -215,11 +215,11 @@ fn under_pressure_what_is_for_a_closed_port_dies_and_no_other_one() {
     }
     for cut in [&v4[..37], &v6[..57]] {
         let malformed = Said::Refused("rx_header_malformed");
-        assert_eq!(say(&line, cut), malformed, "shorter than it says");
+        assert_eq!(say(&line, cut), malformed, "shorter than its length field");
     }
     assert_eq!(say(&line, &tagged(&v4, 0)), Said::Taken);
     assert_eq!(say(&line, &to_group(false, v4.clone())), Said::Taken);
-    // Closed ports take nothing from the credit of strangers.
+    // Packets for closed ports take nothing from the credit of unverified flows.
     wanted = ours();
     wanted.udp.set(PORT, true);
     line.want(&wanted);
@@ -251,7 +251,7 @@ fn every_port_is_told_from_every_other_one() {
 fn at_a_shared_link_address_only_what_is_for_our_addresses_is_taken() {
     let Some(mut line) = shared() else { return };
     for (v6, protocol) in KINDS {
-        assert_eq!(say(&line, &flow(v6, protocol, 1, 1)), Said::Passed, "nothing is told yet");
+        assert_eq!(say(&line, &flow(v6, protocol, 1, 1)), Said::Passed, "nothing is reported yet");
     }
     line.want(&ours());
     for (v6, protocol) in KINDS {
@@ -273,7 +273,7 @@ fn at_a_shared_link_address_only_what_is_for_our_addresses_is_taken() {
         }
     }
     let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
-    // Whatever it carries: pieces, options, ICMP, extension headers, a neighbour's message.
+    // Any content: fragments, options, ICMP, extension headers, a neighbour discovery message.
     for (at, byte) in [(6, 0x20), (7, 1), (0, 0x46), (9, 1), (9, 47)] {
         let mine = with(v4.clone(), at, byte);
         assert_eq!(say(&line, &mine), Said::Taken, "{at} {byte}");
@@ -287,7 +287,7 @@ fn at_a_shared_link_address_only_what_is_for_our_addresses_is_taken() {
     for frame in [frame(0x0806, &[0, 1, 8, 0, 6, 4, 0, 2]), frame(0x88cc, &[2, 7])] {
         assert_eq!(say(&line, &frame), Said::Passed, "the host's too");
     }
-    // Who asks for an address hears by the packet socket; a router has it all.
+    // A client that requests an address gets replies by the packet socket; a router takes all.
     let mut wanted = ours();
     wanted.asks_v4 = true;
     line.want(&wanted);
@@ -324,7 +324,7 @@ fn what_is_denied_dies_always_by_the_longest_word_on_it_and_nothing_else_does() 
             line.admit(NOW, pressure);
             for frame in [v4(0), v4(3), v6(0), v6(3)] {
                 assert_eq!(say(&line, &frame), DENIED, "{pressure:?}");
-                // Whatever it carries; a tag hides it from here.
+                // Any content; a tag hides it from this filter.
                 assert_eq!(say(&line, &tagged(&frame, 0)), Said::Taken);
             }
             assert_eq!(say(&line, &with(with(v4(1), 6, 0x20), 9, 1)), DENIED, "in pieces");

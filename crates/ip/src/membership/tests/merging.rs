@@ -1,4 +1,4 @@
-//! Source filters: how they are merged, and how their changes are told.
+//! Source filters: how they are merged, and how their changes are reported.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn merged<A: Nth>() {
             }
         }
     }
-    // More than fits: everybody, never fewer.
+    // More than fits: all sources, never fewer.
     let set = |from: u32| {
         let sources = (from..from + GROUP_SOURCES).map(A::station);
         Filter::Include(SourceSet::of(sources).unwrap())
@@ -66,7 +66,7 @@ fn sources_told<A: Nth>() {
         ];
         assert_eq!(bench.run(60 * SECOND), [once.clone(), once]);
     }
-    // A source that comes and goes before all is told: its last state, as often as ever.
+    // A source that comes and goes before all is reported: its last state, as often as ever.
     let mut bench = Bench::<A>::new();
     bench.set(1, include([1]));
     bench.run(60 * SECOND);
@@ -84,7 +84,7 @@ fn mode_told<A: Nth>() {
     assert_eq!(bench.run(60 * SECOND), [once.clone(), once]);
     bench.set(1, exclude([5]));
     bench.run(REPORT_GAP / 2);
-    // While that is being told, its sources change: the whole once more.
+    // While that is being reported, its sources change: the whole once more.
     bench.set(1, exclude([5, 6]));
     let told = bench.told(60 * SECOND);
     let both = vec![A::station(5), A::station(6)];

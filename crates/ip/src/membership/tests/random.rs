@@ -1,5 +1,5 @@
-//! Random sequences against an oracle: a router that believes every report knows exactly who is
-//! heard, once all is told.
+//! Random sequences against an oracle: a router that accepts every report knows exactly which
+//! sources are accepted, once all is reported.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Who talks with whom, in virtual time: both families, floods of random destinations, time.
+//! Active pairs in virtual time: both families, floods of random destinations, expiry.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ const fn at(ms: u64) -> Instant {
     Instant::from_nanos(1_000_000_000 + ms * 1_000_000)
 }
 
-/// An address that a number names.
+/// An address derived from a number.
 trait Named: Address {
     fn named(number: u64) -> Self;
 }
@@ -45,13 +45,13 @@ fn answered_is_friend_until_silence<A: Named>() {
     let mut table = table();
     table.begin(at(0));
     note::<A>(&mut table, 1, 2);
-    assert!(!is_friend::<A>(&table, 1, 2), "whoever sends is not answered yet");
+    assert!(!is_friend::<A>(&table, 1, 2), "the sender has not been answered yet");
     assert!(is_friend::<A>(&table, 2, 1), "its answer is awaited");
     note::<A>(&mut table, 2, 1);
     for (from, to, friend) in [(1, 2, true), (2, 1, true), (1, 3, false), (3, 2, false)] {
         assert_eq!(is_friend::<A>(&table, from, to), friend, "{from} to {to}");
     }
-    // From now on only one of them talks.
+    // From now on only one of them sends.
     for ms in (0..29_000).step_by(100) {
         table.begin(at(ms));
         note::<A>(&mut table, 1, 2);
@@ -59,7 +59,7 @@ fn answered_is_friend_until_silence<A: Named>() {
     assert!(is_friend::<A>(&table, 1, 2));
     table.begin(at(31_000));
     note::<A>(&mut table, 1, 2);
-    assert!(!is_friend::<A>(&table, 1, 2), "who is not answered any more is a stranger");
+    assert!(!is_friend::<A>(&table, 1, 2), "a pair that is one-way again is unverified");
     assert!(is_friend::<A>(&table, 2, 1));
 }
 
@@ -89,7 +89,7 @@ fn random_destinations_displace_no_dialogue<A: Named>() {
         table.begin(at(n / 100));
         note::<A>(&mut table, 7, random.next_u64() << 20);
     }
-    assert_eq!(friends(&table), before, "dialogues stay");
+    assert_eq!(friends(&table), before, "active pairs stay");
     let (some, both) = table.count();
     assert!(some <= DIALOGUES && both == before, "{some} {both}");
 }
@@ -107,7 +107,7 @@ fn an_answer_beside_a_flood_of_random_destinations_makes_a_friend() {
     for flow in 0..100 {
         table.begin(at(flow * 100));
         note::<Ipv4Addr>(&mut table, flow, 1 << 16);
-        // As many strangers are noted in a tenth of a second, of a flood that is passed on whole.
+        // Unverified pairs recorded in a tenth of a second, of a flood that is forwarded whole.
         for _ in 0..5_000 {
             note::<Ipv4Addr>(&mut table, 1 << 17, random.next_u64());
         }
@@ -123,8 +123,8 @@ fn time_that_wraps_makes_no_friends_of_strangers() {
     note::<Ipv4Addr>(&mut table, 2, 1);
     let wrapped = Instant::from_nanos(at(0).as_nanos() + (1 << (16 + TICK_BITS)));
     table.begin(wrapped);
-    assert!(!is_friend::<Ipv4Addr>(&table, 1, 2), "after one long rest");
-    // And where it goes on step by step.
+    assert!(!is_friend::<Ipv4Addr>(&table, 1, 2), "after one long idle period");
+    // And where time advances step by step.
     let mut table = self::table();
     table.begin(at(0));
     note::<Ipv4Addr>(&mut table, 2, 1);

@@ -6,14 +6,14 @@ use floodwall_tcp::Settings;
 
 /// Small segments leave at once.
 const NODELAY: u32 = 1;
-/// A silent peer is asked.
+/// An idle peer is probed (keepalive).
 const KEEPALIVE: u32 = 2;
 /// Less than a full segment waits.
 const CORK: u32 = 4;
 const HOP_LIMIT_AT: u32 = 8;
 const CLASS_AT: u32 = 16;
 
-/// See the file's head.
+/// The options of an open connection that a program may change, packed into one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::remote) struct Options {
     pub(in crate::remote) nodelay: bool,

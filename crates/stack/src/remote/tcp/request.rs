@@ -1,8 +1,8 @@
-//! What a program asks of a worker: to listen, to connect.
+//! Requests of a program to a worker: to listen, to connect.
 //!
-//! Each worker has a bounded queue. A listener is asked of the control shard, which decides whether
-//! the port is free and tells the others; a connection of any worker, which chooses a port whose
-//! answers come home to it.
+//! Each worker has a bounded queue. A listen request goes to the control shard, which decides
+//! whether the port is free and forwards it to the others; a connect request goes to any worker,
+//! which chooses a port such that replies are steered to itself.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::stream::TcpHandle;
 use crate::remote::errno::Errno;
 use crate::remote::request::Reply;
 
-/// See the file's head.
+/// A request to open a listener or a connection.
 pub(in crate::remote) enum TcpRequest {
     Listen(Listen),
     Connect {

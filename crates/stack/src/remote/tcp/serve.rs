@@ -2,9 +2,9 @@
 //! listening and connecting for them.
 //!
 //! Called in rounds and in timed work by `remote/control.rs`. Chunks move whole in both directions;
-//! nothing here looks into them. Invariants: a round serves a bounded number of slots and requests;
-//! credit is given back for what was acknowledged only; what a program was not handed stays in the
-//! engine, where the window knows of it.
+//! nothing here reads them. Invariants: a round serves a bounded number of slots and requests;
+//! credit is given back for acknowledged data only; data not handed to a program stays in the
+//! engine, where it counts against the receive window.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::shard::Stack;
 use crate::sockets::Sockets;
 
 impl Stack {
-    /// Takes what programs wrote to connections and asked for; bounded. Part of timed work.
+    /// Takes what programs wrote to connections, and their requests; bounded. Part of timed work.
     pub(in crate::remote) fn serve_connections(
         &mut self,
         cx: &mut Cx<'_>,
@@ -79,7 +79,7 @@ impl Stack {
         if let (Some(id), Some(tcp)) = (id, &mut self.tcp) {
             let paid: u32 = chunks.iter().map(|chunk| chunk.true_size()).sum();
             if !chunks.is_empty() {
-                // Where it fails its program is told by what the connection ended with.
+                // If it fails, the program gets the error that the connection ended with.
                 let _ = tcp.set.send_chunks(id, &mut chunks, cx.now);
                 local.charged = local.charged.saturating_add(paid);
             }
@@ -131,7 +131,7 @@ impl Stack {
         }
     }
 
-    /// Tells a program all that is new of its connection.
+    /// Publishes all changes of a connection to its program.
     fn tell_program(
         &mut self,
         remote: &mut RemoteShard,
@@ -153,7 +153,7 @@ impl Stack {
         if local.opened {
             let (freed, wakes_writer) = grant(&tcp.set, id, local, slot);
             wake_writer |= wakes_writer;
-            // Chunks have come home: who waits for memory may try again.
+            // Chunks were returned to the pool: writers that wait for memory may retry.
             remote.gave_back |= freed;
         }
         if let Ok(Some(error)) = tcp.set.error(id)
@@ -215,7 +215,7 @@ impl Stack {
         }
     }
 
-    /// Nobody will accept it.
+    /// Resets a connection that will not be accepted.
     fn leave_unaccepted(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, index: u32) {
         let shared = Arc::clone(&remote.shared);
         let Some(slot) = shared.tcp.slot(index) else { return };
@@ -240,7 +240,7 @@ impl Stack {
         if let Some(slot) = remote.shared.tcp.slot(index) {
             slot.options.store(options, Ordering::Relaxed);
         }
-        // Nobody else has the slot: it is never waited for.
+        // No other thread has the slot: the lock is not contended.
         let facts = remote.shared.tcp.facts.get(index as usize);
         if let Some(mut facts) = facts.and_then(|facts| facts.try_lock().ok()) {
             *facts = Facts { local, peer, options };
@@ -260,7 +260,7 @@ impl Stack {
         }
     }
 
-    /// Opens a listener; the control shard also tells the others.
+    /// Opens a listener; the control shard also forwards the request to the others.
     pub(in crate::remote) fn listen_for(
         &mut self,
         cx: &mut Cx<'_>,
@@ -321,7 +321,7 @@ impl Stack {
             Err(error) => return reply.set(Err(error.into())),
         };
         if ends.local.port() != 0 {
-            // The port says whose answers these will be.
+            // The port determines the worker that receives the replies (RSS).
             let home = self.steering().flow(ends.local, ends.remote, IpProtocol::TCP.0);
             let home = usize::from(home.0);
             if home != remote.worker {
@@ -362,9 +362,9 @@ fn take_back(tcp: &mut floodwall_tcp::Tcp, id: ConnectionId, slot: &TcpSlot, now
     }
 }
 
-/// Gives a writer credit for what was acknowledged and for what its connection may hold more than
-/// before; less, where that has become less. Whether chunks came home, and whether its writer is to
-/// be woken.
+/// Gives a writer credit for acknowledged data and for growth of its connection's limit; less,
+/// where the limit has shrunk. Returns whether chunks were freed, and whether the writer is to be
+/// woken.
 fn grant(
     tcp: &floodwall_tcp::Tcp,
     id: ConnectionId,

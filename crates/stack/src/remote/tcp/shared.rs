@@ -22,7 +22,7 @@ pub(in crate::remote) struct Desk {
     pub(in crate::remote) call: Call,
 }
 
-/// See the file's head.
+/// What programs and all workers share for TCP: slots, request queues and listeners.
 pub(in crate::remote) struct TcpShared {
     /// Each worker's slots behind those of the one before.
     pub(in crate::remote) slots: Box<[TcpSlot]>,
@@ -30,9 +30,9 @@ pub(in crate::remote) struct TcpShared {
     /// Slots of one worker.
     pub(in crate::remote) each: usize,
     pub(in crate::remote) desks: Box<[CachePadded<Desk>]>,
-    /// Whom to tell of the end.
+    /// The listeners to wake at the end.
     listeners: Mutex<Vec<Weak<Listening>>>,
-    /// The worker that is asked for the next connection.
+    /// The worker that gets the next connection request (round robin).
     turn: AtomicUsize,
 }
 
@@ -73,7 +73,7 @@ impl TcpShared {
         }
     }
 
-    /// Notes a listener, so that it is told of the end.
+    /// Stores a listener, so that it is woken at the end.
     pub(in crate::remote) fn note(&self, listening: Weak<Listening>) {
         let mut all = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|listening| listening.strong_count() > 0);
@@ -85,7 +85,7 @@ impl TcpShared {
         self.turn.fetch_add(1, Ordering::Relaxed) % self.desks.len().max(1)
     }
 
-    /// Everybody is told that nobody serves any more.
+    /// Ends all connections and listeners, and wakes their waiters.
     pub(in crate::remote) fn stop(&self) {
         for slot in &self.slots {
             slot.rx.set(STOPPED);
@@ -113,7 +113,7 @@ impl Shared {
         self.ring(self.tcp.home(index), self.tcp_bell(index))
     }
 
-    /// Tells a worker that there is something at its desk.
+    /// Notifies a worker that its request queue is not empty.
     pub(in crate::remote) fn call_desk(&self, worker: usize) {
         let Some(desk) = self.tcp.desks.get(worker) else { return };
         if desk.call.make() {

@@ -2,11 +2,11 @@
 //!
 //! Made by [`Remote::connect_tcp`](crate::remote::Remote::connect_tcp) and by listeners. Shared by
 //! reference; each direction has a lock of its own that only the program's threads take, and never
-//! while somebody is woken or rung for. Writing: `write.rs`. Errors are the kernel's numbers; what
-//! was received is read before a reset is told, and an error is told once.
+//! while waking a task or ringing a doorbell. Writing: `write.rs`. Errors are the kernel's numbers;
+//! received data is read before a reset is reported, and an error is reported once.
 //!
-//! Invariants: no call keeps a borrow or half a result across `Pending`; what is read is told to
-//! the worker in true bytes, in steps that it names; the drop is the last access.
+//! Invariants: no call keeps a borrow or half a result across `Pending`; the true bytes read are
+//! reported to the worker in steps of the size that it sets; the drop is the last access.
 
 use core::net::SocketAddr;
 use core::task::{Context, Poll};
@@ -28,7 +28,7 @@ use crate::remote::shared::Shared;
 use crate::remote::waiters::{Direction, Parker, Ready, Waited, Waiters};
 use crate::remote::wake::GroupId;
 
-/// See the file's head.
+/// A TCP connection of a program. Dropping it closes the connection.
 pub struct TcpHandle {
     pub(super) shared: Arc<Shared>,
     pub(super) index: u32,
@@ -94,7 +94,7 @@ impl ReadHalf {
 }
 
 impl TcpHandle {
-    /// The handle of a slot that nobody else has one of.
+    /// The handle of a slot that has no other handle.
     pub(in crate::remote) fn new(shared: Arc<Shared>, index: u32) -> Self {
         let facts = shared.tcp.facts.get(index as usize).map(|facts| *lock(facts));
         let facts = facts.unwrap_or_default();
@@ -128,7 +128,8 @@ impl TcpHandle {
         self.facts.peer
     }
 
-    /// Says which runtime's tasks read here. Before the poll that may have to wait.
+    /// Sets the runtime that the reading tasks run on. To be called before a poll that may have to
+    /// wait.
     #[inline]
     pub fn set_read_group(&self, group: GroupId) {
         if let Some(slot) = self.slot() {
@@ -136,7 +137,8 @@ impl TcpHandle {
         }
     }
 
-    /// Says which runtime's tasks write here. Before the poll that may have to wait.
+    /// Sets the runtime that the writing tasks run on. To be called before a poll that may have to
+    /// wait.
     #[inline]
     pub fn set_write_group(&self, group: GroupId) {
         if let Some(slot) = self.slot() {
@@ -166,7 +168,7 @@ impl TcpHandle {
         }
         if bits.has(Bits::RESET) {
             let error = Errno::from_word(slot.error.load(Ordering::Acquire));
-            // Told already: nothing follows.
+            // The error was reported already: end of data.
             return Some(error.map_or(News::End, News::Failed));
         }
         bits.has(STOPPED).then_some(News::Failed(Errno::STOPPED))
@@ -183,7 +185,8 @@ impl TcpHandle {
                     let done = read(&mut half);
                     let consumed = core::mem::take(&mut half.consumed);
                     half.uncalled = half.uncalled.saturating_add(consumed);
-                    // Who waits for the window is called in steps; who comes by finds the sum.
+                    // The worker is notified in steps, for window updates; whenever it runs, it
+                    // finds the sum.
                     let step = slot.read_step.load(Ordering::Relaxed).max(1);
                     let calls = half.uncalled >= step;
                     if calls {
@@ -212,7 +215,7 @@ impl TcpHandle {
         Some(done)
     }
 
-    /// Puts all that has arrived behind what was taken before, for who looks and leaves it.
+    /// Appends all that has arrived to what was taken before, for callers that peek.
     fn gather(&self) {
         if let Some(slot) = self.slot() {
             let mut half = lock(&self.read);
@@ -379,7 +382,7 @@ impl TcpHandle {
         self.set_options(Options { nodelay, ..self.options() });
     }
 
-    /// Whether a silent peer is asked.
+    /// Whether keepalive is on: an idle peer is probed.
     #[must_use]
     pub fn keepalive(&self) -> bool {
         self.options().keepalive

@@ -66,7 +66,7 @@ impl TcpHandle {
         Ok(taken)
     }
 
-    /// Whether nothing can be written any more, whatever comes.
+    /// Whether no more data can be written.
     pub(super) fn is_over(&self, slot: &TcpSlot) -> bool {
         slot.has(ENDED) || self.shared.is_stopped(self.shared.tcp.home(self.index))
     }
@@ -76,7 +76,7 @@ impl TcpHandle {
         slot.error.load(Ordering::Acquire) != 0 || self.is_over(slot)
     }
 
-    /// Whether something would be taken, or there is an error to tell.
+    /// Whether data would be accepted, or an error is pending.
     pub(super) fn is_writable(&self, slot: &TcpSlot) -> bool {
         let credit = slot.credit.left() >= u64::from(CHUNK_TRUE_BYTES);
         credit || self.has_news(slot) || *lock(&self.write)
@@ -144,7 +144,7 @@ impl TcpHandle {
         Parker::new().block(patience, |cx| self.poll_write(cx, &[IoSlice::new(bytes)]))
     }
 
-    /// There is no more to write: the peer is told behind all that was written. Again is allowed.
+    /// Closes our direction: the FIN follows all that was written. May be called again.
     pub fn shutdown_write(&self) {
         let Some(slot) = self.slot() else { return };
         let rings = {

@@ -183,12 +183,12 @@ fn at_the_end_of_all_epochs_nothing_is_freed_early_and_the_cap_still_holds() {
     drop(reader.park());
     assert_eq!(limbo.reclaim(|| at(20), drop), 0);
     let parked = reader.park();
-    assert_eq!(limbo.reclaim(|| at(20), drop), 6, "nobody looks");
+    assert_eq!(limbo.reclaim(|| at(20), drop), 6, "there is no reader");
     parked.wake(at(21));
 }
 
-/// A cache whose every refusal would want to make room, which means to retire: it must be refused,
-/// too, and neither grow nor recurse.
+/// A cache that would have to make room at every refusal, which means to retire: it must be
+/// refused, too, and neither grow nor recurse.
 #[test]
 fn a_refusal_that_makes_room_by_retiring_is_refused_itself() {
     struct Cache {
@@ -309,7 +309,7 @@ fn a_worker_that_has_just_come_is_not_taken_for_a_stuck_one() {
     assert_eq!(domain.stalled(ms(5001), Paced::STALL_AFTER).count(), 0);
     assert_eq!(domain.stalled(ms(5021), Paced::STALL_AFTER).count(), 1);
     let _parked = late.park();
-    assert_eq!(domain.stats(ms(9000)).slowest, None, "who sleeps is not stuck");
+    assert_eq!(domain.stats(ms(9000)).slowest, None, "a sleeper is not stuck");
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_limbo_that_ended_leaves_its_figures_to_the_domain() {
     let mut limbo: Limbo<u8> = domain.limbo_of("later", CAPS);
     fill(&mut limbo, 2, || 0);
     drop(limbo);
-    assert_eq!(domain.classes()[1].1.items, 0, "nobody looked: they were freed at once");
+    assert_eq!(domain.classes()[1].1.items, 0, "no reader: they were freed at once");
 }
 
 /// Objects are made by two threads, handed to a third, and freed there, as many as they can make:
@@ -394,5 +394,5 @@ fn what_other_threads_made_is_freed_exactly_once_by_the_writer() {
         assert!(limbo.drain(at(0), drop));
         assert_eq!(limbo.stats().freed, 2 * EACH as u64);
     });
-    assert_eq!(FREED.load(Relaxed), EACH * (EACH + 1), "each once: the sum says so");
+    assert_eq!(FREED.load(Relaxed), EACH * (EACH + 1), "each once: the sum shows it");
 }

@@ -30,7 +30,8 @@ fn a_reset_ends_a_connection_only_at_the_next_sequence_number() {
         assert!(peer.give(put(R, seq, 0)).is_empty(), "outside: silence");
         assert_eq!(peer.dropped, Some(DropReason::TcpOutOfWindow));
     }
-    // As many challenges as the connection may, however many ask; no memory is lost by the others.
+    // As many challenges as the budget permits, for any number of triggers; the others leak no
+    // memory.
     let answers: usize = (0..1000).map(|_| peer.give(put(R, 2, 0)).len()).sum();
     assert!(answers <= 5, "{answers}");
     assert_eq!(peer.host.pool.available(), free);
@@ -50,7 +51,8 @@ fn a_syn_in_the_window_is_challenged_and_changes_nothing() {
         (peer.state(id), peer.dropped),
         (State::Established, Some(DropReason::TcpOutOfWindow))
     );
-    // The SYN of the handshake again lies before the window: an acknowledgment says where we are.
+    // A repeated SYN of the handshake lies before the window: the answer is an ACK with the current
+    // numbers.
     let answer = peer.give(put(S, 0, 0));
     assert!(peer.is_ack(&answer, 1));
 }
@@ -64,16 +66,16 @@ fn an_acknowledgment_of_what_was_never_sent_changes_nothing() {
         let answers = peer.give(put(A, 1, ack).data(b"evil").window(1));
         assert!(answers.len() <= 1 && peer.dropped == Some(DropReason::TcpAckInvalid), "{ack}");
     }
-    // Older than any window that was ever offered.
+    // Older than any window that was offered.
     peer.give(put(A, 1, 1_u32.wrapping_sub(50_001)).data(b"evil"));
     assert_eq!(peer.dropped, Some(DropReason::TcpAckInvalid));
     assert_eq!(peer.host.tcp.unacknowledged(id), Ok(3));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
-    // Nor is what lies before our SYN.
+    // Below our SYN.
     peer.give(put(A, 1, 0).data(b"evil"));
     assert_eq!(peer.dropped, Some(DropReason::TcpAckInvalid));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
-    // An old one within the window is a duplicate, and its data counts.
+    // An old one within the window is a duplicate, and its data is accepted.
     peer.give(put(A, 1, 4));
     peer.give(put(A, 1, 1).data(b"good"));
     assert_eq!(peer.read(id, 9).0, Ok(b"good".to_vec()));
@@ -126,7 +128,7 @@ fn what_lies_outside_of_the_window_is_cut_off() {
     let answer = peer.give(put(A | F, 1, 1).data(&data));
     assert_eq!(answer[0].ack, peer.theirs(1001), "and the FIN behind is not taken");
     assert_eq!(peer.read(id, 2000).0.unwrap(), data[..1000]);
-    // What is here already is cut off at the front.
+    // Bytes already received are trimmed at the front.
     peer.give(put(A, 501, 1).data(&data[500..1300]));
     assert_eq!(peer.read(id, 2000).0.unwrap(), data[1000..1300]);
     let answer = peer.give(put(A, 1, 1).data(&data[..100]));
@@ -154,7 +156,7 @@ fn an_urgent_pointer_changes_nothing_of_the_stream() {
 
 #[test]
 fn segments_without_data_outside_of_the_window_are_answered_twice_a_second_at_most() {
-    // Row 26: two who disagree would answer each other for ever.
+    // Row 26: two desynchronised ends would answer each other for ever.
     let (mut peer, _) = open();
     let mut answers = 0;
     for _ in 0..100 {
@@ -185,7 +187,7 @@ fn what_comes_ahead_is_reported_in_blocks_and_duplicates_first() {
     let answer = peer.give(put(A, 11, 1).time(1001, 0).data(&[1; 10]));
     assert_eq!(answer[0].options.sack[..2], [Some(block), Some(block)]);
     let answer = peer.give(put(A, 1, 1).time(1001, 0).data(&[0; 10]));
-    assert_eq!(answer[0].ack, peer.theirs(21), "a filled hole is told at once");
+    assert_eq!(answer[0].ack, peer.theirs(21), "a filled hole is acknowledged at once");
     assert_eq!(answer[0].options.sack[0], None);
     let answer = peer.give(put(A, 1, 1).time(1001, 0).data(&[0; 5]));
     let again = SackBlock { left: peer.theirs(1), right: peer.theirs(6) };
@@ -256,7 +258,7 @@ fn every_second_full_segment_is_acknowledged_at_once_and_one_alone_soon() {
     // RFC 9293 section 3.8.6.3.
     let (mut peer, id) = open();
     let full = [7; 1460];
-    // The first segments teach the size.
+    // The first segments determine the segment size estimate.
     peer.give(put(A, 1, 1).data(&full));
     peer.wait(Duration::from_millis(500));
     let mut seq = 1461;
@@ -271,14 +273,14 @@ fn every_second_full_segment_is_acknowledged_at_once_and_one_alone_soon() {
     assert!(peer.wait(Duration::from_millis(30)).is_empty());
     let late = peer.wait(Duration::from_millis(470));
     assert!(peer.is_ack(&late, seq + 1460));
-    // Data takes it along.
+    // Data carries the acknowledgment.
     assert!(peer.give(put(A, seq + 1460, 1).data(b"x")).is_empty());
     assert_eq!(peer.write(id, b"y")[0].ack, peer.theirs(seq + 1461));
     assert!(peer.wait(Duration::from_millis(150)).iter().all(|out| !out.data.is_empty()));
 }
 
-/// A peer fills the window that it was promised with segments of `size` bytes: all but the first
-/// `hole` bytes, then these too.
+/// A peer fills the promised window with segments of `size` bytes: first all but the first `hole`
+/// bytes, then these too.
 fn fill(size: usize, hole: u32) {
     const WINDOW: u32 = 65_535;
     let settings = Settings { receive_bytes: WINDOW, ..Settings::default() };
@@ -293,7 +295,7 @@ fn fill(size: usize, hole: u32) {
     }
     assert_eq!(peer.host.tcp.readable(id), Ok(WINDOW as usize), "{size}");
     let frames = FRAMES - peer.host.pool.available().frames;
-    // What came ahead may hold four times the window, what is in order three times.
+    // Out-of-order data may hold four times the window, in-order data three times.
     let times = if hole == 0 { 3 } else { 4 };
     assert!(frames as u32 <= times * WINDOW / 2048 + 2, "{size}, {hole}: {frames} frames");
 }

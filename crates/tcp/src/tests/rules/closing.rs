@@ -123,7 +123,7 @@ fn an_orphan_waits_a_minute_for_the_peers_fin() {
 fn an_orphan_whose_fin_nobody_acknowledges_is_given_up() {
     // Row 14: Sockstress.
     let (mut peer, id) = open();
-    peer.write(id, b"data that nobody acknowledges");
+    peer.write(id, b"data without acknowledgment");
     peer.close(id);
     let out = peer.wait(Duration::from_secs(300));
     assert!(peer.host.tcp.is_empty());
@@ -132,7 +132,8 @@ fn an_orphan_whose_fin_nobody_acknowledges_is_given_up() {
     assert_eq!((free.frames, free.small, free.references), (FRAMES, 4096, 8192));
 }
 
-/// A connection that we have closed first, its application gone: a record.
+/// A connection that we have closed first, and that the application has released: a TIME-WAIT
+/// record.
 fn in_time_wait() -> Peer {
     let timestamps = Some(Timestamps { value: 1000, echo: 0 });
     let options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };

@@ -96,7 +96,7 @@ fn a_full_accept_queue_delays_a_client_and_loses_nothing_of_it() {
     assert_eq!(peer.host.tcp.len(), 1);
     let now = peer.now;
     assert!(peer.host.tcp.accept(listener, now).unwrap().is_some());
-    // The client sends again, and is let in.
+    // The client sends again, and is accepted.
     peer.give(put(A, 1, 1).data(b"hello"));
     let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
     assert_eq!(peer.read(id, 9).0, Ok(b"hello".to_vec()));
@@ -185,7 +185,7 @@ fn how_long_and_how_often_a_syn_is_tried_can_be_set() {
         assert_eq!(peer.state(id), State::SynSent);
         peer.wait(2 * second);
         assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
-        // It bounds the opening alone.
+        // It bounds the handshake only.
         let (mut peer, id) = Peer::accepted(v6, &settings, TcpOptionSet::NONE);
         peer.write(id, b"x");
         peer.wait(60 * second);
@@ -195,7 +195,7 @@ fn how_long_and_how_often_a_syn_is_tried_can_be_set() {
 
 #[test]
 fn a_segment_size_can_be_asked_for() {
-    // TCP_MAXSEG: announced by both sides of the handshake, and kept to.
+    // TCP_MAXSEG: announced by both sides of the handshake, and obeyed.
     for (v6, asked, size) in
         [(false, 1000, 1000), (true, 700, 700), (false, 9000, 1460), (true, 9, 88)]
     {
@@ -215,7 +215,7 @@ fn a_segment_size_can_be_asked_for() {
 
 #[test]
 fn a_peers_segment_size_is_kept_to_but_never_below_the_floor() {
-    // RFC 9293 section 3.7.1 (MUST-15: 536 and 1220 unsaid); row 18.
+    // RFC 9293 section 3.7.1 (MUST-15: defaults 536 and 1220); row 18.
     let data = [1; 4000];
     for (v6, mss, expected) in [
         (false, None, 536),
@@ -261,7 +261,7 @@ fn listeners_that_share_a_port_get_connections_by_their_ends() {
     let any = core::net::SocketAddr::new("::".parse().unwrap(), crate::tests::peer::PORT);
     let zone = floodwall_base::IfIndex::default();
     let alone = peer.host.tcp.listen(any, zone, 1500, &Settings::default(), 4, 0);
-    assert_eq!(alone, Err(crate::ListenError::InUse), "who shares not finds it taken");
+    assert_eq!(alone, Err(crate::ListenError::InUse), "in use without the share option");
     let now = peer.now;
     for n in 0..60 {
         peer.peer_port = 10_000 + n;
@@ -286,7 +286,7 @@ fn a_listener_at_every_port_gets_what_no_other_wants() {
             let any = core::net::SocketAddr::from(([0_u16; 8], port));
             peer.host.tcp.listen(any, floodwall_base::IfIndex::default(), 1500, settings, 4, 0)
         };
-        // Port 0 and every port are the same thing, and nothing else is.
+        // Port 0 is valid only for a listener at every port.
         assert_eq!(listen(&mut peer, 0, &Settings::default()), Err(ListenError::InvalidAddress));
         assert_eq!(listen(&mut peer, 81, &everything), Err(ListenError::InvalidAddress));
         let every = listen(&mut peer, 0, &everything).unwrap();
@@ -297,7 +297,7 @@ fn a_listener_at_every_port_gets_what_no_other_wants() {
             let id = peer.handshake(every, TcpOptionSet::NONE);
             assert_eq!(peer.host.tcp.ends(id).unwrap().0.port(), port);
         }
-        // A closed one takes nothing any more.
+        // A closed listener accepts nothing.
         let now = peer.now;
         let (tcp, lend) = peer.host.lend(now);
         tcp.unlisten(&lend, every).unwrap();

@@ -1,4 +1,4 @@
-//! When data leaves: RFC 9293 sections 3.7 and 3.8, RFC 6429, RFC 5482.
+//! When data is sent: RFC 9293 sections 3.7 and 3.8, RFC 6429, RFC 5482.
 
 use core::time::Duration;
 
@@ -31,7 +31,8 @@ fn small_segments_wait_for_acknowledgments_unless_told_not_to() {
 
 #[test]
 fn a_cork_holds_short_segments_back_until_it_is_drawn_or_time_is_up() {
-    // Linux's TCP_CORK: before Nagle's algorithm and its switch, never before the end.
+    // Linux's TCP_CORK: takes precedence over Nagle's algorithm and TCP_NODELAY, but not over the
+    // FIN.
     for nodelay in [false, true] {
         let settings = Settings { nodelay, cork: true, ..Settings::default() };
         let (mut peer, id) = Peer::accepted(nodelay, &settings, MSS);
@@ -42,13 +43,13 @@ fn a_cork_holds_short_segments_back_until_it_is_drawn_or_time_is_up() {
         let drawn = peer.with(|tcp, now| tcp.set_cork(id, false, now));
         assert_eq!(drawn.iter().map(|out| out.data.len()).collect::<Vec<_>>(), [504]);
         peer.give(put(A, 1, 1505));
-        // 200 milliseconds are the most, as with Linux.
+        // At most 200 milliseconds, as with Linux.
         peer.with(|tcp, now| tcp.set_cork(id, true, now));
         assert!(peer.write(id, b"tail").is_empty());
         assert!(peer.wait(Duration::from_millis(190)).is_empty());
         assert_eq!(peer.wait(Duration::from_millis(20))[0].data, b"tail");
         peer.give(put(A, 1, 1509));
-        // Who asks for no delay asks for what waits, too; the end waits for nothing.
+        // Setting TCP_NODELAY also sends waiting data; the FIN waits for nothing.
         if !nodelay {
             assert!(peer.write(id, b"now").is_empty());
             let out = peer.with(|tcp, now| tcp.set_nodelay(id, true, now));
@@ -72,7 +73,7 @@ fn a_write_may_say_that_more_comes() {
 
 #[test]
 fn a_pause_of_hours_before_a_short_or_held_write_ends_nothing() {
-    // What moved last was an hour ago; nothing has been tried since.
+    // The last progress was an hour ago; nothing was tried since.
     let hour = Duration::from_secs(3600);
     for (cork, window) in [(true, 50_000), (false, 0)] {
         let settings = Settings { cork, ..Settings::default() };
@@ -80,7 +81,7 @@ fn a_pause_of_hours_before_a_short_or_held_write_ends_nothing() {
         peer.give(put(A, 1, 1).window(window));
         assert!(peer.wait(hour).is_empty());
         assert!(peer.write(id, b"late").is_empty());
-        // The handshake took no time: the first timeout is the least, and the next twice that.
+        // The handshake took no time: the first timeout is the minimum, and the next twice that.
         assert_eq!(peer.wait(Duration::from_millis(300)).len(), 1, "cork {cork}");
         assert_eq!(peer.state(id), State::Established, "cork {cork}");
     }
@@ -91,7 +92,7 @@ fn what_was_written_and_not_sent_may_be_bounded() {
     // Linux's TCP_NOTSENT_LOWAT.
     let settings = Settings { unsent_bytes: Some(3000), ..Settings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, MSS);
-    // The initial window leaves; what waits behind it is what counts.
+    // The initial window is sent; only the unsent rest counts.
     peer.write(id, &[1; 3000]);
     let mut written = 3000;
     while let Ok(n @ 1..) = peer.try_write(id, &[1; 10_000]) {
@@ -101,7 +102,7 @@ fn what_was_written_and_not_sent_may_be_bounded() {
     assert!((3000..=4000).contains(&unsent) && !writable, "{unsent} of {written}");
     assert_eq!(peer.try_write(id, b"x"), Err(SendError::WouldBlock));
     peer.with(|tcp, _| core::iter::from_fn(|| tcp.next_event(0)).count());
-    // Once segments leave there is room, and whoever wrote is told.
+    // Once segments are sent there is space, and the writer is notified.
     peer.give(put(A, 1, 3001));
     let mut events = crate::Events::NONE;
     peer.with(|tcp, _| {
@@ -115,7 +116,7 @@ fn what_was_written_and_not_sent_may_be_bounded() {
 
 #[test]
 fn a_window_may_be_kept_over_a_pause() {
-    // Linux's tcp_slow_start_after_idle; RFC 5681 section 4.1 wants it to shrink.
+    // Linux's tcp_slow_start_after_idle; RFC 5681 section 4.1 requires the reduction.
     for shrinks in [true, false] {
         let settings = Settings { slow_start_after_idle: shrinks, ..Settings::default() };
         let (mut peer, id) = Peer::accepted(false, &settings, MSS);
@@ -141,7 +142,7 @@ fn a_sender_avoids_silly_windows() {
     let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
     peer.give(put(A, 1, 1).window(3000));
     assert_eq!(peer.write(id, &[0; 9000]).len(), 3);
-    // The window opens by a little: not worth a segment.
+    // The window opens by a little: not enough for a segment.
     assert!(peer.give(put(A, 1, 1001).window(2100)).is_empty());
     let out = peer.give(put(A, 1, 1001).window(3000));
     assert_eq!(out.iter().map(|out| out.data.len()).collect::<Vec<_>>(), [1000]);
@@ -162,7 +163,7 @@ fn a_shut_window_is_asked_about_ever_more_rarely_and_then_filled() {
 
 #[test]
 fn a_window_that_stays_shut_ends_the_connection_in_the_end() {
-    // RFC 6429; row 14: Nkiller2. The peer answers every question.
+    // RFC 6429; row 14: Nkiller2. The peer answers every probe.
     let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
     peer.give(put(A, 1, 1).window(0));
     peer.write(id, b"waiting");
@@ -203,7 +204,7 @@ fn a_silent_peer_is_asked_and_given_up_when_it_does_not_answer() {
     assert!(probes.iter().all(|out| out.seq == peer.ours(0) && out.data.is_empty()));
     assert!(!probes.is_empty());
     peer.give(put(A, 1, 1));
-    assert!(peer.wait(9 * second).is_empty(), "it lives");
+    assert!(peer.wait(9 * second).is_empty(), "the connection stays open");
     let end = peer.wait(20 * second);
     assert_eq!((end.len(), end.last().unwrap().flags), (4, R | A));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
@@ -240,7 +241,7 @@ fn a_receiver_offers_no_silly_windows_and_tells_when_it_has_room() {
     let shut = peer.wait(Duration::from_millis(100));
     let before = peer.host.tcp.readable(id).unwrap();
     assert!(before >= 4000, "{before}");
-    // A byte read is no news; much read is.
+    // A one-byte read sends no window update; a large read does.
     assert!(peer.read(id, 1).1.is_empty());
     let (_, news) = peer.read(id, 9000);
     assert_eq!(news.len(), 1, "{shut:?}");
@@ -262,16 +263,16 @@ fn a_peer_that_acknowledges_in_pieces_gains_nothing() {
 
 #[test]
 fn full_segments_that_vanish_again_and_again_become_smaller() {
-    // RFC 4821 section 7.7: a router that drops what is large, and its own errors.
+    // RFC 4821 section 7.7: a router that drops large packets without an ICMP error.
     for (v6, smaller) in [(false, 1024), (true, 1220)] {
         let large = TcpOptionSet { mss: Some(1440), ..TcpOptionSet::NONE };
         let (mut peer, id) = Peer::accepted(v6, &Settings::default(), large);
         assert_eq!(peer.write(id, &[7; 4000])[0].data.len(), 1440);
         let out = peer.wait(Duration::from_secs(30));
         let sizes: Vec<usize> = out.iter().map(|segment| segment.data.len()).collect();
-        assert_eq!(sizes[..2], [1440; 2], "a loss or two say nothing");
+        assert_eq!(sizes[..2], [1440; 2], "one or two losses change nothing");
         assert_eq!(sizes.last(), Some(&smaller));
-        // What was held is complete once the path carries it.
+        // The held data is complete once segments fit the path.
         let mut arrived = smaller;
         let mut out = peer.give(put(A, 1, 1 + smaller as u32));
         for _ in 0..50 {
@@ -293,8 +294,9 @@ fn full_segments_that_vanish_again_and_again_become_smaller() {
     }
 }
 
-/// What travels is what is kept, in one piece with its headers; and what is sent again while a
-/// device still has the first is put before the same bytes, not over its headers.
+/// A sent packet is the stored chunk, in one piece with its headers; a retransmission while a
+/// device still owns the first packet has its headers before the same bytes, and does not overwrite
+/// the first ones.
 #[test]
 fn a_segment_lies_in_the_chunk_that_was_written_and_is_repeated_while_it_travels() {
     for v6 in [false, true] {
@@ -310,14 +312,14 @@ fn a_segment_lies_in_the_chunk_that_was_written_and_is_repeated_while_it_travels
             assert_eq!((first.chunk_count(), first.len()), (1, header + len));
             assert_eq!(first.first()[header..], text[..]);
             assert!(first.headroom() >= 58, "IPv6 and a tagged frame: {}", first.headroom());
-            // Lower layers write theirs; the text is nobody's to write.
+            // Lower layers write their headers; the text is read-only.
             first.prepend(58).unwrap().fill(0xee);
             assert!(first.front_mut(58 + header).is_some() && first.first_mut().is_none());
             let before = first.first().to_vec();
             let again = peer.wait(Duration::from_secs(2));
             assert_eq!(again[0].data, text);
             assert_eq!(first.first(), before, "while a device has it");
-            // Acknowledged, its memory lives as long as the device has it.
+            // After the acknowledgment, the memory lives as long as the device owns the packet.
             let ack = put(A, 1, 1 + len as u32);
             peer.give(if header == 32 { ack.time(9, 0) } else { ack });
             assert_eq!(peer.host.tcp.named(id).unwrap().snd.held(), 0);
